@@ -1,27 +1,31 @@
-"""A run in a throw-away folder: start its services one by one or all together, and measure its rate."""
+"""A run in a throw-away folder: start, suspend and end its services one by one or all, and measure its rate."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Self
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
 
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.process.roles import STOPPING
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.launcher.child import Child, await_end
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import spec_of
 
 START_LIMIT_S = 120.0
+END_LIMIT_S = 60.0  #: for a service that is ended on its own, even on a busy machine
 PORTS = {"envserver": 5550, "broker": 5555, "learner": 5560}
 
 
@@ -91,6 +95,8 @@ class ThrowawayRun(Fleet):
         if config.local.placement == "auto":
             config = config.model_copy(update={"local": config.local.model_copy(update={"placement": placement})})
         super().__init__(config, folder, os.environ, brokers=brokers, modules=modules)
+        self.frozen: set[str] = set()  #: names of services that are suspended and will go on
+        self.down: set[str] = set()  #: names of services that are meant to have ended
         self.folder = folder
         self._flags += own
 
@@ -99,6 +105,69 @@ class ThrowawayRun(Fleet):
             (self.config.folder / name).mkdir(parents=True)
         write_atomically(self.config.folder / run_files.CONFIG, dump(self.config))
         return super().__enter__()
+
+    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.thaw_all()
+        super().__exit__(*error)
+
+    def start(self, role: str, *flags: str) -> Child:
+        """Start one more service; see `add`."""
+        child = self.add(role, *flags)
+        child.start()
+        return child
+
+    def start_all(self) -> None:
+        for child in self.add_all():
+            child.start()
+
+    @property
+    def learner_endpoint(self) -> str:
+        return f"ipc://{self._sockets}/l"
+
+    def child(self, name: str) -> Child:
+        """The process with a name such as "broker 1"."""
+        return next(child for child in self.children if child.spec.name == name)
+
+    def pages(self, role: str) -> list[dict[str, Any]]:
+        """The health pages of all services of a role that answer."""
+        return [page for child in self.children if role in child.spec.statuses and (page := child.page(role))]
+
+    def freeze(self, name: str) -> None:
+        """Send SIGSTOP to the process alone, not to its helpers."""
+        self.frozen.add(name)
+        os.kill(self.child(name).pid, signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Send SIGCONT."""
+        self.frozen.discard(name)
+        with contextlib.suppress(ProcessLookupError):  # it has ended, and must not keep the others frozen
+            os.kill(self.child(name).pid, signal.SIGCONT)
+
+    def end(self, names: Sequence[str], number: signal.Signals) -> dict[str, int]:
+        """Send SIGTERM or SIGKILL to several services at once and wait; returns exit codes by name.
+
+        Raises:
+          BeastError: a service does not end.
+        """
+        self.down.update(names)
+        for name in names:
+            os.kill(self.child(name).pid, number)
+        if not await_end([self.child(name) for name in names], END_LIMIT_S):
+            running = next(name for name in names if self.child(name).running)
+            raise BeastError(f"{running} has not ended {END_LIMIT_S:.0f} s after {number.name}")
+        return {name: self.child(name).poll() or 0 for name in names}
+
+    def restart(self, name: str) -> None:
+        """Restart a service that has ended."""
+        self.child(name).start()
+        self.down.discard(name)
+
+    def retire(self) -> dict[str, int]:
+        """Ask all services to end in order, actors first and the learner last; returns exit codes by name."""
+        codes: dict[str, int] = {}
+        for role in STOPPING:
+            codes |= self.end([child.spec.name for child in self.children if child.spec.role == role], signal.SIGTERM)
+        return codes
 
     def agent_steps(self) -> int:
         """Agent steps that the learner has learned from so far."""

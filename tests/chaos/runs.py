@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.process.roles import ROLES
-from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.balance import Balance
 from zerobeast.tools.chaos.watch import RunWatch
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0
@@ -36,12 +36,12 @@ def closes(watch: RunWatch) -> Balance:
     return balance
 
 
-def page(fleet: Fleet, role: str) -> dict[str, Any]:
+def page(fleet: ThrowawayRun, role: str) -> dict[str, Any]:
     """The health page of the first service of a role; empty while it does not answer."""
     return fleet.child(f"{role} 0").page()
 
 
-def log(fleet: Fleet, role: str) -> str:
+def log(fleet: ThrowawayRun, role: str) -> str:
     """The log of the first service of a role, over all its starts."""
     return fleet.child(f"{role} 0").spec.log.read_text(errors="replace")
 

@@ -17,9 +17,9 @@ from tests.helpers import wait_until
 from tests.integration.envservers import ODD
 from zerobeast.common.files import run_files
 from zerobeast.common.transport import Context, WeightsSubscriber
-from zerobeast.launcher.fleet import Fleet
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.tools.chaos.inject import disturbed_run
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -35,7 +35,7 @@ def looked_at(weights: WeightsSubscriber) -> int:
     return count
 
 
-def saved(fleet: Fleet) -> dict[str, Any]:
+def saved(fleet: ThrowawayRun) -> dict[str, Any]:
     """The counters of a checkpoint, all numbers of which must be finite."""
     state = load_checkpoint(fleet.config.folder / run_files.CHECKPOINT)
     assert all(bool(value.isfinite().all()) for value in (*tensors(state["model"]), *tensors(state["learning"])))
@@ -52,7 +52,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(entry)
 
 
-def ends_by_itself(fleet: Fleet, *flags: str) -> int | None:
+def ends_by_itself(fleet: ThrowawayRun, *flags: str) -> int | None:
     """Start the learner with other settings than before, and wait until it ends; returns the exit code."""
     child = fleet.child("learner 0")
     child.spec = replace(child.spec, command=[*child.spec.command, *flags])

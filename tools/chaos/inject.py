@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from zerobeast.common.errors import BeastError
-from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.progress import ENOUGH, SETTLED_S, WINDOW_S, Interval
 from zerobeast.tools.chaos.watch import RunWatch
@@ -83,7 +82,7 @@ def disturbed_run(
 class FaultInjector:
     """Injects faults into a fleet, one after the other, and watches the run recover."""
 
-    def __init__(self, fleet: Fleet, watch: RunWatch) -> None:
+    def __init__(self, fleet: ThrowawayRun, watch: RunWatch) -> None:
         self.fleet, self.watch = fleet, watch
         self.events: list[Event] = []
 

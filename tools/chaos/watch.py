@@ -13,10 +13,10 @@ import psutil
 from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.messages import Kind
-from zerobeast.launcher.fleet import Fleet
 from zerobeast.tools.chaos import verdict
 from zerobeast.tools.chaos.balance import Balance, RolloutAudit
 from zerobeast.tools.chaos.progress import ProgressLog
+from zerobeast.tools.throwaway_run import ThrowawayRun
 
 TURN_S, PERIOD_S = 0.05, 0.25  #: between two looks at the weights, and at the pages
 PAGE_LIMIT_S = 1.0
@@ -32,7 +32,7 @@ class RunWatch:
       fleet: whose services are to be started.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: ThrowawayRun) -> None:
         self.fleet = fleet
         self.audit = RolloutAudit()
         self.progress = ProgressLog()

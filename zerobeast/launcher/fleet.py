@@ -1,36 +1,32 @@
 """The services of a run as processes of this machine: how each is started, and how they are ended.
 
-`beast train` hands all of them to the supervisor; benchmarks and fault tests start, stop and kill them one by one.
+`beast train` hands all of them to the supervisor; `zerobeast.tools` starts, stops and kills them one by one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import flags_of
-from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.descriptors import LEAST
-from zerobeast.common.process.roles import HOSTED, STOPPING
+from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.launcher.child import Child, ChildSpec, await_end, stop
+from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.hosts import Host, command
 from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
 
 USED = ("envserver", "broker")  #: roles that an actor uses, one of each
 STOP_LIMIT_S = 10.0  #: for all services to end in order
-END_LIMIT_S = 60.0  #: for a service that is ended on its own, even on a busy machine
 
 
 class Fleet:
@@ -59,8 +55,6 @@ class Fleet:
     ) -> None:
         self.config, self.placement = config, placement_of(config)
         self.children: list[Child] = []
-        self.frozen: set[str] = set()  #: names of services that are suspended and will go on
-        self.down: set[str] = set()  #: names of services that are meant to have ended
         self._counts = self.placement.processes
         if self._counts.get("broker"):
             self._counts["broker"] = brokers
@@ -75,8 +69,6 @@ class Fleet:
         return self
 
     def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        for name in list(self.frozen):
-            self.thaw(name)
         stop(self.children, STOP_LIMIT_S)
 
     def add(self, role: str, *flags: str) -> Child:
@@ -121,16 +113,6 @@ class Fleet:
             )
             first += host.workers
 
-    def start(self, role: str, *flags: str) -> Child:
-        """Start one more service; see `add`."""
-        child = self.add(role, *flags)
-        child.start()
-        return child
-
-    def start_all(self) -> None:
-        for child in self.add_all():
-            child.start()
-
     def _endpoints(self, index: int) -> Iterator[str]:
         """Flags by which this machine's services find each other; those that serve others use the settings."""
         if self.placement.name != "serve":
@@ -140,55 +122,6 @@ class Fleet:
         """0 for any free port; if a port is given, the learner has that one and the others those after it."""
         first = self.config.health.port
         return first + sum(len(child.spec.statuses) for child in self.children) if first else 0
-
-    @property
-    def learner_endpoint(self) -> str:
-        return f"ipc://{self._sockets}/l"
-
-    def child(self, name: str) -> Child:
-        """The process with a name such as "broker 1"."""
-        return next(child for child in self.children if child.spec.name == name)
-
-    def pages(self, role: str) -> list[dict[str, Any]]:
-        """The health pages of all services of a role that answer."""
-        return [page for child in self.children if role in child.spec.statuses and (page := child.page(role))]
-
-    def freeze(self, name: str) -> None:
-        """Send SIGSTOP to the process alone, not to its helpers."""
-        self.frozen.add(name)
-        os.kill(self.child(name).pid, signal.SIGSTOP)
-
-    def thaw(self, name: str) -> None:
-        """Send SIGCONT."""
-        self.frozen.discard(name)
-        with contextlib.suppress(ProcessLookupError):  # it has ended, and must not keep the others frozen
-            os.kill(self.child(name).pid, signal.SIGCONT)
-
-    def end(self, names: Sequence[str], number: signal.Signals) -> dict[str, int]:
-        """Send SIGTERM or SIGKILL to several services at once and wait; returns exit codes by name.
-
-        Raises:
-          BeastError: a service does not end.
-        """
-        self.down.update(names)
-        for name in names:
-            os.kill(self.child(name).pid, number)
-        if not await_end([self.child(name) for name in names], END_LIMIT_S):
-            running = next(name for name in names if self.child(name).running)
-            raise BeastError(f"{running} has not ended {END_LIMIT_S:.0f} s after {number.name}")
-        return {name: self.child(name).poll() or 0 for name in names}
-
-    def restart(self, name: str) -> None:
-        """Restart a service that has ended."""
-        self.child(name).start()
-        self.down.discard(name)
-
-    def retire(self) -> dict[str, int]:
-        """Ask all services to end in order, actors first and the learner last; returns exit codes by name."""
-        codes: dict[str, int] = {}
-        for role in STOPPING:
-            codes |= self.end([child.spec.name for child in self.children if child.spec.role == role], signal.SIGTERM)
-        return codes
 
 
 def files_needed(config: RunConfig) -> int:

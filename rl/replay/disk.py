@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 from pathlib import Path
 
 from zerobeast.common.errors import StoreError
@@ -46,18 +46,12 @@ def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
 
 def free(folder: Path) -> int:
     """Bytes that may still be written to the disk of a folder."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
+    return shutil.disk_usage(folder).free
 
 
 def pages(size: int) -> int:
     """Bytes of the whole pages that `size` bytes take."""
     return -(-size // PAGE) * PAGE
-
-
-def memory() -> int:
-    """Bytes of physical memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def size_of(size: int) -> str:

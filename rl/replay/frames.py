@@ -1,7 +1,4 @@
-"""Where a ring keeps the frames of its rows, T + k per row for stacks of k: in the rows, or compressed after them.
-
-`RingFile` asks a `Frames` to write them, and `RowFields` asks it to read them: neither knows which kind it is.
-"""
+"""The frames of the rows of a ring, T + k per row for stacks of k, compressed after the rows instead of in them."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import struct
 import weakref
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +17,6 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.wire.layout import Block, RecordSpec
-from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.replay.disk import PAGE, pages
 
 Compression = Literal["none", "zstd"]
@@ -28,31 +24,6 @@ Ints = NDArray[np.int64]
 
 LEVEL = 1  #: of zstd. Level 3 is no smaller, 1 a bit faster: 18 to 43 us for the 24 frames of an Atari row
 _LENGTH = struct.Struct("<q")  #: length of the compressed frames, stored before them
-
-
-class Mapped:
-    """Frames that are fields of the rows, read in place. Slots are those of the rows.
-
-    Args:
-      rows: [capacity] of the record.
-    """
-
-    def __init__(self, rows: NDArray[np.void]) -> None:
-        self._frames = arrays(rows["obs"])
-
-    def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
-        """Store what a row [bytes] does not keep itself; returns what was stored, for a checksum. Raises StoreError."""
-        del slot, row
-        return b""
-
-    def written(self, slot: int) -> bytes | memoryview:
-        """What `write` stored, as it is in the file; of a torn row, anything."""
-        del slot
-        return b""
-
-    def take(self, slots: Ints, at: Ints) -> Any:
-        """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""
-        return tree_map(lambda frames: frames[slots[:, None], at], self._frames)
 
 
 class Compressed:
@@ -85,7 +56,11 @@ class Compressed:
         weakref.finalize(self, os.close, self._fd)
 
     def write(self, slot: int, row: NDArray[np.uint8]) -> bytes:
-        """See `Mapped`."""
+        """Store the frames of a row [bytes]; returns what was stored, for a checksum.
+
+        Raises:
+          StoreError: the disk is full.
+        """
         packed = self._compressor.compress(row[: self._row.size].data)
         written = content = _LENGTH.pack(len(packed)) + packed
         at = self._start + slot * self._space
@@ -98,13 +73,13 @@ class Compressed:
         return written
 
     def written(self, slot: int) -> memoryview:
-        """See `Mapped`."""
+        """What `write` stored, as it is in the file; of a torn row, anything."""
         at = self._start + slot * self._space
         (length,) = _LENGTH.unpack_from(self._content, at)
         return self._content[at : at + min(max(0, length) + _LENGTH.size, self._space)]
 
     def take(self, slots: Ints, at: Ints) -> NDArray[np.uint8]:
-        """See `Mapped`. Each row is decompressed once."""
+        """[N, M, *frame]: the frames `at` [N, M] of rows in `slots` [N], each of which is decompressed once."""
         taken = np.empty((*at.shape, *self._row.shape[1:]), np.uint8)
         order = np.argsort(slots, kind="stable")
         rows, starts = np.unique(slots[order], return_index=True)
@@ -122,9 +97,6 @@ class Compressed:
         if size != self._row.size:
             raise StoreError(f"{self._path} has frames that are damaged, perhaps with the disk: --fresh begins anew")
         return self._row
-
-
-Frames = Mapped | Compressed
 
 
 def space(record: RecordSpec) -> int:
@@ -151,9 +123,3 @@ def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
             f"replay_compression zstd: observations of {env_id} are {what}, expected one array of bytes (|u1)"
         )
     return RecordSpec(record.fields[1:])
-
-
-def arrays(column: NDArray[Any]) -> Any:
-    """Views of a field: the field itself, or a dict of views of its parts."""
-    names = column.dtype.names
-    return column if names is None else {name: arrays(column[name]) for name in names}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 import numpy as np
 import torch
@@ -24,13 +24,14 @@ from zerobeast.common.errors import StoreError
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.rl.replay.chains import Chains
-from zerobeast.rl.replay.frames import Compression
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.ring_file import RingFile
 from zerobeast.rl.replay.row_fields import RowFields
 from zerobeast.rl.replay.samples import Drawn, S
 from zerobeast.rl.replay.sum_tree import SumTree
+from zerobeast.rl.replay_settings import ReplaySettings
 
 log = logging.getLogger(__name__)
 
@@ -38,30 +39,6 @@ MIN_PRIORITY = 1e-6  #: so that every item is drawn again some time: epsilon of 
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-class Stored(Protocol):
-    """Rollouts to store, as `zerobeast.rl.data.rollouts.Rollouts`."""
-
-    @property
-    def rows(self) -> NDArray[np.void]: ...  # [B] of the record
-    @property
-    def tasks(self) -> NDArray[np.int64] | None: ...  # [B]
-    @property
-    def origins(self) -> NDArray[np.int64] | None: ...  # [B, 5]
-
-
-class Sizes(Protocol):
-    """Settings of a replay, as `zerobeast.rl.replay_settings.ReplaySettings`."""
-
-    @property
-    def replay_size(self) -> int: ...  # agent steps
-    @property
-    def batch_size(self) -> int: ...  # items per draw
-    @property
-    def replay_compression(self) -> Compression: ...
-    @property
-    def priority_exponent(self) -> float: ...  # alpha
 
 
 class Replay(Generic[S]):
@@ -90,7 +67,7 @@ class Replay(Generic[S]):
         record: RecordSpec,
         env: EnvSpec,
         items: Items[S],
-        settings: Sizes,
+        settings: ReplaySettings,
         *,
         seed: int,
         device: torch.device,
@@ -115,7 +92,7 @@ class Replay(Generic[S]):
         """Items that can be drawn."""
         return self._index.count
 
-    def insert(self, rollouts: Stored) -> None:
+    def insert(self, rollouts: Rollouts) -> None:
         """Store rows. When this returns, they outlive the process.
 
         Raises:
@@ -159,7 +136,7 @@ class Replay(Generic[S]):
     def update(self, ids: Ints, priorities: Tensor) -> None:
         """Give drawn items [N] new priorities [N]. Those not finite, or of items that are gone, are ignored."""
         values = priorities.detach().cpu().double().numpy()
-        good = np.isfinite(values) & self._index.has(ids)
+        good = np.isfinite(values) & (self._index.lengths[ids] > 0)
         self._assign(ids[good], np.maximum(values[good], MIN_PRIORITY))
 
     def recovered(self) -> Sequence[Origin]:

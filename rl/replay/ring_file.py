@@ -41,8 +41,8 @@ from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import Block, Field, RecordSpec
 from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.replay.disk import PAGE, demand, free, memory, pages, size_of
-from zerobeast.rl.replay.frames import Compressed, Compression, Frames, Mapped, space, without_frames
+from zerobeast.rl.replay.disk import PAGE, demand, free, pages, size_of
+from zerobeast.rl.replay.frames import Compressed, Compression, space, without_frames
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class RingFile:
 
     Attributes:
       rows: [capacity] of the record, without the frames if they are compressed.
-      frames: of the rows.
+      frames: of the rows, if they are compressed.
       priorities: [capacity, T] float32.
       number: of the newest insert.
     """
@@ -103,7 +103,7 @@ class RingFile:
         self.priorities: NDArray[np.float32] = np.ndarray((capacity, self.steps), np.float32, content, priorities_at)
         self.rows: NDArray[np.void] = np.ndarray((capacity,), kept.dtype, content, rows_at)
         self._bytes: NDArray[np.uint8] = np.ndarray((capacity, kept.row_bytes), np.uint8, content, rows_at)
-        self.frames: Frames = Compressed(record, self.path, content, frames_at) if packs else Mapped(self.rows)
+        self.frames = Compressed(record, self.path, content, frames_at) if packs else None
         self.number = 0
         self._drop_torn()
         log.info(
@@ -111,7 +111,7 @@ class RingFile:
             f"about {size_of(self._expected)}, at most {size_of(self._size)}" if packs else size_of(self._size),
             self._expected / (capacity * self.steps),
             size_of(free(folder)),
-            size_of(memory()),
+            size_of(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         )
 
     @property
@@ -146,7 +146,7 @@ class RingFile:
         header[NUMBER] = 0  # from here on the slot is empty
         kept = row[self._kept]
         self._bytes[slot, : len(kept)] = kept
-        frames = self.frames.write(slot, row)
+        frames = self.frames.write(slot, row) if self.frames else b""
         self.priorities[slot] = 0.0
         checksum = _checksum(number, *origin, task, content=(self._bytes[slot].data, frames))
         header[ORIGIN], header[TASK], header[CHECKSUM] = origin, task, checksum
@@ -251,7 +251,7 @@ class RingFile:
         *header, checksum = self._headers[slot].tolist()
         number = header[0]
         in_place = 0 < number < 1 << 62 and (number - 1) % self.capacity == slot
-        content = self._bytes[slot].data, self.frames.written(slot)
+        content = self._bytes[slot].data, self.frames.written(slot) if self.frames else b""
         return in_place and bool(checksum == _checksum(*header, content=content))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.ops.tree import tree_map
-from zerobeast.rl.replay.frames import Frames, arrays
+from zerobeast.rl.replay.frames import Compressed
 
 Ints = NDArray[np.int64]
 
@@ -22,24 +22,20 @@ class RowFields:
 
     Args:
       rows: [capacity] of rollouts of T steps.
-      frames: of the rows.
+      frames: of the rows; None: they are among the fields.
       env: what the rows hold.
       device: of the tensors.
     """
 
-    def __init__(self, rows: NDArray[np.void], frames: Frames, env: EnvSpec, device: torch.device) -> None:
-        self._fields: dict[str, Any] = {name: arrays(rows[name]) for name in rows.dtype.names or ()}
+    def __init__(self, rows: NDArray[np.void], frames: Compressed | None, env: EnvSpec, device: torch.device) -> None:
+        self._fields: dict[str, Any] = {name: _arrays(rows[name]) for name in rows.dtype.names or ()}
         self._frames, self._k, self._device = frames, env.frame_stack, device
         self._extras = [name for name in self._fields if name not in ROLLOUT_FIELDS]
         self.capacity, self.steps = len(rows), self._fields["first"].shape[1] - 1
 
-    def whole(self, name: str, slots: Ints) -> NDArray[Any]:
-        """[N, T + 1, ...], or the field's own shape, of whole rows."""
-        return _true(self._fields[name][slots])
-
-    def values(self, name: str, slots: Ints, ts: Ints) -> NDArray[Any]:
-        """[N, *shape] of a field of one array, at steps."""
-        return _true(self._fields[name][slots, ts])
+    def values(self, name: str, *where: Ints) -> NDArray[Any]:
+        """[N, *shape] of a field of one array at steps, slots and t; [N, T + 1, *shape] of whole rows, slots alone."""
+        return _true(self._fields[name][where])
 
     def entries(self, name: str, slots: Ints, ts: Ints) -> Any:
         """[N, *shape] of a field at steps, or a tree of such."""
@@ -70,17 +66,29 @@ class RowFields:
     def _obs(self, slots: Ints, ts: Ints) -> Any:
         """Stacks as `zerobeast.rl.ops.frames.stack_frames` makes them: none spans two episodes."""
         if self._k == 1:
-            return tree_map(lambda frames: self.tensor(_true(frames)[:, 0]), self._frames.take(slots, ts[:, None]))
+            return tree_map(lambda frames: self.tensor(_true(frames)[:, 0]), self._taken(slots, ts[:, None]))
         began = self._began(slots, ts)
         earliest = np.where(began > 0, began + self._k - 1, 0)[:, None]
-        stacks = self._frames.take(slots, np.maximum(ts[:, None] + np.arange(self._k), earliest))
+        stacks = self._taken(slots, np.maximum(ts[:, None] + np.arange(self._k), earliest))
         return tree_map(lambda frames: self.tensor(_true(frames)), stacks)
+
+    def _taken(self, slots: Ints, at: Ints) -> Any:
+        """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""
+        if self._frames:
+            return self._frames.take(slots, at)
+        return tree_map(lambda frames: frames[slots[:, None], at], self._fields["obs"])
 
     def _began(self, slots: Ints, ts: Ints) -> Ints:
         """[N]: the last step at which an episode began within the stack; 0: none did, except perhaps at step 0."""
         steps = np.maximum(ts[:, None] - np.arange(self._k - 1), 0)
         began: Ints = np.where(self._fields["first"].view(np.uint8)[slots[:, None], steps], steps, 0).max(axis=1)
         return began
+
+
+def _arrays(column: NDArray[Any]) -> Any:
+    """Views of a field: the field itself, or a dict of views of its parts."""
+    names = column.dtype.names
+    return column if names is None else {name: _arrays(column[name]) for name in names}
 
 
 def _true(taken: NDArray[Any]) -> NDArray[Any]:

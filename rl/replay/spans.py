@@ -53,18 +53,13 @@ class Spans(ABC, Generic[S_co]):
         parts = [self._complete(slots[at : at + AT_ONCE]) for at in range(0, len(slots), AT_ONCE)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
-    def has(self, ids: Ints) -> NDArray[np.bool_]:
-        """[N]: whether these spans exist."""
-        there: NDArray[np.bool_] = self.lengths[ids] > 0
-        return there
-
     def lose(self, slots: Ints) -> Ints:
         """Ids of the spans that are lost when the rows in `slots`, the oldest ones, are overwritten."""
         steps = self.fields.steps
         ids = slots[:, None] * steps + np.arange(steps)
         later = self.chains.walk(slots, 0, max(self._back, 0))[:, 1:]
         later = later[later >= 0]
-        later = later[~self.fields.whole("first", later)[:, 0]]
+        later = later[~self.fields.values("first", later)[:, 0]]
         lost: Ints = np.unique(np.concatenate([ids.ravel(), later * steps]))
         lost = lost[self.lengths[lost] > 0]
         self.lengths[lost] = 0
@@ -119,13 +114,13 @@ class Spans(ABC, Generic[S_co]):
         """[N, T]: whether `back` lets a span begin at each step."""
         may = np.ones((len(starts), self.fields.steps), np.bool_)
         if self._back >= 0:
-            may = self.fields.whole("first", starts)[:, :-1]
+            may = self.fields.values("first", starts)[:, :-1]
             may[:, 0] |= (self.chains.walk(starts, self._back, 0) >= 0).all(axis=1)
         return may
 
     def _of(self, names: Iterable[str], around: Ints) -> NDArray[np.bool_]:
         """[N, M]: whether any of these fields is set after each transition of rows [N, M / T]."""
         rows = np.maximum(around, 0).ravel()
-        found = [self.fields.whole(name, rows)[:, 1:] for name in names]
+        found = [self.fields.values(name, rows)[:, 1:] for name in names]
         either: NDArray[np.bool_] = np.logical_or.reduce(found).reshape(len(around), -1)
         return either

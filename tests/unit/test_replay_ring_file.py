@@ -54,7 +54,8 @@ def numbers(ring: RingFile) -> list[int]:
     for slot, number in zip(slots, found, strict=True):
         assert ring.origins(slots[slots == slot]) == [origin(number)]
         row = content(number).view(RECORD.dtype)[0]
-        assert np.array_equal(ring.frames.take(np.array([slot]), np.arange(T + 1)[None])[0], row["obs"])
+        if ring.frames:
+            assert np.array_equal(ring.frames.take(np.array([slot]), np.arange(T + 1)[None])[0], row["obs"])
         assert all(ring.rows[name][slot].tobytes() == row[name].tobytes() for name in ring.rows.dtype.names)
     return found
 

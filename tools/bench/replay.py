@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count, cycle
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,15 +31,6 @@ BATCH, N_STEP = 32, 3  #: transitions of a draw, steps of each
 SMALL = Goal("<=", 0.333, of_ratio=True)  #: of the size of an agent step's whole stack
 
 
-class BenchedSizes(NamedTuple):
-    """See `zerobeast.rl.replay.replay.Sizes`."""
-
-    replay_size: int
-    replay_compression: Compression
-    batch_size: int = BATCH
-    priority_exponent: float = 0.0
-
-
 def main(argv: list[str]) -> int:
     """`beast bench replay`."""
     options, config, _ = parse("replay", argv, seconds=3.0)
@@ -56,7 +46,8 @@ def measure(config: RunConfig, seconds: float, stored: int = STORED, played: int
     figures = []
     for compression in kinds:
         with folder_on_disk(config.root) as folder:
-            figures += _measured(Path(folder), messages, BenchedSizes(stored, compression), seconds)
+            sizes = DQNConfig(replay_size=stored, replay_compression=compression, batch_size=BATCH)
+            figures += _measured(Path(folder), messages, sizes, seconds)
     return figures
 
 
@@ -72,7 +63,7 @@ def play(config: RunConfig, steps: int) -> Iterator[Rollouts]:
             yield Rollouts(run.collect(), trainer.record, trainer.algorithm.env, CPU, origins=origins)
 
 
-def _measured(folder: Path, messages: list[Rollouts], sizes: BenchedSizes, seconds: float) -> list[Figure]:
+def _measured(folder: Path, messages: list[Rollouts], sizes: DQNConfig, seconds: float) -> list[Figure]:
     env, record = messages[0].env, messages[0].record
     replay = Replay(folder, record, env, NStep(N_STEP, 0.99, _plain), sizes, seed=1, device=CPU)
     steps: int = messages[0].valid.shape[1]

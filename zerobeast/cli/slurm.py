@@ -12,7 +12,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from string import Template
@@ -144,6 +143,7 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
       here: folder from which the user's own environments are imported.
     """
     folder = (here / config.folder).resolve()
+    limits = [f"--{name}={value}" for name in ("time", "partition") if (value := getattr(flags, name))]
     return SCRIPT.substitute(
         name=config.name,
         nodes=flags.nodes,
@@ -152,7 +152,7 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
         logs=run_files.LOGS,
         services=run_files.SERVICES,
         save_s=SAVE_S,
-        options="\n".join(_options(flags)),
+        options="\n".join(f"#SBATCH {option}" for option in (*limits, flags.sbatch) if option),
         here=shlex.quote(str(here)),
         learner=command("learner", config, folder, "--learner.when_done", "exit"),
         worker=f"{command('worker', config, folder)} {of_workers(config, 'SLURM_LOCALID')}",
@@ -177,11 +177,3 @@ def submit(job: Path) -> None:
         subprocess.run(["sbatch", str(job)], check=True)  # noqa: S607 - wherever the user's PATH has it
     except subprocess.CalledProcessError as error:
         raise BeastError(f"sbatch ended with {error.returncode}; the script is {job}") from error
-
-
-def _options(flags: SlurmFlags) -> Iterator[str]:
-    for name in ("time", "partition"):
-        if value := getattr(flags, name):
-            yield f"#SBATCH --{name}={value}"
-    if flags.sbatch:
-        yield f"#SBATCH {flags.sbatch}"

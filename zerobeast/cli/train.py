@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Generic, NamedTuple, TextIO, TypeVar
@@ -36,7 +36,7 @@ from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.fleet import Fleet, files_needed, service_command
 from zerobeast.launcher.hosts import KEYS, Host, read_hosts
-from zerobeast.launcher.pages import Gatherer, Snapshot
+from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.placement import groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.screen import make_screen
@@ -242,7 +242,8 @@ def _run(fleet: Fleet, hosts: Sequence[Host], *, plain: bool) -> int:
         if fleet.placement.name == "serial":
             ending = _run_here(fleet.children[0])
         else:
-            ending = _supervise(fleet, pages.snapshot, plain=plain)
+            with contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen:
+                ending = Supervisor(fleet.children, lambda stopping: screen.update(stopping=stopping)).run()
         page = pages.snapshot().page("learner")
     final = run_folder.final_figures(config.folder)
     if ending.finished and (steps := int(final.get("agent_steps", 0))) < config.total_steps:
@@ -256,15 +257,6 @@ def _run(fleet: Fleet, hosts: Sequence[Host], *, plain: bool) -> int:
     elif not ending.sentence:
         _say(f"{config.name}: stopped before its first update")
     return ending.code
-
-
-def _supervise(fleet: Fleet, snapshot: Callable[[], Snapshot], *, plain: bool) -> Ending:
-    """Start the processes and wait for their end."""
-    screen = make_screen(fleet.config, snapshot, plain=plain)
-    try:
-        return Supervisor(fleet.children, lambda stopping: screen.update(stopping=stopping)).run()
-    finally:
-        screen.close()
 
 
 def _run_here(child: Child) -> Ending:

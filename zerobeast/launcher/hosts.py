@@ -44,17 +44,8 @@ FOR_WORKERS = ("public", "secret/actor.key_secret", "secret/broker.key_secret")
 PAUSE_S, STOP_S, TURN_S = 5.0, 8.0, 1.0
 SILENCE_S = 30.0
 #: the user's own ssh, with the settings of ~/.ssh/config
-SSH = (
-    "ssh",
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ConnectTimeout=20",
-    "-o",
-    "ServerAliveInterval=15",
-    "-o",
-    "ServerAliveCountMax=4",
-)
+OPTIONS = ("BatchMode=yes", "ConnectTimeout=20", "ServerAliveInterval=15", "ServerAliveCountMax=4")
+SSH = ("ssh", *(word for option in OPTIONS for word in ("-o", option)))
 
 #: runs on the host. Standard input has the archive and then a line now and then; it ends when the connection does.
 SCRIPT = """

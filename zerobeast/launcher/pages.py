@@ -6,6 +6,7 @@ log; `snapshot` hands out the newest of each at once.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -98,21 +99,23 @@ class _Source:
         self.child = child
         self._pages: dict[str, dict[str, Any]] = {role: {} for role in child.spec.statuses}
         self._pages_at = dict.fromkeys(self._pages, time.monotonic())
-        self._usage = _Usage()
+        self._memory_bytes: int | None = None  #: of the process and its helpers
+        self._cpu_share: float | None = None
+        self._cpu_s = self._usage_at = 0.0
         self._log_at = child.spec.log.stat().st_size if child.spec.log.exists() else 0
 
     def views(self, now: float) -> Iterator[ServiceView]:
         """Each of its services. The CPU share of the process is divided as their pages say."""
-        total = sum(page.get("cpu_s", 0.0) for page in self._pages.values())
+        count, total = len(self._pages), sum(page.get("cpu_s", 0.0) for page in self._pages.values())
         for role, page in self._pages.items():
-            part = 1 / len(self._pages) if not total else page.get("cpu_s", 0.0) / total
+            part = page.get("cpu_s", 0.0) / total if total else 1 / count
             yield ServiceView(
                 name=f"{role} {self.child.spec.index}",
                 role=role,
                 page=page,
                 silent_s=now - self._pages_at[role],
-                memory_bytes=_part(self._usage.memory_bytes, 1 / len(self._pages)),
-                cpu_share=_part(self._usage.cpu_share, part),
+                memory_bytes=self._memory_bytes and self._memory_bytes // count,
+                cpu_share=self._cpu_share and self._cpu_share * part,
                 code=self.child.code,
             )
 
@@ -122,7 +125,19 @@ class _Source:
         for role, status in self.child.spec.statuses.items():
             if page := announced_page(status, ANSWER_LIMIT_S):
                 self._pages[role], self._pages_at[role] = page, time.monotonic()
-        self._usage.refresh(self.child.pid, time.monotonic(), has_helpers=self.child.spec.role in HAS_HELPERS)
+        if time.monotonic() >= self._usage_at + USAGE_PERIOD_S:
+            with contextlib.suppress(psutil.Error):  # one of them ended meanwhile: keep the last figures
+                self._measure(time.monotonic())
+
+    def _measure(self, now: float) -> None:
+        process = psutil.Process(self.child.pid)
+        family = [process, *(process.children(recursive=True) if self.child.spec.role in HAS_HELPERS else [])]
+        memory = sum(member.memory_info().rss for member in family)
+        cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
+        if memory:  # else it has ended and waits to be reaped
+            if self._usage_at:
+                self._cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._usage_at))
+            self._memory_bytes, self._cpu_s, self._usage_at = memory, cpu_s, now
 
     def new_warnings(self) -> list[str]:
         try:
@@ -135,33 +150,3 @@ class _Source:
         self._log_at += len(whole)
         matches = map(_WARNING.match, whole.decode(errors="replace").splitlines())
         return [f"{self.child.spec.name}: {match[1]}" for match in matches if match]
-
-
-def _part(whole: float | None, part: float) -> Any:
-    return whole if whole is None or part == 1 else type(whole)(whole * part)
-
-
-class _Usage:
-    """Memory and CPU share of a process and its helpers."""
-
-    def __init__(self) -> None:
-        self.memory_bytes: int | None = None
-        self.cpu_share: float | None = None
-        self._cpu_s = 0.0
-        self._at = 0.0
-
-    def refresh(self, pid: int, now: float, *, has_helpers: bool) -> None:
-        if now < self._at + USAGE_PERIOD_S:
-            return
-        try:
-            process = psutil.Process(pid)
-            family = [process, *(process.children(recursive=True) if has_helpers else [])]
-            memory = sum(member.memory_info().rss for member in family)
-            cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
-        except psutil.Error:
-            return  # one of them ended meanwhile: keep the last figures
-        if not memory:
-            return  # it has ended and waits to be reaped
-        if self._at:
-            self.cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._at))
-        self.memory_bytes, self._cpu_s, self._at = memory, cpu_s, now

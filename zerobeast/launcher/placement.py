@@ -18,6 +18,13 @@ from zerobeast.common.settings.tree import RunConfig
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 #: shares of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
+#: settings of other placements, by placement
+IDLE = {
+    "apart": ("local.workers",),
+    "fused": ("local.env_servers",),
+    "serial": ("local.env_servers", "local.workers"),
+    "serve": ("local.env_servers", "local.actors", "local.workers"),
+}
 FILLS_A_CORE = ("deep",)  #: torsos whose learner never waits; workers make room for it, if they are not bound to cores
 FOR_THREADS = ("shallow", "deep")  #: torsos whose matrix products are large enough for several threads
 
@@ -56,13 +63,7 @@ class Placement(NamedTuple):
     @property
     def idle(self) -> tuple[str, ...]:
         """Settings that have no effect with this placement."""
-        if self.name == "fused":
-            return ("local.env_servers",)
-        if self.name == "serial":
-            return ("local.env_servers", "local.workers")
-        if self.name == "serve":
-            return ("local.env_servers", "local.actors", "local.workers")
-        return ("local.workers",) if self.name == "apart" else ()
+        return IDLE.get(self.name, ())
 
     def flags(self) -> list[str]:
         """Flags with which the services override settings of the run."""

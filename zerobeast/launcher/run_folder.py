@@ -159,10 +159,8 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
 
 def schedule_note(saved: RunConfig, wanted: RunConfig) -> str:
     """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for."""
-    if saved.section != wanted.section:
-        return ""
-    done = start(wanted.folder)
-    return wanted.algorithm.jump(wanted.section, wanted, saved.algorithm, saved.total_steps, done)
+    before = saved.algorithm, saved.total_steps, start(wanted.folder)
+    return wanted.algorithm.jump(wanted.section, wanted, *before)
 
 
 def trained(folder: Path) -> bool:

@@ -18,13 +18,14 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.roles import STOPPING
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.launcher.child import Child, await_end
+from zerobeast.launcher.child import Child, await_end, stop
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import spec_of
 
 START_LIMIT_S = 120.0
+STOP_LIMIT_S = 10.0  #: for all services to end in order
 END_LIMIT_S = 60.0  #: for a service that is ended on its own, even on a busy machine
 PORTS = {"envserver": 5550, "broker": 5555, "learner": 5560}
 
@@ -104,11 +105,11 @@ class ThrowawayRun(Fleet):
         for name in (run_files.LOGS, run_files.SERVICES):
             (self.config.folder / name).mkdir(parents=True)
         write_atomically(self.config.folder / run_files.CONFIG, dump(self.config))
-        return super().__enter__()
+        return self
 
-    def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.thaw_all()
-        super().__exit__(*error)
+        stop(self.children, STOP_LIMIT_S)
 
     def start(self, role: str, *flags: str) -> Child:
         """Start one more service; see `add`."""

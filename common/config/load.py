@@ -101,7 +101,11 @@ def gather(
     spec = _algorithm(_highest(above), mistakes)
     preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
     flags = list(_resolved(above.pop(), spec, mistakes))
-    good, refused = _merge([lowest, *above, flags, [preset]], mistakes)
+    good, refused = dict[str, Given](), set[str]()
+    for layer in (lowest, *above, flags, [preset]):
+        checked, bad = _check(layer, mistakes)
+        good |= checked
+        refused |= bad
     _add_counts(good, spec, line, mistakes)
     good |= _check(list(lock_step.layer(_tree(good, spec), good, groups)), mistakes)[0]
     config = _tree(good, spec)
@@ -198,17 +202,6 @@ def _resolved(flags: list[Given], spec: AlgorithmSpec, mistakes: list[str]) -> I
             yield given._replace(path=path)
         else:
             mistakes.append(f"{given.where}: algo {spec.name} has no setting {path}")
-
-
-def _merge(layers: list[list[Given]], mistakes: list[str]) -> tuple[dict[str, Given], set[str]]:
-    """The highest good value of every setting, and the paths of bad ones."""
-    good: dict[str, Given] = {}
-    refused: set[str] = set()
-    for layer in layers:
-        checked, bad = _check(layer, mistakes)
-        good |= checked
-        refused |= bad
-    return good, refused
 
 
 def _check(

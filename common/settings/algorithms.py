@@ -31,14 +31,9 @@ def spec_of(algo: str) -> AlgorithmSpec:
     return _found[algo]
 
 
-def names() -> list[str]:
-    """The names of all installed algorithms."""
-    return list(plugins.installed(GROUP))
-
-
 def usable() -> Iterator[AlgorithmSpec]:
     """The installed algorithms, without those that cannot be imported, and the ones given by reference so far."""
-    for name in names():
+    for name in plugins.installed(GROUP):
         with suppress(ConfigError):
             spec_of(name)
     yield from {spec.name: spec for spec in _found.values()}.values()

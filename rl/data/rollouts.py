@@ -56,12 +56,8 @@ class Rollouts:
     @property
     def valid(self) -> NDArray[np.bool_]:
         """[B, T]: True for transitions that are no seam between episodes and are within the budget of `steps`."""
-        seam = _bools(self.rows, "first")[:, 1:]
-        if self.steps is None:
-            return ~seam
-        count = np.arange(seam.size).reshape(seam.shape)
-        valid: NDArray[np.bool_] = ~seam & (count < self.steps)
-        return valid
+        valid: NDArray[np.bool_] = ~true(self.rows["first"])[:, 1:]
+        return valid if self.steps is None else valid & (np.arange(valid.size).reshape(valid.shape) < self.steps)
 
     @cached_property
     def batch(self) -> Batch:
@@ -69,7 +65,7 @@ class Rollouts:
         tasks = np.zeros(len(self), np.int64) if self.tasks is None else self.tasks
         origins = np.zeros((len(self), len(Origin._fields)), np.int64) if self.origins is None else self.origins
         fields = _fields(self.rows, self.record, self.device)
-        first = torch.from_numpy(_bools(self.rows, "first"))  # stack_frames reads it on the CPU
+        first = torch.from_numpy(true(self.rows["first"]))  # stack_frames reads it on the CPU
         return Batch(
             obs=tree_map(lambda frames: stack_frames(frames, first, self.env.frame_stack), fields["obs"]),
             first=_time_major(first).to(self.device),
@@ -94,9 +90,9 @@ def _any_byte(values: Tensor) -> Tensor:
     return values.view(torch.uint8) != 0 if values.dtype is torch.bool else values
 
 
-def _bools(rows: NDArray[np.void], name: str) -> NDArray[np.bool_]:
-    values: NDArray[np.bool_] = rows[name].view(np.uint8) != 0
-    return values
+def true(taken: NDArray[Any]) -> NDArray[Any]:
+    """A copy whose bools are 0 or 1: a peer may send any byte as one."""
+    return taken.view(np.uint8) != 0 if taken.dtype == np.bool_ else taken
 
 
 def _time_major(values: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire.spaces import CompositeSpace, Space, by_array, nested
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Space, by_array, nested
 from zerobeast.rl.ops.categorical import Categorical
 from zerobeast.rl.ops.gaussian import Box, Gaussian, SquashedGaussian
 
@@ -56,16 +56,8 @@ class Family(NamedTuple):
     """The distributions over one action space."""
 
     n_params: int  #: P
-    make: Callable[[Tensor, Tensor | None], Distribution]  #: parameters [..., P] and mask -> member
-
-    def of(self, params: Tensor, mask: Tensor | None = None) -> Distribution:
-        """The member with parameters [..., P].
-
-        Args:
-          params: of all arrays of the space.
-          mask: [..., choices of all components] bool, True where legal; None: all are.
-        """
-        return self.make(params, mask)
+    #: the member with parameters [..., P]; perhaps with a mask, [..., choices of all components] bool, True where legal
+    of: Callable[..., Distribution]
 
 
 def family_of(action: Space, *, squash: bool = False) -> Family:
@@ -77,32 +69,32 @@ def family_of(action: Space, *, squash: bool = False) -> Family:
     """
     if isinstance(action, CompositeSpace):
         families = [family_of(array, squash=squash) for array in action.arrays]
-        return Family(sum(family.n_params for family in families), partial(_arrays, families=families, action=action))
+        return Family(sum(family.n_params for family in families), partial(_arrays, parts=families, action=action))
     if action.kind == "discrete":
         return Family(action.sizes[0], Categorical)
     if action.kind != "box":
-        return Family(sum(action.choices), partial(_components, sizes=action.choices, shape=action.shape))
+        return Family(sum(action.choices), partial(_components, action=action))
     box = Box(action)
     normal = SquashedGaussian if squash else Gaussian
-    return Family(2 * math.prod(action.shape), lambda params, _mask: normal(params, box))
+    return Family(2 * math.prod(action.shape), lambda params, _mask=None: normal(params, box))
 
 
-def _components(logits: Tensor, mask: Tensor | None, *, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Independent:
-    """Categoricals of the components of actions [..., *shape], with `sizes` choices each, from logits [..., P]."""
-    batch = logits.shape[:-1]
+def _components(logits: Tensor, mask: Tensor | None = None, *, action: ArraySpace) -> Independent:
+    """Categoricals of the components of actions [..., *shape], from logits [..., P]."""
+    batch, sizes = logits.shape[:-1], action.choices
     return Independent(
         [Categorical(*part) for part in zip(torch.split(logits, list(sizes), -1), _split(mask, sizes), strict=True)],
-        join=lambda components: torch.stack(components, -1).view(*batch, *shape),
+        join=lambda components: torch.stack(components, -1).view(*batch, *action.shape),
         split=lambda actions: actions.reshape(*batch, -1).unbind(-1),
     )
 
 
-def _arrays(params: Tensor, mask: Tensor | None, *, families: list[Family], action: CompositeSpace) -> Independent:
+def _arrays(params: Tensor, mask: Tensor | None = None, *, parts: list[Family], action: CompositeSpace) -> Independent:
     """Distributions of the arrays of actions, which are trees."""
-    split = torch.split(params, [family.n_params for family in families], -1)
+    split = torch.split(params, [family.n_params for family in parts], -1)
     masks = _split(mask, [sum(array.choices) for array in action.arrays])
     return Independent(
-        [family.of(of, legal) for family, of, legal in zip(families, split, masks, strict=True)],
+        [family.of(of, legal) for family, of, legal in zip(parts, split, masks, strict=True)],
         join=lambda arrays: nested(action, iter(arrays)),
         split=lambda actions: [values for _, values in by_array(action, actions)],
     )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec
+from zerobeast.rl.data.rollouts import true
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.replay.frames import Compressed
@@ -35,11 +36,11 @@ class RowFields:
 
     def values(self, name: str, *where: Ints) -> NDArray[Any]:
         """[N, *shape] of a field of one array at steps, slots and t; [N, T + 1, *shape] of whole rows, slots alone."""
-        return _true(self._fields[name][where])
+        return true(self._fields[name][where])
 
     def entries(self, name: str, slots: Ints, ts: Ints) -> Any:
         """[N, *shape] of a field at steps, or a tree of such."""
-        return tree_map(lambda column: self.tensor(_true(column[slots, ts])), self._fields[name])
+        return tree_map(lambda column: self.tensor(true(column[slots, ts])), self._fields[name])
 
     def core_state(self, slots: Ints) -> Tensor:
         """[N, core_size] before step 0 of rows; zeros where a slot is -1."""
@@ -66,11 +67,11 @@ class RowFields:
     def _obs(self, slots: Ints, ts: Ints) -> Any:
         """Stacks as `zerobeast.rl.ops.frames.stack_frames` makes them: none spans two episodes."""
         if self._k == 1:
-            return tree_map(lambda frames: self.tensor(_true(frames)[:, 0]), self._taken(slots, ts[:, None]))
+            return tree_map(lambda frames: self.tensor(true(frames)[:, 0]), self._taken(slots, ts[:, None]))
         began = self._began(slots, ts)
         earliest = np.where(began > 0, began + self._k - 1, 0)[:, None]
         stacks = self._taken(slots, np.maximum(ts[:, None] + np.arange(self._k), earliest))
-        return tree_map(lambda frames: self.tensor(_true(frames)), stacks)
+        return tree_map(lambda frames: self.tensor(true(frames)), stacks)
 
     def _taken(self, slots: Ints, at: Ints) -> Any:
         """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""
@@ -89,8 +90,3 @@ def _arrays(column: NDArray[Any]) -> Any:
     """Views of a field: the field itself, or a dict of views of its parts."""
     names = column.dtype.names
     return column if names is None else {name: _arrays(column[name]) for name in names}
-
-
-def _true(taken: NDArray[Any]) -> NDArray[Any]:
-    """A copy whose bools are 0 or 1: a peer may send any byte as one."""
-    return taken.view(np.uint8) != 0 if taken.dtype == np.bool_ else taken

@@ -10,8 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Self
+from types import MappingProxyType
 
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import flags_of
@@ -20,17 +19,16 @@ from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.descriptors import LEAST
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.launcher.child import Child, ChildSpec, stop
+from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.hosts import Host, command
 from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
 
 USED = ("envserver", "broker")  #: roles that an actor uses, one of each
-STOP_LIMIT_S = 10.0  #: for all services to end in order
 
 
 class Fleet:
-    """Child processes, which are ended when the context is left.
+    """Child processes, none of which is started here.
 
     Actor i uses env-server i and broker i, modulo how many there are.
 
@@ -64,12 +62,6 @@ class Fleet:
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
         self._environ = child_environ(environ)
         self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
-        stop(self.children, STOP_LIMIT_S)
 
     def add(self, role: str, *flags: str) -> Child:
         """Add one more service, which is not started yet.

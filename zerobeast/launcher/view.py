@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zerobeast.common.health import figures, hops
-from zerobeast.common.health.figures import count, decimal, duration, milliseconds, number, two
+from zerobeast.common.health.figures import count, duration, milliseconds, number, two
 from zerobeast.common.health.table import COLUMNS, LEFT
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
@@ -49,7 +49,7 @@ def screen(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> Ren
 def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> str:
     """The same numbers in one line."""
     learner = snapshot.page("learner")
-    flow = f"batch {_batch(snapshot)}", f"queue {_queue(learner)}"
+    flow = _load(snapshot, "broker"), _load(snapshot, "learner")
     known = [*figures.progress(run.total_steps, learner).values(), *flow] if learner else ["starting"]
     if learner and (sentence := _verdict(snapshot, stopping=stopping)):
         known.append(sentence.partition(":")[0])
@@ -72,14 +72,8 @@ def _verdict(snapshot: Snapshot, *, stopping: bool) -> str:
     return "" if ending else judge(snapshot.services).sentence
 
 
-def _batch(snapshot: Snapshot) -> str:
-    """Mean rows of a forward pass, out of how many would fit."""
-    broker = snapshot.page("broker")
-    return f"{decimal(number(broker, 'batch_rows_mean'))}/{count(number(broker, 'max_batch_rows'))}"
-
-
-def _queue(learner: Mapping[str, Any]) -> str:
-    return f"{count(number(learner, 'queue_rows'))}/{count(number(learner, 'queue_capacity'))}"
+def _load(snapshot: Snapshot, role: str) -> str:
+    return figures.load(ServiceView(role, role, snapshot.page(role)))
 
 
 def _title(run: RunConfig, *, stopping: bool) -> Text:
@@ -111,7 +105,7 @@ def _figures(known: Mapping[str, str], snapshot: Snapshot) -> Table:
     if isinstance(by_task := learner.get("mean_return_100_by_task"), dict) and by_task:
         grid.add_row("of each", ", ".join(f"{task} {two(number(by_task, task))}" for task in by_task))
     grid.add_row("policy", f"{known['lag']}, {known['updates']}")
-    grid.add_row("flow", f"inference batch {_batch(snapshot)} rows, learner queue {_queue(learner)} rollouts")
+    grid.add_row("flow", f"inference {_load(snapshot, 'broker')} rows, learner {_load(snapshot, 'learner')} rollouts")
     grid.add_row("times", _times(snapshot))
     return grid
 

@@ -149,7 +149,11 @@ class Learning(Protocol):
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """One algorithm for one environment."""
+    """One algorithm for one environment.
+
+    It may have more for `zerobeast.load`, with the arguments of `act` but the last: `distribution` of one step's
+    actions, and `value` [B] of one step.
+    """
 
     env: EnvSpec
 

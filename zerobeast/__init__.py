@@ -2,11 +2,12 @@
 
 What your own scripts need; each name is loaded when it is first used:
 
+    load, evaluate        the policy of a saved run: to act with it in your own loop, or over whole episodes
     RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments that env-servers host
     Context, EnvClient    the same without gymnasium, in rows; `EnvSpec` and `ArraySpace` describe environments
     PolicyClient, OwnEnv  let a run act in, and learn from, a program that steps itself
     RemoteActing          takes the learner's place: workers act with your policy and send back whole rollouts
-    Player                the policy of a saved run; `RunConfig` holds a run's settings
+    RunConfig             the settings of a run
     BeastError            base of every error raised on purpose: ConfigError, EnvError, CheckpointError, PeerLost
 """
 
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from zerobeast.api.saved import evaluate, load
     from zerobeast.clients.env_client import EnvClient
     from zerobeast.clients.own_env import OwnEnv
-    from zerobeast.clients.player import Player
+    from zerobeast.clients.policy import Policy
     from zerobeast.clients.policy_client import PolicyClient
     from zerobeast.clients.remote.cluster import ClusterVectorEnv
     from zerobeast.clients.remote.vector_env import RemoteVectorEnv
@@ -41,11 +43,13 @@ __all__ = [
     "EnvSpec",
     "OwnEnv",
     "PeerLost",
-    "Player",
+    "Policy",
     "PolicyClient",
     "RemoteActing",
     "RemoteVectorEnv",
     "RunConfig",
+    "evaluate",
+    "load",
 ]
 
 # Env-servers and actors import this file too and never load torch.
@@ -56,11 +60,13 @@ _HOMES = {
     "EnvClient": "zerobeast.clients.env_client",
     "EnvSpec": "zerobeast.common.wire.specs",
     "OwnEnv": "zerobeast.clients.own_env",
-    "Player": "zerobeast.clients.player",
+    "Policy": "zerobeast.clients.policy",
     "PolicyClient": "zerobeast.clients.policy_client",
     "RemoteActing": "zerobeast.clients.remote_acting",
     "RemoteVectorEnv": "zerobeast.clients.remote.vector_env",
     "RunConfig": "zerobeast.common.settings.tree",
+    "evaluate": "zerobeast.api.saved",
+    "load": "zerobeast.api.saved",
 }
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -87,13 +88,22 @@ def gather(
     describe: Describe | None = None,
     groups: lock_step.Groups | None = None,
     read_only: bool = False,
+    trees: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Loaded:
-    """As `load`, and keep where each value came from. `own` are flags of the command itself."""
+    """As `load`, and keep where each value came from.
+
+    `own` are flags of the command itself; `trees` are settings that were found in other files, by the layer's name.
+    """
     mistakes: list[str] = []
     own_table = settings_of(own)
     _import_algorithm(argv, environ)
     line = read_flags(argv, own_table, mistakes)
-    above = [*_files(line, environ, mistakes), list(from_environment(environ, mistakes)), line.settings]
+    above = [
+        *_trees(trees, mistakes),
+        *_files(line, environ, mistakes),
+        list(from_environment(environ, mistakes)),
+        line.settings,
+    ]
     refusals = list(trust.refusals(_highest(above), trust.IMPORTED if read_only else trust.GUARDED))
     if any(f": {ALGO}: " in refusal for refusal in refusals):  # without it nothing is known of its settings
         raise ConfigError("\n".join(refusals))
@@ -135,10 +145,15 @@ def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -
     for name in line.files or filter(None, [environ.get(PREFIX + CONFIG.upper())]):
         label = f"file {name}"
         try:
-            layer = list(from_tree(read_yaml(Path(name), label), label, mistakes))
-            yield [*layer, *earlier(layer, label)]
+            yield from _trees({label: read_yaml(Path(name), label)}, mistakes)
         except ConfigError as error:
             mistakes.append(str(error))
+
+
+def _trees(trees: Mapping[str, Mapping[str, Any]], mistakes: list[str]) -> Iterator[list[Given]]:
+    for label, tree in trees.items():
+        layer = list(from_tree(tree, label, mistakes))
+        yield [*layer, *earlier(layer, label)]
 
 
 def _import_algorithm(argv: Sequence[str], environ: Mapping[str, str]) -> None:

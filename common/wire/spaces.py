@@ -182,12 +182,12 @@ def field_of(name: str, space: Space, *lead: int) -> Field | Block:
 
 
 def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
-    """Each array of a space with its part of `value`, which is a dict or rows with names nested as in the space."""
+    """Each array of a space with its part of `value`: a dict, a tuple or rows with names, nested as the space is."""
     if isinstance(space, ArraySpace):
         yield space, value
     else:
         for part in space.spaces:
-            yield from by_array(part.space, value[part.name])
+            yield from by_array(part.space, value[int(part.name) if isinstance(value, tuple) else part.name])
 
 
 def nested(space: Space, values: Iterator[Any]) -> Any:

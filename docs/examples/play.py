@@ -5,28 +5,27 @@ python docs/examples/play.py runs/latest tcp://127.0.0.1:5550 CartPole-v1
 """
 
 import sys
-from pathlib import Path
 
-from zerobeast import BeastError, Context, EnvClient, Player
+from zerobeast import BeastError, Context, EnvClient, load
 
 NUM_ENVS = 4
 STEPS = 1000
 
 
-def play(run: Path, endpoint: str, env_id: str) -> list[float]:
+def play(run: str, endpoint: str, env_id: str) -> list[float]:
     """Returns of the episodes that end within `STEPS` steps of `NUM_ENVS` environments."""
-    returns: list[float] = []
+    returns, policy, state = list[float](), load(run), None
     with EnvClient(Context(), endpoint, {"id": env_id}, NUM_ENVS, seed=1) as envs:
-        player = Player(run, envs.spec, NUM_ENVS, greedy=True)
         rows = envs.reset()
         for _ in range(STEPS):
-            rows, episodes, _ = envs.step(player.act(rows))
+            actions, state = policy.predict(rows["obs"], state, rows["first"], last_reward=rows["reward"])
+            rows, episodes, _ = envs.step(actions)
             returns += [value for value, _length in episodes]
     return returns
 
 
 if __name__ == "__main__":
     try:
-        print(play(Path(sys.argv[1]), *sys.argv[2:]))
+        print(play(*sys.argv[1:]))
     except BeastError as error:
         sys.exit(str(error))

@@ -123,10 +123,20 @@ def action_adapter(space: Any) -> Adapter:
     return lambda actions: (actions if start is None else actions + start).astype(space.dtype)
 
 
-def fitted(what: str, value: Any, space: ArraySpace, *, exact: bool = False) -> NDArray[Any]:
+def fitted(
+    what: str, value: Any, space: ArraySpace, *, exact: bool = False, lead: tuple[int, ...] = ()
+) -> NDArray[Any]:
     """A value as an array of a space, its choices counted from 0; numpy would silently broadcast, cut or round others.
 
-    Raises EnvError if it does not fit. With `exact`, integers have to be given as integers.
+    Args:
+      what: its name in errors.
+      value: [*lead, *shape].
+      space: of one value.
+      exact: integers have to be given as integers.
+      lead: dimensions before those of the space, one at most.
+
+    Raises:
+      EnvError: it does not fit.
     """
     try:
         given = np.asarray(value)
@@ -135,15 +145,15 @@ def fitted(what: str, value: Any, space: ArraySpace, *, exact: bool = False) -> 
     wanted = np.dtype(space.dtype)
     if given.dtype.kind not in ("biu" if exact and wanted.kind != "f" else "biuf"):
         raise EnvError(f"{what} is {short(value)} of type {given.dtype}, expected {wanted}")
-    if given.shape != space.shape:
-        raise EnvError(f"{what} has shape {list(given.shape)}, expected {list(space.shape)}")
+    if given.shape != (shape := (*lead, *space.shape)):
+        raise EnvError(f"{what} has shape {list(given.shape)}, expected {list(shape)}")
     with np.errstate(all="ignore"):
         stored = given.astype(wanted, copy=False)
     if wanted.kind == "f" and not np.isfinite(stored).all():
         raise EnvError(f"{what} is {short(value)}, expected finite numbers")
     if wanted.kind != "f" and stored is not given and not (stored == given).all():
         raise EnvError(f"{what} is {short(value)}, expected values of {wanted}")
-    if space.kind != "box" and (found := stray(stored[None], space)):
+    if space.kind != "box" and (found := stray(stored if lead else stored[None], space)):
         raise EnvError(f"{what} holds the choice {found[1]}, counted from 0")
     return stored
 

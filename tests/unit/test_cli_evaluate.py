@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerobeast.cli.evaluate import Episode, EpisodeCounter, describe, main, quotas
+from zerobeast.api.saved import Episode, EpisodeCounter, Evaluation, quotas
+from zerobeast.cli.evaluate import describe, main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace
@@ -57,7 +58,8 @@ def test_short_episodes_do_not_crowd_out_long_ones() -> None:
 
 
 def test_the_description_has_both_units() -> None:
-    result = describe([Episode(1.0, 10), Episode(3.0, 20)], frame_skip=4)
+    found = Evaluation("x", [Episode(1.0, 10), Episode(3.0, 20)], False, 1, frame_skip=4, agent_steps_trained=0)
+    result = describe(found)
     assert (result["mean_return"], result["std_return"]) == (2.0, 1.0)
     assert (result["mean_length"], result["mean_length_frames"]) == (15, 60)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import finished, python
-from zerobeast.cli.evaluate import _settle as settings_of_evaluation
+from zerobeast.api.saved import settings_of
 from zerobeast.cli.evaluate import main as evaluate
 from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import gather, load
@@ -126,7 +126,7 @@ def test_a_file_may_decide_all_that_stays_on_this_machine(tmp_path: Path) -> Non
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").touch()
     (tmp_path / "config.yaml").write_text(json.dumps({k: v for k, v in GIVEN.items() if not k.startswith("env.")}))
-    config = settings_of_evaluation(str(tmp_path), [], {})[1]
+    config = settings_of(tmp_path, [], {}).config
     assert (config.security, config.health, config.learner.endpoint) == (
         RunConfig().security,
         RunConfig().health,

@@ -85,7 +85,8 @@ class OwnEnv:
             adapted = self._adapt_obs(obs)
         except (TypeError, ValueError, LookupError) as error:
             raise EnvError(f"obs is {short(obs)}, expected a value of its space ({error})") from error
-        for path, space, column, value in _arrays("obs", self.spec.obs, rows["obs"], adapted):
+        parts, columns = arrays("obs", self.spec.obs, adapted), by_array(self.spec.obs, rows["obs"])
+        for (path, space, value), (_, column) in zip(parts, columns, strict=True):
             column[0] = fitted(path, value, space, exact=True)
         rows["reward"] = fitted("reward", reward, ArraySpace.box(()))
         rows["terminated"], rows["truncated"], rows["first"] = bool(terminated), bool(truncated), first
@@ -108,17 +109,19 @@ def _copied(space: Space, action: Any) -> Any:
     return nested(space, (value.copy() for _, value in by_array(space, action)))
 
 
-def _arrays(
-    path: str, space: Space, column: NDArray[Any], value: Any
-) -> Iterator[tuple[str, ArraySpace, NDArray[Any], Any]]:
-    """Each array of a space: its name in error messages, its space, its column in rows [1], its part of `value`."""
+def arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpace, Any]]:
+    """Each array of a space: its name in error messages, its space, and its part of a value.
+
+    Raises:
+      EnvError: the value lacks a part.
+    """
     if isinstance(space, ArraySpace):
-        yield path, space, column, value
+        yield path, space, value
         return
     for part in space.spaces:
         try:
-            inner = value[part.name]
+            inner = value[int(part.name) if isinstance(value, tuple) else part.name]
         except (TypeError, LookupError, ValueError) as error:
             names = [each.name for each in space.spaces]
-            raise EnvError(f"{path} is {short(value)}, expected a dict of {', '.join(names)}") from error
-        yield from _arrays(f"{path}.{part.name}", part.space, column[part.name], inner)
+            raise EnvError(f"{path} is {short(value)}, expected a {space.kind} of {', '.join(names)}") from error
+        yield from arrays(f"{path}.{part.name}", part.space, inner)

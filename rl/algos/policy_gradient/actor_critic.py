@@ -58,6 +58,16 @@ class ActorCritic(Generic[Settings]):
         action = policy.mode() if sampling.greedy else policy.sample(sampling.generator)
         return Act(action, {"logits": logits, "value": value}), core
 
+    def distribution(self, net: PolicyAndValue, inputs: StepInput, core: Tensor) -> Distribution:
+        """What actions of one step are drawn from, [B], with gradient."""
+        mask = None if inputs.action_mask is None else inputs.action_mask[0]
+        return self.family.of(net(inputs, core)[0].logits[0], mask)
+
+    def value(self, net: PolicyAndValue, inputs: StepInput, core: Tensor) -> Tensor:
+        """The values of one step, [B], with gradient."""
+        answer: Answer = net(inputs, core)[0]
+        return answer.value[0]
+
     @torch.no_grad()
     def divergence(self, net: PolicyAndValue, batch: Batch) -> Tensor:
         """KL(mu || pi), exact."""

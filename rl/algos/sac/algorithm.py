@@ -10,10 +10,12 @@ from torch import Tensor
 from zerobeast.rl.algos.control.box_control import BoxControl
 from zerobeast.rl.algos.control.box_learning import BoxLearning
 from zerobeast.rl.algos.sac.config import SACConfig
-from zerobeast.rl.algos.sac.policy import DrawnActions, draw
+from zerobeast.rl.algos.sac.policy import DrawnActions, TanhNormal, draw
 from zerobeast.rl.algos.sac.temperature import Temperature
 from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.q_control import BoxPolicy
+from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.protocol import Metrics
 
 
@@ -30,6 +32,10 @@ class SAC(BoxControl[SACConfig]):
         """A draw from the policy."""
         mean = outputs.chunk(2, -1)[0]
         return draw(outputs, torch.empty_like(mean).normal_(generator=generator)).units
+
+    def distribution(self, net: BoxPolicy, inputs: StepInput, _core: Tensor) -> Distribution:
+        """What actions of one step are drawn from, [B], with gradient."""
+        return TanhNormal(net(net.vectors(inputs.obs)), self.box)
 
     def learning(self, net: BoxPolicy) -> SACLearning:
         """With twin critics."""

@@ -12,9 +12,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zerobeast.rl.ops.gaussian import log_slope
+from zerobeast.rl.ops.gaussian import Range, SquashedGaussian, log_slope
 
 LOG_STD = (-20.0, 2.0)  #: log standard deviations are clipped to this, as in the authors' code
+
+
+class TanhNormal(SquashedGaussian):
+    """The distribution of the actions, with bounds of its own; log-densities of actions near theirs are cut off."""
+
+    MEAN = Range(-math.inf, math.inf, room=1.0)
+    LOG_STD = Range(*LOG_STD, room=1e-9)
 
 
 class DrawnActions(NamedTuple):

@@ -77,6 +77,11 @@ class QActing(ABC, Generic[Settings]):
         extras = {name: values for name, values in acted_by(q, action, legal).items() if name in asked}
         return Act(action, extras), core
 
+    def value(self, net: QNetwork, inputs: StepInput, core: Tensor) -> Tensor:
+        """The value of the best action of one step, [B], with gradient."""
+        q, legal = self.values.expected(net(inputs, core)[0][0]), inputs.action_mask
+        return q.gather(-1, best(q, None if legal is None else legal[0]).unsqueeze(-1)).squeeze(-1)
+
     @torch.no_grad()
     def divergence(self, net: QNetwork, batch: Batch) -> Tensor:
         """1 where the best action has changed; its mean is the policy churn (Schaul et al. 2022)."""

@@ -1,0 +1,180 @@
+"""A saved policy acts in any loop as the broker acts with it, and refuses what does not fit it in a sentence."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.algo_fakes import NESTED, REACH, VECTORS
+from zerobeast.api.saved import load
+from zerobeast.common.config.load import dump
+from zerobeast.common.config.load import load as settings
+from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire.spaces import ArraySpace, by_array
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.acting.inference import Inference
+from zerobeast.services.learner.checkpoint import Checkpoints
+from zerobeast.services.learner.update import Trainer
+
+N = 64
+STACKED = EnvSpec("Stacked-v0", ArraySpace.box((3,)), ArraySpace.discrete(4), frame_stack=3)
+
+
+def saved(folder: Path, algo: str, env: EnvSpec, *flags: str, bias: float = 0.0) -> Path:
+    """A run that has not ended its random first steps; `bias` is added to what the policy wants."""
+    given = ["--env", env.env_id, "--preset", "classic", "--algo", algo, "--name", "run", "--root", str(folder)]
+    config = settings([*given, *flags], {})
+    trainer = Trainer(config, torch.device("cpu"), env)
+    if bias:
+        with torch.no_grad():
+            trainer.net.mlp.out.bias[: env.action.shape[0]] = bias
+    config.folder.mkdir(exist_ok=True, parents=True)
+    (config.folder / "config.yaml").write_text(dump(config))
+    Checkpoints(config.folder).save({**trainer.state(), "statistics": {}, "rollouts": {}})
+    return config.folder
+
+
+@pytest.mark.parametrize(("algo", "greedy", "wanted"), [("td3", True, 1.0), ("ddpg", True, 1.0), ("sac", False, 0.99)])
+def test_neither_noise_nor_random_first_steps_are_played(
+    tmp_path: Path, algo: str, *, greedy: bool, wanted: float
+) -> None:
+    policy = load(saved(tmp_path, algo, REACH, f"--{algo}.replay_size=10000", bias=20.0))
+    actions, _ = policy.predict(np.zeros((N, 5)), deterministic=greedy)
+    high = np.array(REACH.action.high)
+    assert (actions >= wanted * high - (1 - wanted) * abs(high)).all()
+    assert (actions <= high).all()
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "flags"),
+    [
+        ("impala", NESTED, ("--net.use_lstm", "--net.lstm_size=8", "--net.normalize_obs")),
+        ("ppo", STACKED, ("--net.last_action_reward=always",)),
+        ("dqn", STACKED, ("--dqn.replay_size=10000",)),
+        ("r2d2", VECTORS, ("--r2d2.burn_in=0", "--net.use_lstm", "--net.lstm_size=8")),
+    ],
+)
+def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env: EnvSpec, flags: tuple[str]) -> None:
+    policy = load(saved(tmp_path, algo, env, *flags), broker={"device": "cpu"})
+    broker = Inference(
+        policy.algorithm, max_rows=2, device=torch.device("cpu"), dtype=torch.float32, seed=0, greedy=True
+    )
+    broker.reserve(2)
+    draw, state = np.random.default_rng(1), None
+    for step in range(8):
+        rows = np.zeros(2, step_record(env).dtype)
+        for space, column in by_array(env.obs, rows["obs"]):
+            high = space.sizes[0] if space.kind == "discrete" else 5
+            column[...] = draw.integers(0, high, column.shape)
+        rows["first"] = [step in (0, 4), step in (0, 5)]
+        rows["reward"] = draw.normal(size=2)
+        if env.action_mask:
+            rows["action_mask"] = True
+        broker.batch.rows[:] = rows.view(np.uint8).reshape(2, -1)
+        broker.batch.slots[:] = range(2)
+        broker.submit(2, with_cores=False)
+        wanted = broker.acts.view(act_record(env, policy.algorithm.policy).dtype)[:, 0]["action"]
+        actions, state = policy.predict(rows["obs"], state, rows["first"], last_reward=rows["reward"])
+        for (space, theirs), (_, ours) in zip(by_array(env.action, wanted), by_array(env.action, actions), strict=True):
+            low, high = space.bounds if space.kind == "box" else (None, None)
+            np.testing.assert_allclose(ours, np.clip(theirs, low, high) if space.kind == "box" else theirs, rtol=1e-5)
+
+
+def test_one_environment_needs_no_batch_and_its_answer_is_that_of_a_batch(tmp_path: Path) -> None:
+    policy = load(saved(tmp_path, "impala", NESTED, "--net.use_lstm"))
+    obs = {"camera": np.ones((6, 8)), "word": 3}
+    action, state = policy.predict(obs)
+    assert (action["aim"].shape, type(action["go"]), action["go"][0].shape) == ((2,), tuple, (2,))
+    batch = {name: np.array([value, value]) for name, value in obs.items()}
+    both, _ = policy.predict(batch)
+    np.testing.assert_allclose(both["aim"], [action["aim"]] * 2, rtol=1e-5)
+    given = {"last_reward": 1.0, "action_mask": np.ones(NESTED.mask_size, bool)}
+    policy.predict(obs, state, False, **given)
+    assert policy.value(obs, state, **given).shape == ()
+    assert policy.distribution(obs, state, **given).entropy().requires_grad
+
+
+def test_distribution_and_value_are_those_of_the_network_and_its_parameters_those_of_the_checkpoint(
+    tmp_path: Path,
+) -> None:
+    folder = saved(tmp_path, "sac", REACH, "--sac.replay_size=10000")
+    sac, obs = load(folder), np.linspace(-1, 1, 5 * N).reshape(N, 5)
+    drawn = sac.distribution(obs)
+    np.testing.assert_allclose(drawn.mode().detach(), sac.predict(obs)[0], rtol=1e-4, atol=1e-5)
+    assert torch.isfinite(drawn.log_prob(drawn.sample(torch.Generator()))).all()
+    held = torch.load(folder / "checkpoint.pt", weights_only=True)["model"]
+    assert held.keys() == sac.state_dict().keys()
+    assert all(torch.equal(held[name], value) for name, value in sac.state_dict().items())
+    with pytest.raises(ConfigError, match=r"^algo sac: its policy has no value, expected an algorithm that has one$"):
+        sac.value(obs)
+    dqn = load(saved(tmp_path / "b", "dqn", VECTORS, "--dqn.replay_size=10000"))
+    best = dqn.module(dqn._inputs(obs, None)[0], torch.zeros(N, 0))[0][0].max(-1).values
+    assert torch.equal(dqn.value(obs), best)
+    with pytest.raises(ConfigError, match="algo dqn: its policy has no distribution"):
+        dqn.distribution(obs)
+
+
+def test_a_checkpoint_needs_no_folder(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "ppo", VECTORS)
+    shutil.copy(folder / "checkpoint.pt", tmp_path / "best.pt")
+    assert load(tmp_path / "best.pt").predict(np.ones(5))[0] == load("run", root=tmp_path).predict(np.ones(5))[0]
+
+
+GOOD = np.zeros((2, 5))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "sentence"),
+    [
+        ((np.zeros(4),), {}, "obs has shape [4], expected [5], or [N, 5]"),
+        ((np.zeros((0, 5)),), {}, "obs has shape [0, 5], expected [5], or [N, 5]"),
+        (([[1, 2, 3, 4, 5], [1]],), {}, "obs is [[1, 2, 3, 4, 5], [1]], expected numbers"),
+        ((["a"] * 5,), {}, "obs is array([['a', 'a', 'a', 'a', 'a']], dtype='<U1') of type <U1, expected float32"),
+        ((np.full(5, np.nan),), {}, "obs is array([[nan, nan, nan, nan, nan]]), expected finite numbers"),
+        ((GOOD, "x"), {}, "state is 'x', expected what predict returned for 2, or None"),
+        ((GOOD, None, [True]), {}, "episode_start has shape [1], expected [2]"),
+        ((GOOD,), {"last_action": [0, 9]}, "last_action holds the choice 9, expected 0 to 2, counted from 0"),
+        ((GOOD,), {"last_action": [0.5, 0]}, "last_action is array([0.5, 0. ]), expected values of int64"),
+        ((GOOD,), {"last_reward": [[1], [2]]}, "last_reward has shape [2, 1], expected [2]"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence(
+    tmp_path: Path, arguments: tuple[Any, ...], given: dict[str, Any], sentence: str
+) -> None:
+    policy = load(saved(tmp_path, "impala", VECTORS))
+    with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$"):
+        policy.predict(*arguments, **given)
+
+
+def test_a_state_of_others_a_missing_reward_and_a_missing_part_are_refused(tmp_path: Path) -> None:
+    policy = load(saved(tmp_path, "impala", VECTORS, "--net.last_action_reward=always"))
+    state = policy.predict(GOOD)[1]
+    with pytest.raises(ConfigError, match=r"^state is that of 2, expected what predict returned for 1, or None$"):
+        policy.predict(np.zeros(5), state)
+    with pytest.raises(ConfigError, match=r"^last_reward is None, expected \[N\] numbers: the network takes it"):
+        policy.predict(GOOD, state)
+    policy = load(saved(tmp_path / "b", "impala", NESTED))
+    with pytest.raises(ConfigError, match=r"^obs is \{'camera': 1\}, expected a dict of camera, word$"):
+        policy.predict({"camera": 1})
+    with pytest.raises(ConfigError, match=r"^action_mask forbids all 3 choices of component 0$"):
+        policy.predict({"camera": np.zeros((6, 8)), "word": 1}, action_mask=np.zeros(NESTED.mask_size, bool))
+
+
+def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "impala", VECTORS)
+    config = folder / "config.yaml"
+    with pytest.raises(CheckpointError, match="of another architecture"):
+        load(folder, net={"hidden_size": 8})
+    config.write_text(config.read_text().replace("algo: impala", "algo: mine"))
+    with pytest.raises(ConfigError, match=r"^file .*: algo: algo 'mine': expected .* or module:NAME"):
+        load(folder)
+    config.write_text("algo: evil:SPEC")
+    with pytest.raises(ConfigError, match="imports a module, which a file may not decide alone: say --algo evil:SPEC"):
+        load(folder)
+    with pytest.raises(ConfigError, match=r"there is no run 'rnu': expected .*/rnu/config.yaml"):
+        load("rnu", root=tmp_path)

@@ -1,0 +1,314 @@
+"""Saved policies: `load` one to act with it, `evaluate` one over whole episodes."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.clients.env_client import EnvClient
+from zerobeast.common.config import trust
+from zerobeast.common.config.call import flags_for
+from zerobeast.common.config.layers import Given
+from zerobeast.common.config.load import Loaded, dump, gather
+from zerobeast.common.config.table import value_at
+from zerobeast.common.errors import BeastError, ConfigError, PeerLost
+from zerobeast.common.files import run_files
+from zerobeast.common.settings.section import Section
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.transport import Context
+from zerobeast.launcher.child import Child, ChildSpec, stop
+from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
+from zerobeast.launcher.private_folder import private_folder
+from zerobeast.launcher.run_folder import trained
+
+if TYPE_CHECKING:  # torch is loaded with the first policy
+    from zerobeast.clients.policy import Policy
+
+MAX_ENVS = 16
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 5.0
+
+
+class HasFolder(Protocol):
+    """A run, as `zerobeast.start` returns it."""
+
+    @property
+    def folder(self) -> Path:
+        """Of the run."""
+
+
+Saved = str | os.PathLike[str] | HasFolder  #: the name of a run, its folder, a checkpoint, or a run
+
+
+class Episode(NamedTuple):
+    value: float  #: undiscounted, unclipped return
+    length: int  #: agent steps
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Whole episodes of a policy."""
+
+    env: str  #: id of the environment
+    episodes: list[Episode]  #: in the order in which they ended
+    deterministic: bool  #: whether the likeliest or best actions were taken, or drawn ones
+    seed: int
+    frame_skip: int  #: env frames of an agent step
+    agent_steps_trained: int
+
+    @property
+    def returns(self) -> list[float]:
+        """The undiscounted, unclipped return of each episode."""
+        return [episode.value for episode in self.episodes]
+
+    @property
+    def lengths(self) -> list[int]:
+        """The agent steps of each episode."""
+        return [episode.length for episode in self.episodes]
+
+    @property
+    def mean(self) -> float:
+        """The mean of the returns."""
+        return statistics.fmean(self.returns)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the returns."""
+        return statistics.pstdev(self.returns)
+
+
+def load(run: Saved, *, algo: Any = None, **settings: Any) -> Policy:
+    """Load the policy of a run.
+
+    Args:
+      run: the name of a run below `root`, its folder, a checkpoint file, or a `Run`.
+      algo: the algorithm, if it is not an installed one: a file names it, but only a call imports it.
+      settings: to use instead of those that it was trained with, as for `zerobeast.train`: `broker={"device": "cpu"}`.
+
+    Raises:
+      ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
+      CheckpointError: the checkpoint is damaged or of another architecture.
+    """
+    flags = flags_for({"algo": algo, **settings})
+    return open_policy(find(run, flags), flags, os.environ, read_only=True)
+
+
+def find(run: Saved, flags: Sequence[str] = (), own: type[Section] = Section) -> Path:
+    """The folder of a run that has a checkpoint, or the checkpoint itself, as it is given.
+
+    Args:
+      run: see `load`.
+      flags: may have another `root`.
+      own: other flags.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    if not isinstance(run, str | os.PathLike):
+        run = run.folder
+    if (given := Path(run).expanduser()).is_file():
+        return given
+    root = gather(flags, os.environ, own=own).config.root
+    candidates = [given, Path(root).expanduser() / run]
+    folder = next((path for path in reversed(candidates) if (path / run_files.CONFIG).is_file()), None)
+    if folder is None:
+        expected = candidates[-1] / run_files.CONFIG
+        raise ConfigError(f"there is no run {str(run)!r}: expected {expected}; root names another folder")
+    if not trained(folder):
+        raise ConfigError(f"run {str(run)!r} has no checkpoint yet: let it train for a while")
+    return folder.resolve()
+
+
+def open_policy(
+    place: Path,
+    flags: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    own: type[Section] = Section,
+    read_only: bool = False,
+) -> Policy:
+    """The policy of a run under flags. Its file decides nothing about peers, and imports nothing.
+
+    Args:
+      place: the folder of the run, or a checkpoint.
+      flags: of the tree of settings and of `own`.
+      environ: environment variables with settings.
+      own: flags of a command.
+      read_only: no environment will be made.
+
+    Raises:
+      BeastError: see `load`.
+    """
+    read = partial(settings_of, place, flags, environ, own=own, read_only=read_only)
+    loaded = read() if (folder := place.is_dir()) else None  # mistakes are reported before torch is loaded
+    from zerobeast.clients.policy import Policy
+    from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
+
+    saved = Checkpoints(place).load() if folder else load_checkpoint(place)
+    assert saved is not None, "`find` has found one"
+    return Policy(loaded or read(saved["config"]), saved, place / run_files.CHECKPOINT if folder else place)
+
+
+def settings_of(
+    place: Path,
+    flags: Sequence[str],
+    environ: Mapping[str, str],
+    tree: Mapping[str, Any] | None = None,
+    *,
+    own: type[Section] = Section,
+    read_only: bool = False,
+) -> Loaded:
+    """As for `open_policy`; `tree` are the settings in a checkpoint, instead of those in the folder of its run."""
+    file = ["--config", str(place / run_files.CONFIG)] if tree is None else []
+    trees = {f"file {place}": tree} if tree is not None else {}
+    return gather([*file, *trust.ALONE, *flags], environ, own=own, read_only=read_only, trees=trees)
+
+
+def evaluate(
+    run: Policy | Saved,
+    env: Any = None,
+    episodes: int = 10,
+    deterministic: bool | None = None,  # noqa: FBT001 - as in Stable-Baselines3
+    *,
+    seed: int = 1000,
+    algo: Any = None,
+    **settings: Any,
+) -> Evaluation:
+    """Play whole episodes, without episodic life, in environments that an env-server steps.
+
+    Args:
+      run: a policy, or what `load` takes.
+      env: the environment, as for `zerobeast.train`; None: the one that the policy was trained in.
+      episodes: how many, at least 1.
+      deterministic: take the likeliest or best actions, or draw them, as in training; None: draw them unless that is
+        exploration, as with DQN and TD3.
+      seed: of environments and actions; by default one that nothing was trained on.
+      algo, settings: as for `load`; if `run` is a policy, it has its own.
+
+    Raises:
+      BeastError: the policy cannot be loaded, does not fit the environment, or the environment cannot be made.
+    """
+    from zerobeast.clients.policy import Policy
+
+    policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
+    config, origins = policy.config, dict(policy.loaded.origins)
+    if env is not None:
+        origins["env.id"] = "env"
+        config = config.model_copy(update={"env": config.env.alone(env)})
+    guarded = {path: Given(path, value_at(config, path), origins[path]) for path in trust.GUARDED if path in origins}
+    if refusals := list(trust.refusals(guarded)):
+        raise ConfigError("\n".join(refusals))
+    if len(config.env.tasks) > 1:
+        raise ConfigError(f"env is None, expected one of {config.env.id}, in which the policy was trained")
+    with env_server(config) as endpoint:
+        return play(policy, config, endpoint, episodes=episodes, deterministic=deterministic, seed=seed)
+
+
+@contextmanager
+def env_server(config: RunConfig) -> Iterator[str]:
+    """Run an env-server until the context is left.
+
+    Yields:
+      Its endpoint.
+
+    Raises:
+      BeastError: it ended, for the reason in its log.
+    """
+    with private_folder() as place:
+        endpoint = list(endpoint_flags(place, 0))
+        status, log, file = place / "status.json", place / "log", place / run_files.CONFIG
+        file.write_text(dump(config), encoding="utf-8")
+        command = service_command("envserver", *child_flags(config, file, status), *trust.ALONE, *endpoint)
+        child = Child(ChildSpec("envserver", 0, command, child_environ(os.environ), log, status))
+        child.start()
+        try:
+            _wait_for(status, child)
+            yield endpoint[1]
+        except PeerLost as error:
+            raise (BeastError(child.explain()) if child.poll() is not None else error) from error
+        finally:
+            stop([child], STOP_LIMIT_S)
+
+
+def _wait_for(status: Path, child: Child) -> None:
+    deadline = time.monotonic() + START_LIMIT_S
+    while not status.exists():
+        if child.poll() is not None:
+            error = BeastError(child.explain())
+            error.exit_code = 2 if child.code == 2 else 1
+            raise error
+        if time.monotonic() > deadline:
+            raise PeerLost(f"the env-server did not start within {START_LIMIT_S:.0f} s")
+        time.sleep(0.01)
+
+
+def play(
+    policy: Policy,
+    config: RunConfig,
+    endpoint: str,
+    *,
+    episodes: int,
+    deterministic: bool | None,
+    seed: int,
+    watch: Callable[[list[Episode]], None] = lambda _: None,
+) -> Evaluation:
+    """As `evaluate`, in the one environment of `config`; `watch` is called with the episodes of each step."""
+    if not (isinstance(episodes, int) and episodes > 0):
+        raise ConfigError(f"episodes is {episodes!r}, expected a whole number, at least 1")
+    greedy = config.algorithm.drawing_explores if deterministic is None else deterministic
+    num_envs, limit_s = min(episodes, MAX_ENVS), START_LIMIT_S + config.envserver.step_timeout_s
+    env = config.env.model_copy(update={"episodic_life": False}).model_dump()
+    with Context() as context, EnvClient(context, endpoint, env, num_envs, seed, limit_s) as envs:
+        policy.refuse_unlike(envs.spec)
+        policy.seed(seed)
+        counter, state, rows = EpisodeCounter(quotas(episodes, num_envs)), None, envs.reset()
+        while not counter.complete:
+            mask = rows["action_mask"] if envs.spec.action_mask else None
+            given = {"last_reward": rows["reward"], "action_mask": mask}
+            actions, state = policy.predict(rows["obs"], state, rows["first"], greedy, **given)
+            rows, *_ = envs.step(actions)
+            watch(counter.add(rows))
+        return Evaluation(envs.spec.env_id, counter.episodes, greedy, seed, envs.spec.frame_skip, policy.agent_steps)
+
+
+def quotas(episodes: int, num_envs: int) -> NDArray[np.int64]:
+    """How many episodes each environment contributes: equal, but for the remainder. [num_envs].
+
+    It is settled before the first step, since counting the first episodes that end would prefer short ones.
+    """
+    return np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+
+
+class EpisodeCounter:
+    """Adds up rewards and keeps the first `quota` [N] episodes of every environment."""
+
+    def __init__(self, quota: NDArray[np.int64]) -> None:
+        self.episodes: list[Episode] = []
+        self._left = quota.copy()
+        self._value = np.zeros(len(quota))
+        self._length = np.zeros(len(quota), np.int64)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every environment has filled its quota."""
+        return not self._left.any()
+
+    def add(self, rows: NDArray[Any]) -> list[Episode]:
+        """Take one step's rows, [N] of `step_record`; return the episodes that it completes and that count."""
+        self._value = np.where(rows["first"], 0.0, self._value + rows["reward"])
+        self._length = np.where(rows["first"], 0, self._length + 1)
+        ended = (rows["terminated"] | rows["truncated"]) & (self._left > 0)
+        self._left -= ended
+        found = [Episode(float(self._value[i]), int(self._length[i])) for i in np.flatnonzero(ended)]
+        self.episodes += found
+        return found

@@ -7,7 +7,9 @@ reference names an object in a module or in a file, which need not be installed:
 
 from __future__ import annotations
 
+import os
 import sys
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -105,7 +107,7 @@ def module_of(home: str, what: str) -> ModuleType:
 
 @cache
 def _from_file(path: Path) -> ModuleType:
-    name = f"zerobeast_file_{path.stem}"
+    name = f"zerobeast_file_{path.stem}_{zlib.crc32(os.fsencode(path)):08x}"  # other folders may have such a file
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")

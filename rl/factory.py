@@ -20,7 +20,8 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     Raises:
       ConfigError: it cannot handle these observations or actions, or they or the network are too large.
     """
-    refuse_unfit(config, env)
+    with calling(f"algo {config.section}: takes or flaw"):
+        refuse_unfit(config, env)
     make = config.spec.build
     parameters = 0
     # Shapes without memory. The network of another author's algorithm may compute with its weights when it is made.

@@ -123,7 +123,8 @@ def gather(
         broken = (*relations(config), *lock_step.broken(config, groups))
     mistakes += [_sentence(relation, good) for relation in broken if not refused.intersection(relation.paths)]
     origins = {path: given.where for path, given in good.items()}
-    mistakes += remarks.unused(config, origins)
+    with calling(f"algo {spec.name}: unused"):
+        mistakes += remarks.unused(config, origins)
     own_good, _ = _check(line.own, mistakes, own)
     if mistakes:
         raise ConfigError("\n".join(mistakes))

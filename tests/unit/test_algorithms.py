@@ -15,8 +15,9 @@ from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec
 from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.spaces import ArraySpace, Space
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.launcher import run_folder
 from zerobeast.rl.algos.ppo.config import SPEC, PPOConfig
 from zerobeast.rl.factory import make_algorithm
 
@@ -110,10 +111,28 @@ class Remarking(Fragile):
     relations = Settings.relations
 
 
+class Unusable(Settings):
+    def unused(self) -> dict[str, tuple[str, str]]:
+        raise KeyError("unused")
+
+
+class Unfit(Settings):
+    def flaw(self, _action: Space, _name: str) -> str:
+        raise KeyError("flaw")
+
+    def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
+        raise KeyError("bound")
+
+    def jump(self, *_of_a_run: object) -> str:
+        raise KeyError("jump")
+
+
 NESTED = AlgorithmSpec("nested", Nested, "mine:Mine", SPEC)
 EMPTY = AlgorithmSpec("empty", Empty, "mine:Mine")
 FRAGILE = AlgorithmSpec("fragile", Fragile, "mine:Mine", SPEC)
 REMARKING = AlgorithmSpec("remarking", Remarking, "mine:Mine", SPEC)
+UNUSABLE = AlgorithmSpec("unusable", Unusable, "mine:Mine", SPEC)
+UNFIT = AlgorithmSpec("unfit", Unfit, "mine:Mine", SPEC)
 
 
 def test_settings_may_have_sections_or_be_none_at_all(tmp_path: Path) -> None:
@@ -128,10 +147,22 @@ def test_settings_may_have_sections_or_be_none_at_all(tmp_path: Path) -> None:
             load(["--config", str(file), *flags], {})
 
 
-@pytest.mark.parametrize(("name", "part"), [("fragile", "relation"), ("remarking", "remark")])
+@pytest.mark.parametrize(("name", "part"), [("fragile", "relation"), ("remarking", "remark"), ("unusable", "unused")])
 def test_an_answer_of_settings_that_raises_is_named(name: str, part: str) -> None:
-    with pytest.raises(ConfigError, match=f"^algo {name}: {part}s: KeyError: '{part}'$"):
+    with pytest.raises(ConfigError, match=f"^algo {name}: {part}s?: KeyError: '{part}'$"):
         load(["--algo", f"{HERE}:{name.upper()}"], {})
+
+
+def test_an_answer_that_raises_when_a_run_begins_or_continues_is_named() -> None:
+    config = load(["--algo", f"{HERE}:UNFIT"], {})
+    env = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
+    for what, ask in (
+        ("takes or flaw: KeyError: 'flaw'", lambda: make_algorithm(config, env)),
+        ("bound: KeyError: 'bound'", lambda: run_folder.refuse_changes(config, config)),
+        ("jump: KeyError: 'jump'", lambda: run_folder.schedule_note(config, config)),
+    ):
+        with pytest.raises(ConfigError, match=f"^algo unfit: {what}$"):
+            ask()
 
 
 @pytest.mark.filterwarnings("ignore:.*shadows an attribute")

@@ -50,6 +50,8 @@ def test_a_run_of_an_algorithm_given_by_reference_continues_with_any_reference_t
     config, _, saved, _ = settle(flags, {}, NOW, own=TrainFlags)
     assert (config.algo, saved.section) == (f"{script}:SPEC", "mine")
     assert (config.algorithm.entropy_until, saved.algorithm.entropy_until) == (9, 1000)
+    with pytest.raises(ConfigError, match=r"^algo: run 'x' was trained with 'tests.*:MINE' and cannot .* with 'ppo';"):
+        settle([*flags[:4], "--algo", "ppo"], {}, NOW, own=TrainFlags)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """The file of hosts, and the workers on them."""
 
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator
@@ -25,6 +27,8 @@ from zerobeast.launcher.hosts import (
     command,
     connect,
     of_workers,
+    own_files,
+    pack,
     read_hosts,
     script_of,
     unreachable,
@@ -72,6 +76,18 @@ def test_hosts_need_a_learner_that_they_can_reach(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected --local"):
         train([*flags, "--local.placement", "fused"], {})
     assert not (tmp_path / "runs").exists()
+
+
+def test_files_of_this_folder_that_settings_refer_to_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for part in ("config.yaml", "mine/own.py", *(f"keys/{part}" for part in FOR_WORKERS)):
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).touch()
+    others = f"{tmp_path}/mine/own.py:Env,mine/../mine/own.py:Env,none.py:Env,module:Env"
+    files = own_files(["--algo", "mine/own.py:SPEC", "--env", f"{others},mine/own.py:Env"])
+    with tarfile.open(fileobj=io.BytesIO(pack(tmp_path, tmp_path / "keys", files))) as archive:
+        assert archive.getnames()[0] == "config.yaml"
+        assert [name for name in archive.getnames() if name.endswith(".py")] == ["mine/own.py"]
 
 
 @pytest.fixture

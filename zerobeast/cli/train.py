@@ -174,8 +174,11 @@ def settle(
         near = did_you_mean(file.parent.name, [folder.name for folder in place.glob("*/") if folder.name != LATEST])
         raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
     before = ["--config", str(file)] if file.exists() and not given.own.fresh else []
+    tree = read_yaml(file, f"file {file}") if before else {}
+    if (referred := ":" in str(tree.get("algo"))) and "algo" in given.origins and given.config.section not in tree:
+        raise ConfigError(run_folder.refusal("algo", given.config.name, tree["algo"], given.config.algo))
     loaded = gather([*before, *argv], environ, own=own, describe=describe, groups=groups_of)
-    if before and ":" in str(read_yaml(file, f"file {file}").get("algo")):
+    if referred:
         before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
     saved = gather(before, {}, read_only=True).config if before else None
     _refuse_idle_tasks(loaded.config)

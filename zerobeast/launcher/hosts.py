@@ -2,11 +2,11 @@
 
     python -m zerobeast.launcher.hosts HOST --workers 8 ...
 
-It sends the settings of the run and the keys that workers need, starts the workers, and keeps the connection: they end
-with it, and settings and keys are removed. If this machine vanishes, no connection ends: this side sends a line every
-few seconds, and the host's side ends as well if none has come for SILENCE_S. A host that cannot be reached at the start
-or has no zerobeast ends the run with a sentence, and so do settings that no worker there takes. A connection that is
-lost later is made anew, since a run can do without some of its workers.
+It sends the settings of the run, files that they refer to and the keys that workers need, starts the workers, and keeps
+the connection: they end with it, and settings and keys are removed. If this machine vanishes, no connection ends: this
+side sends a line every few seconds, and the host's side ends as well if none has come for SILENCE_S. A host that cannot
+be reached at the start or has no zerobeast ends the run with a sentence, and so do settings that no worker there takes.
+A connection that is lost later is made anew, since a run can do without some of its workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -153,7 +153,7 @@ def main(argv: list[str]) -> int:
     if sentence := unreachable(options.host, options.python):
         sys.stderr.write(f"worker: {sentence}\n")
         return PeerLost.exit_code
-    archive = pack(options.folder, options.keys)
+    archive = pack(options.folder, options.keys, own_files(shlex.split(options.flags)))
     script = script_of(options, len(archive))
     ended = threading.Event()
 
@@ -200,13 +200,22 @@ def connect(host: str, script: str, archive: bytes, over: Callable[[float], bool
     return ssh.wait()
 
 
-def pack(folder: Path, keys: Path) -> bytes:
-    """The settings of a run and the keys that workers need, as an uncompressed tar."""
+def own_files(flags: Iterable[str]) -> list[str]:
+    """The files below this folder that references in flags name: workers look for them in theirs."""
+    homes = [part.rpartition(":")[0] for word in flags for part in word.split(",")]
+    below = [home for home in homes if home.endswith(".py") and not {"/", ".."} & set(Path(home).parts)]
+    return [home for home in below if Path(home).is_file()]
+
+
+def pack(folder: Path, keys: Path, files: Iterable[str] = ()) -> bytes:
+    """The settings of a run, the keys that workers need and files of this folder, as an uncompressed tar."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         archive.add(folder / run_files.CONFIG, arcname=run_files.CONFIG)
         for part in FOR_WORKERS:
             archive.add(keys / part, arcname=f"{KEYS}/{part}")
+        for file in dict.fromkeys(files):
+            archive.add(file)
     return content.getvalue()
 
 

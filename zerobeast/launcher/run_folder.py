@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -21,6 +22,7 @@ from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.locks import lock
+from zerobeast.common.plugins import calling
 from zerobeast.common.settings.run import LATEST
 from zerobeast.common.settings.tree import RunConfig
 
@@ -139,17 +141,13 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     else:
         bound = [path for path in RUN if path.split(".")[0] in BOUND]
         bound.remove("net.max_parameters")  # a limit, which binds no weights
-        own = saved.algorithm.bound(wanted.algorithm)
+        with calling(f"algo {saved.section}: bound"):
+            own = saved.algorithm.bound(wanted.algorithm)
         bound += [f"{saved.section}{path}" if path.startswith(".") else path for path in own]
         if saved.algorithm.replays and saved.sync.parsed.measured != wanted.sync.parsed.measured:
             bound.append("sync.rule")  # it decides what is in each row of the replay's file
     changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
-    refused = [
-        f"{path}: run {wanted.name!r} was trained with {before!r} and cannot continue with {after!r}; "
-        f"give another --name, or --fresh to start over"
-        for path, before, after in changes
-        if before != after
-    ]
+    refused = [refusal(path, wanted.name, before, after) for path, before, after in changes if before != after]
     if (done := int(final_figures(wanted.folder).get("agent_steps", 0))) > wanted.total_steps:
         steps = f"{done:,} agent steps of {wanted.total_steps:,}: nothing is left to train"
         refused.append(f"total_steps: run {wanted.name!r} has done {steps}; give more than {done}")
@@ -157,10 +155,19 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
         raise ConfigError("\n".join(refused))
 
 
+def refusal(path: str, run: str, before: Any, after: Any) -> str:
+    """Why a run cannot continue with another value of a setting, and the ways out."""
+    return (
+        f"{path}: run {run!r} was trained with {before!r} and cannot continue with {after!r}; "
+        f"give another --name, or --fresh to start over"
+    )
+
+
 def schedule_note(saved: RunConfig, wanted: RunConfig) -> str:
     """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for."""
     before = saved.algorithm, saved.total_steps, start(wanted.folder)
-    return wanted.algorithm.jump(wanted.section, wanted, *before)
+    with calling(f"algo {wanted.section}: jump"):
+        return wanted.algorithm.jump(wanted.section, wanted, *before)
 
 
 def trained(folder: Path) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import calling
 from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import oversize
@@ -53,7 +54,8 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
     if config.local.placement == "serve":
         return None
     spec = spec_of({path: Given(path, value_at(config, path), "") for path in SHAPING})
-    refuse_unfit(config, spec)
+    with calling(f"algo {config.section}: takes or flaw"):
+        refuse_unfit(config, spec)
     if sentence := oversize(spec, None, config.learner.unroll_length, config.actor.envs_per_group):
         raise ConfigError(sentence)
     return spec

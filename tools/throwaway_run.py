@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
@@ -72,7 +73,7 @@ class ThrowawayRun(Fleet):
       flags: settings of the run; `local` says how many actors and env-servers `start_all` starts.
       folder: an empty one with a short path, for files and sockets.
       brokers: how many to start.
-      modules: see `Fleet`.
+      modules: modules to run instead of `zerobeast.services.<role>`, by role, with arguments that come first.
       own: flags for every service; they override its endpoints too.
       placement: used if `local.placement` is auto.
 
@@ -95,7 +96,10 @@ class ThrowawayRun(Fleet):
             raise ConfigError("local.placement is serial, expected one of several processes: apart, fused or mixed")
         if config.local.placement == "auto":
             config = config.model_copy(update={"local": config.local.model_copy(update={"placement": placement})})
-        super().__init__(config, folder, os.environ, brokers=brokers, modules=modules)
+        super().__init__(config, folder, os.environ)
+        if self._counts.get("broker"):
+            self._counts["broker"] = brokers
+        self._modules = modules
         self.frozen: set[str] = set()  #: names of services that are suspended and will go on
         self.down: set[str] = set()  #: names of services that are meant to have ended
         self.folder = folder
@@ -110,6 +114,15 @@ class ThrowawayRun(Fleet):
     def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.thaw_all()
         stop(self.children, STOP_LIMIT_S)
+
+    def add(self, role: str, *flags: str) -> Child:
+        """Add one more service, or the module that stands for it; see `Fleet`."""
+        child = super().add(role, *flags)
+        if role in self._modules:
+            command = list(child.spec.command)
+            at = command.index(f"zerobeast.services.{role}")
+            child.spec = replace(child.spec, command=[*command[:at], *self._modules[role].split(), *command[at + 1 :]])
+        return child
 
     def start(self, role: str, *flags: str) -> Child:
         """Start one more service; see `add`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -28,15 +27,9 @@ def expectation(field: FieldInfo) -> str:
     if get_origin(kind) is dict:
         return "a mapping such as {name: value}"
     name = KINDS.get(kind, "text")
-    bounds = " and ".join(_bounds(field))
+    pairs = [(words, getattr(entry, key, None)) for entry in field.metadata for key, words in BOUNDS.items()]
+    bounds = " and ".join(f"{words} {bound}" for words, bound in pairs if bound is not None)
     return f"{name}, {bounds}" if bounds else name
-
-
-def _bounds(field: FieldInfo) -> Iterator[str]:
-    for entry in field.metadata:
-        for name, words in BOUNDS.items():
-            if (bound := getattr(entry, name, None)) is not None:
-                yield f"{words} {bound}"
 
 
 def shown(value: Any) -> str:

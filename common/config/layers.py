@@ -17,7 +17,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config.expectation import shown
-from zerobeast.common.config.table import SHORT, TREE, is_section, sections
+from zerobeast.common.config.table import SHORT, TREE, is_section
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.text.suggest import did_you_mean
 
@@ -97,7 +97,8 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
             example = next((name for name in TREE if name.startswith(f"{path}.")), f"those of {path}")
             mistakes.append(f"{where}: got {shown(value)}, expected a section with settings such as {example}")
         else:
-            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *sections()])}")
+            groups = {name.partition(".")[0] for name in TREE if "." in name}
+            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *groups])}")
 
 
 def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:

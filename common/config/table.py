@@ -99,11 +99,6 @@ def is_section(name: str) -> bool:
     return any(path.startswith(f"{name}.") for path in paths) or bool(section(name))
 
 
-def sections() -> set[str]:
-    """All names that settings are grouped under."""
-    return {path.partition(".")[0] for path in TREE if "." in path}
-
-
 def table_of(config: RunConfig) -> Table:
     """The settings of a run and of its own algorithm."""
     return RUN | of_algorithm(config.section)

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import flags_of
@@ -37,26 +36,15 @@ class Fleet:
       sockets: private folder with a short path, for the unix sockets of the planes.
       environ: the environment of this process.
       keep_open: file descriptors that the services inherit.
-      brokers: how many brokers.
-      modules: modules to run instead of `zerobeast.services.<role>`, by role, with arguments that come first.
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        sockets: Path,
-        environ: Mapping[str, str],
-        *,
-        keep_open: tuple[int, ...] = (),
-        brokers: int = 1,
-        modules: Mapping[str, str] = MappingProxyType({}),
+        self, config: RunConfig, sockets: Path, environ: Mapping[str, str], *, keep_open: tuple[int, ...] = ()
     ) -> None:
         self.config, self.placement = config, placement_of(config)
         self.children: list[Child] = []
         self._counts = self.placement.processes
-        if self._counts.get("broker"):
-            self._counts["broker"] = brokers
-        self._sockets, self._keep_open, self._modules = sockets, keep_open, modules
+        self._sockets, self._keep_open = sockets, keep_open
         for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
             earlier.unlink()
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
@@ -82,7 +70,6 @@ class Fleet:
             *self._flags,
             *(self.placement.core_of(index) if role == "worker" else ()),
             *flags,
-            module=self._modules.get(role, ""),
         )
         log = self._folder / run_files.LOGS / f"{role}-{index}.log"
         child = Child(ChildSpec(role, index, command, self._environ, log, status, keep_open=self._keep_open))
@@ -125,12 +112,12 @@ def files_needed(config: RunConfig) -> int:
     return LEAST + 2 * actors + max(servers, 3 * groups * processes)
 
 
-def service_command(role: str, *flags: str, module: str = "") -> list[str]:
-    """argv that runs a service, or another module as if it were one, with this interpreter.
+def service_command(role: str, *flags: str) -> list[str]:
+    """argv that runs a service with this interpreter.
 
     -P: the user's own folder must not come first in its imports.
     """
-    return [sys.executable, "-P", "-m", *(module or f"zerobeast.services.{role}").split(), *flags]
+    return [sys.executable, "-P", "-m", f"zerobeast.services.{role}", *flags]
 
 
 def child_flags(config: RunConfig, file: Path, status: Path, *, health_port: int = 0) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from rich.console import Console
@@ -28,73 +28,53 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-class Screen(ABC):
-    """Shows the snapshots of `source` at its own pace, `period_s` between two pictures."""
+class Screen:
+    """Shows the snapshots of `source` at its own pace.
 
-    def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console, period_s: float) -> None:
-        self.run, self.source, self.console = run, source, console
-        self._period_s = period_s
-        self._due = 0.0
+    Args:
+      run: whose services they show.
+      source: returns the newest snapshot.
+      console: where to show it.
+      live: whether one picture is redrawn in place; else a line is added now and then, and every new warning.
+    """
+
+    def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console, *, live: bool) -> None:
+        self._run, self._source, self._console = run, source, console
+        self._live = live and Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._due = 0.0 if live else time.monotonic() + LINE_PERIOD_S  # there is nothing to say yet
         self._broken = False
+        self._warned: tuple[str, ...] = ()
+        if self._live:
+            self._live.start()
 
     def update(self, *, stopping: bool) -> None:
         """Show the newest snapshot when it is time. Called every turn of the supervisor."""
         now = time.monotonic()
         if self._broken or now < self._due:
             return
-        self._due = now + self._period_s
+        self._due = now + (REFRESH_S if self._live else LINE_PERIOD_S)
         try:
-            self.show(self.source(), stopping=stopping)
+            if self._live:
+                self._live.update(view.screen(self._run, self._source(), stopping=stopping), refresh=True)
+            else:
+                self._add_lines(self._source(), stopping=stopping)
         except (OSError, ValueError):  # the terminal or the pipe is gone
             self._broken = True
 
-    @abstractmethod
-    def show(self, snapshot: Snapshot, *, stopping: bool) -> None:
-        """Draw one picture."""
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-
-
-class LiveScreen(Screen):
-    """Redraws one picture in place."""
-
-    def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console) -> None:
-        super().__init__(run, source, console, REFRESH_S)
-        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-        self._live.start()
-
-    def show(self, snapshot: Snapshot, *, stopping: bool) -> None:
-        self._live.update(view.screen(self.run, snapshot, stopping=stopping), refresh=True)
-
-    def close(self) -> None:
-        """Draw for the last time and give the cursor back."""
-        self._due = 0.0
-        self.update(stopping=False)
-        try:
-            self._live.stop()
-        except (OSError, ValueError):
-            self._broken = True
-
-
-class LineScreen(Screen):
-    """Adds a line now and then, and every new warning."""
-
-    def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console) -> None:
-        super().__init__(run, source, console, LINE_PERIOD_S)
-        self._due = time.monotonic() + LINE_PERIOD_S  # there is nothing to say yet
-        self._warned: tuple[str, ...] = ()
-
-    def show(self, snapshot: Snapshot, *, stopping: bool) -> None:
-        for warning in snapshot.warnings:
-            if warning not in self._warned:
-                self._write(warning)
+    def _add_lines(self, snapshot: Snapshot, *, stopping: bool) -> None:
+        news = [warning for warning in snapshot.warnings if warning not in self._warned]
         self._warned = snapshot.warnings
-        self._write(f"{time.strftime('%H:%M:%S')} {view.line(self.run, snapshot, stopping=stopping)}")
+        for text in (*news, f"{time.strftime('%H:%M:%S')} {view.line(self._run, snapshot, stopping=stopping)}"):
+            self._console.out(text, highlight=False)
+        self._console.file.flush()
 
-    def _write(self, text: str) -> None:
-        self.console.out(text, highlight=False)
-        self.console.file.flush()
+    def close(self) -> None:
+        """Draw a picture for the last time and give the cursor back."""
+        if self._live:
+            self._due = 0.0
+            self.update(stopping=False)
+            with contextlib.suppress(OSError, ValueError):
+                self._live.stop()
 
 
 def make_screen(run: RunConfig, source: Callable[[], Snapshot], *, plain: bool) -> Screen:
@@ -103,6 +83,4 @@ def make_screen(run: RunConfig, source: Callable[[], Snapshot], *, plain: bool) 
         sys.stdout.reconfigure(errors="replace")  # blocks and bars on a terminal that only knows ASCII
     console = _Console()
     able = console.is_terminal and not console.is_dumb_terminal and console.width >= MIN_WIDTH
-    if plain or not able:
-        return LineScreen(run, source, console)
-    return LiveScreen(run, source, console)
+    return Screen(run, source, console, live=able and not plain)

@@ -33,6 +33,13 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
             f"(net.max_parameters)"
         )
     with calling(f"algo {config.section} cannot be made for {env.env_id}"):
-        if isinstance(algorithm := make(config, env), Algorithm):
-            return algorithm
-    raise ConfigError(f"algo {config.section} made {type(algorithm).__name__} {algorithm!r:.40}, expected an Algorithm")
+        algorithm = make(config, env)
+    if not isinstance(algorithm, Algorithm):
+        what = f"{type(algorithm).__name__} {algorithm!r:.40}"
+        raise ConfigError(f"algo {config.section} made {what}, expected an Algorithm")
+    if algorithm.policy.core_size and not config.algorithm.memory:
+        raise ConfigError(
+            f"net.torso {config.net.torso} has memory: expected none, because {config.section} learns from single "
+            f"transitions"
+        )
+    return algorithm

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.algorithm import AlgorithmSettings
 from zerobeast.common.settings.algorithms import usable
+from zerobeast.common.settings.networks import torso_of
 from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import MIN_SHALLOW_SIDE
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.specs import EnvSpec
@@ -47,7 +47,7 @@ def _observations(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) 
     sent = f"observations of {env.env_id} are {shapes}"
     if not settings.convolutions and net.torso != "mlp" and (sides or net.torso != "auto"):
         yield f"net.torso {net.torso}: expected mlp, because {config.section} has dense layers alone and {sent}"
-    elif net.torso not in ("auto", "mlp") and not sides:
+    elif (least := torso_of(net.torso).smallest_image) and not sides:
         yield f"net.torso {net.torso}: expected auto or mlp, because {sent}, no pictures"
-    elif net.torso == "shallow" and min(sides) < MIN_SHALLOW_SIDE:
-        yield f"net.torso shallow: expected minatar or deep, because {sent}, below {MIN_SHALLOW_SIDE} a side"
+    elif least and min(sides) < least:
+        yield f"net.torso {net.torso}: expected minatar or deep, because {sent}, below {least} a side"

@@ -105,7 +105,7 @@ def gather(
         line.settings,
     ]
     refusals = list(trust.refusals(_highest(above), trust.IMPORTED if read_only else trust.GUARDED))
-    if any(f": {ALGO}: " in refusal for refusal in refusals):  # without it nothing is known of its settings
+    if any(f": {path}: " in refusal for path in trust.IMPORTED for refusal in refusals):  # nothing below may import it
         raise ConfigError("\n".join(refusals))
     mistakes += refusals
     spec = _algorithm(_highest(above), mistakes)

@@ -11,13 +11,16 @@ from pydantic import AfterValidator, BeforeValidator, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.plugins import installed
 from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.sync_rule import Rule
+from zerobeast.common.text.suggest import did_you_mean
 from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
+NETWORKS = "zerobeast.networks"  #: group of entry points
 MAX_LAYERS, MAX_WIDTH = 8, 65_536  #: of dense layers
 LATEST = "latest"  #: link to the newest run in the folder of run folders
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
@@ -43,6 +46,13 @@ def _rule(value: str) -> str:
     return value
 
 
+def _torso(value: str) -> str:
+    known = installed(NETWORKS)
+    if value != "auto" and ":" not in value and value not in known:
+        raise ValueError(f"expected {', '.join(known)} or module:NAME{did_you_mean(value, known)}")
+    return value
+
+
 def _widths(value: Any) -> tuple[int, ...]:
     """From a list or from text, as in a flag: "256,128" or "[256, 128]"."""
     parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
@@ -57,6 +67,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 Address = Annotated[str, AfterValidator(_endpoint)]
 Device = Annotated[str, AfterValidator(_device)]
 SyncRule = Annotated[str, AfterValidator(_rule)]
+Torso = Annotated[str, AfterValidator(_torso)]
 Widths = Annotated[tuple[int, ...], BeforeValidator(_widths)]
 
 
@@ -194,8 +205,10 @@ class SyncConfig(Section):
 class NetConfig(Section):
     """The network."""
 
-    torso: Literal["auto", "shallow", "deep", "mlp", "minatar"] = setting(
-        "auto", "auto: shallow for Atari frames, minatar for small images, mlp for vectors"
+    torso: Torso = setting(
+        "auto",
+        "shallow, deep or minatar for images, mlp for vectors, auto: what fits; or that of a package, module:Class or "
+        "file.py:Class",
     )
     pixels: Literal["auto", "all", "none"] = setting(
         "auto",

@@ -29,6 +29,7 @@ class Activation(nn.Module):
 
     def __init__(self, name: str, own: str = "relu", *, inplace: bool = True) -> None:
         super().__init__()
+        self.mark = "" if name in ("auto", own) else name  #: for `layout_id`
         self._function = _FUNCTIONS[own if name == "auto" else name][inplace]
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,13 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zerobeast.common.plugins import calling
+from zerobeast.common.settings.networks import torso_of
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.nets.actions import action_features
 from zerobeast.rl.nets.lstm import LSTM
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.normalize import ObsNorm
-from zerobeast.rl.nets.torsos import make_torso
+from zerobeast.rl.nets.torso import Torso, make_torso
 from zerobeast.rl.ops.tree import leaves
 
 
@@ -69,10 +71,12 @@ class Body(nn.Module):
         return [remembered], core
 
     def lower(self, dtype: torch.dtype) -> None:
-        """Keep the weights of torsos and core in `dtype`, for inference: autocast would convert them at every call."""
-        for part in (self.torsos, self.core):
-            if part is not None:
-                part.to(dtype)
+        """Compute in `dtype`, for inference."""
+        for torso in self.torsos:
+            assert isinstance(torso, Torso), "`make_torso` made it"
+            torso.lower(dtype)
+        if self.core is not None:
+            self.core.to(dtype)
 
     def _last_step(self, inputs: StepInput) -> list[Tensor]:
         """Features of the last action and the reward, [T, B, F] each, if the network sees them."""
@@ -88,3 +92,16 @@ class Body(nn.Module):
         norms = self.norm.of_arrays if self.norm else (None,) * len(arrays)
         features: Tensor = torso(*(array.flatten(0, 1) for array in arrays), norms=norms)
         return features.float().view(*arrays[0].shape[:2], -1)
+
+
+def make_body(config: NetConfig, env: EnvSpec, heads: int = 1, *, clip_reward: bool = True) -> Body:
+    """The body that `net.torso` names, or else one with the torso that it names.
+
+    Raises:
+      ConfigError: it cannot be made.
+    """
+    make = torso_of(config.torso).load(config.torso)
+    if not (isinstance(make, type) and issubclass(make, Body)):
+        return Body(config, env, heads, clip_reward=clip_reward)
+    with calling(f"net.torso {config.torso} cannot be made for {env.env_id}"):
+        return make(config.model_copy(update={"torso": "auto"}), env, heads, clip_reward=clip_reward)

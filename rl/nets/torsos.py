@@ -1,4 +1,4 @@
-"""From observations to features. A torso maps arrays [N, (k,) *frame] to [N, out_size], N = T B folded together.
+"""Our own torsos, from arrays [N, (k,) *frame] to features [N, out_size], N = T B folded together.
 
     shallow  Nature DQN's three convolutions (Mnih et al. 2015), as TorchBeast's AtariNet
     deep     IMPALA's residual network (Espeholt et al. 2018, figure 3), without its LSTM
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,21 +30,11 @@ from zerobeast.rl.nets.activations import Activation
 from zerobeast.rl.nets.dense import Dense
 from zerobeast.rl.nets.images import ImageShape, compute_dtype
 from zerobeast.rl.nets.normalize import ArrayNorm
+from zerobeast.rl.nets.torso import Norms, Torso
 
 DEEP_CHANNELS = (16, 32, 32)
 DEEP_BLOCKS = 2
 JOINED_SIZE = 256  #: width of the layer on top of several torsos
-
-Norms = Sequence[ArrayNorm | None]  #: of each array
-
-
-class Torso(nn.Module):
-    """Base of the torsos."""
-
-    out_size: int
-    #: whether policy and value share one; a small shared one would fit the value's large errors and neglect the policy
-    shared: ClassVar[bool] = True
-
 
 T = TypeVar("T", bound=nn.Module)
 
@@ -244,8 +234,8 @@ def minatar(scale: float, image: ImageShape, hidden_size: int, activation: str) 
 _CONVOLUTIONAL = {"shallow": shallow, "deep": deep, "minatar": minatar}
 
 
-def make_torso(config: NetConfig, env: EnvSpec) -> Torso:
-    """Build the torso that `config` names, or for "auto" those that fit the observations."""
+def by_array(config: NetConfig, env: EnvSpec) -> Torso:
+    """For each image a torso of the kind that `config` names or, for "auto", that fits; one MLP for the rest."""
     arrays, k = env.obs.arrays, env.frame_stack
     convolved, scales = zip(*(Reading.of(array, config) for array in arrays), strict=True)
     images = [i for i in range(len(arrays)) if convolved[i]]
@@ -261,6 +251,6 @@ def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: floa
     image = ImageShape.of(space, env.frame_stack)
     assert image is not None, "it is one"
     large = min(image.height, image.width) >= MIN_SHALLOW_SIDE
-    name = config.torso if config.torso != "auto" else "shallow" if large else "minatar"
+    name = config.torso if config.torso in _CONVOLUTIONAL else "shallow" if large else "minatar"
     torso = _CONVOLUTIONAL[name](scale, image, config.hidden_size, config.activation)
     return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures

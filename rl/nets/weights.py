@@ -40,12 +40,13 @@ def sizes(module: nn.Module, kinds: Kinds) -> list[int]:
 
 
 def layout_id(module: nn.Module, kinds: Kinds | None = None) -> int:
-    """32-bit fingerprint of names and shapes, and of number formats if they are given.
+    """32-bit fingerprint of names and shapes, of the `mark` of parts whose kind these do not show, and of `kinds`.
 
     Equal ids mean that a snapshot of one module fits the other.
     """
     entries: list[list[Any]] = [[name, list(tensor.shape)] for name, tensor in module.state_dict().items()]
-    return zlib.crc32(pack([*entries, *map(str, kinds or ())]))
+    marks = [mark for part in module.modules() if isinstance(mark := getattr(part, "mark", None), str)]
+    return zlib.crc32(pack([*entries, *filter(None, marks), *map(str, kinds or ())]))
 
 
 @torch.no_grad()

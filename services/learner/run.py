@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from zerobeast.common.config.layers import EARLIER
@@ -260,13 +260,7 @@ def resumed(
         record = SavedLedger.load(saved["rollouts"])
     except (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
-    blind = not config.algorithm.convolutions  # dense layers alone, which never see the last step
-    inputs = ["always" if blind or each.sees_last_step else "never" for each in (net, config.net)]
-    bound = [("env.id", env.env_id, config.env.id), ("algo", algo, config.section), ("net.last_action_reward", *inputs)]
-    bound.append(("net.activation", net.activation, config.net.activation))  # the shapes of weights are the same
-    if any(Reading.of(array, net) != Reading.of(array, config.net) for array in env.obs.arrays):
-        bound.append(("net.pixels", net.pixels, config.net.pixels))
-    for name, theirs, ours in bound:
+    for name, theirs, ours in _bound(config, env, algo, net):
         if theirs != ours:
             raise CheckpointError(
                 f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
@@ -276,3 +270,18 @@ def resumed(
     trainer.load(path, saved)
     log.info("continuing %s at agent step %d%s", path.parent, trainer.counters.agent_steps, note and f"; {note}")
     return trainer, record
+
+
+def _bound(config: RunConfig, env: EnvSpec, algo: str, net: NetConfig) -> Iterator[tuple[str, str, str]]:
+    """Settings that a run cannot change, with those of the checkpoint and its own."""
+    yield "env.id", env.env_id, config.env.id
+    yield "algo", algo, config.section
+    if config.algorithm.convolutions:  # dense layers alone never see the last step
+        theirs, ours = ("always" if each.sees_last_step else "never" for each in (net, config.net))
+        yield "net.last_action_reward", theirs, ours
+    # the shapes of weights do not show these
+    yield "net.activation", net.activation, config.net.activation
+    if ":" in net.torso + config.net.torso:
+        yield "net.torso", net.torso, config.net.torso
+    if any(Reading.of(array, net) != Reading.of(array, config.net) for array in env.obs.arrays):
+        yield "net.pixels", net.pixels, config.net.pixels

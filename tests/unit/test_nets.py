@@ -19,7 +19,7 @@ from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.actions import action_features
 from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.nets.torsos import make_torso
+from zerobeast.rl.nets.torso import make_torso
 from zerobeast.rl.ops.tree import tree_map
 
 SIX = ArraySpace.discrete(6)

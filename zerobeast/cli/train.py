@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Generic, NamedTuple, TextIO, TypeVar
+from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
-from zerobeast.common.config.layers import read_yaml
+from zerobeast.common.config.layers import from_tree, read_yaml
 from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather, settings_help
 from zerobeast.common.config.trust import PEERS, flags_of
 from zerobeast.common.errors import ConfigError
@@ -180,6 +180,8 @@ def settle(
     loaded = gather([*before, *argv], environ, own=own, describe=describe, groups=groups_of)
     if referred:
         before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
+    if ":" in (torso := _torso(tree)):  # reading imports none
+        before.append(f"--net.torso={torso}")
     saved = gather(before, {}, read_only=True).config if before else None
     _refuse_idle_tasks(loaded.config)
     for note in (*loaded.notes, *_ineffective(given)):
@@ -188,6 +190,11 @@ def settle(
         _say(f"preset {loaded.config.preset} has no effect: a run that continues keeps what {file} says")
         identity["preset"] = saved.preset
     return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
+
+
+def _torso(tree: Mapping[str, Any]) -> str:
+    """What a file says of `net.torso`, if it does."""
+    return str({path: value for path, value, _ in from_tree(tree, "", [])}.get("net.torso", ""))
 
 
 def _refuse_idle_tasks(config: RunConfig) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.process.usage import cores
+from zerobeast.common.settings.networks import torso_of
 from zerobeast.common.settings.tree import RunConfig
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -25,8 +26,6 @@ IDLE = {
     "serial": ("local.env_servers", "local.workers"),
     "serve": ("local.env_servers", "local.actors", "local.workers"),
 }
-FILLS_A_CORE = ("deep",)  #: torsos whose learner never waits; workers make room for it, if they are not bound to cores
-FOR_THREADS = ("shallow", "deep")  #: torsos whose matrix products are large enough for several threads
 
 
 class Placement(NamedTuple):
@@ -119,7 +118,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         env_groups=groups,
         threads=_threads(config, name, workers, available, gpu=gpu),
         why=why,
-        worker_cores=_one_each(workers) if name == "fused" and config.net.torso not in FILLS_A_CORE else (),
+        worker_cores=_one_each(workers) if name == "fused" and not torso_of(config.net.torso).fills_a_core else (),
     )
 
 
@@ -159,7 +158,7 @@ def _one_each(workers: int) -> tuple[int, ...]:
 def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu: bool) -> dict[str, int]:
     """Threads by setting: as given, or a share of the cores."""
     envs = config.actor.envs_per_group
-    uses = config.algorithm.samples_per_step if config.net.torso in FOR_THREADS else 1.0
+    uses = config.algorithm.samples_per_step if torso_of(config.net.torso).threads else 1.0
     learner, broker, steppers = share_out(available, envs, gpu=gpu, uses=uses)
     if name in ("apart", "mixed"):
         steppers = max(1, steppers // config.local.env_servers)

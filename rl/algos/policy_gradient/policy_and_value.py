@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.nets.actions import head, policy_head
-from zerobeast.rl.nets.body import Body
+from zerobeast.rl.nets.body import make_body
 from zerobeast.rl.nets.network import Network, StepInput
 from zerobeast.rl.nets.popart import PopArt
 from zerobeast.rl.nets.precision import without_autocast
@@ -35,7 +35,7 @@ class PolicyAndValue(Network):
 
     def __init__(self, config: NetConfig, env: EnvSpec) -> None:
         super().__init__()
-        self.body = Body(config, env, heads=2)
+        self.body = make_body(config, env, heads=2)
         self.core_size = self.body.core_size
         self.policy = policy_head(self.body.out_size, env.action, config)
         self.value: nn.Linear | PopArt = head(self.body.out_size, 1, VALUE_GAIN)  #: one output, or one per task

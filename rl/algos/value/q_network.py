@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.nets.actions import head
-from zerobeast.rl.nets.body import Body
+from zerobeast.rl.nets.body import make_body
 from zerobeast.rl.nets.network import Network, StepInput
 from zerobeast.rl.nets.precision import without_autocast
 
@@ -45,7 +45,7 @@ class QNetwork(Network):
         clip_reward: bool = True,
     ) -> None:
         super().__init__()
-        self.body = Body(config, env, clip_reward=clip_reward)
+        self.body = make_body(config, env, clip_reward=clip_reward)
         self.core_size = self.body.core_size
         [n_actions] = env.action.choices
         self.head = QHead(self.body.out_size, n_actions, dueling=dueling, atoms=atoms, hidden_size=head_size)

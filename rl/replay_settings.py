@@ -9,23 +9,17 @@ from pydantic import Field
 
 from zerobeast.common.settings.algorithm import AlgorithmSettings, Relation
 from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.section import setting
 from zerobeast.common.wire.spaces import ArraySpace, Space
 from zerobeast.rl.settings import Epsilon, LearnerSettings, MaxGradNorm, Schedule
 
 # the replay
 ReplaySize = Annotated[int, Field(description="capacity of the replay, in agent steps", ge=1, le=10**10)]
-ReplayCompression = Annotated[
-    Literal["none", "zstd"],
-    Field(description="compression of uint8 frames; zstd needs a tenth of the disk and cache or less"),
-]
 ReplayMinSize = Annotated[int, Field(description="agent steps in the replay before the first update", ge=1, le=10**10)]
 SamplesPerInsert = Annotated[
     float, Field(description="transitions drawn for each agent step stored: how often each is learned from", gt=0)
 ]
 BatchSize = Annotated[int, Field(description="transitions (R2D2: sequences) drawn for an update", ge=1, le=65_536)]
-UpdatesPerStep = Annotated[
-    int, Field(description="updates in a row before messages are handled and the policy is published", ge=1, le=1000)
-]
 PriorityExponent = Annotated[
     float, Field(description="alpha: draw in proportion to |TD error|^alpha; 0: uniformly", ge=0, le=1)
 ]
@@ -50,17 +44,8 @@ Exploration = Annotated[
     Literal["annealed", "ladder"],
     Field(description="epsilon-greedy: annealed for all environments, or a ladder of fixed epsilons (Ape-X)"),
 ]
-ExplorationFinal = Annotated[float, Field(description="annealed: final epsilon, from 1 at the start", ge=0, le=1)]
-ExplorationSteps = Annotated[
-    int, Field(description="annealed: agent steps until the final epsilon is reached", ge=1, le=10**10)
-]
-ExplorationPlaces = Annotated[
-    int,
-    Field(description="ladder: number of epsilons, from 0.4 to 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536),
-]
 
 # continuous actions
-RandomSteps = Annotated[int, Field(description="initial agent steps with uniformly random actions", ge=0)]
 PolicyRate = Annotated[float, Field(description="learning rate of the policy as a multiple of the critics'", gt=0)]
 
 
@@ -68,11 +53,15 @@ class ReplaySettings(LearnerSettings):
     """Settings of every algorithm with a replay; see `zerobeast.rl.learning.replay_learning`."""
 
     replay_size: ReplaySize = 100_000
-    replay_compression: ReplayCompression = "none"
+    replay_compression: Literal["none", "zstd"] = setting(
+        "none", "compression of uint8 frames; zstd needs a tenth of the disk and cache or less"
+    )
     replay_min_size: ReplayMinSize = 1_000
     samples_per_insert: SamplesPerInsert = 1.0
     batch_size: BatchSize = 32
-    updates_per_step: UpdatesPerStep = 1
+    updates_per_step: int = setting(
+        1, "updates in a row before messages are handled and the policy is published", ge=1, le=1000
+    )
     priority_exponent: PriorityExponent = 0.0
     importance_exponent: ImportanceExponent = 0.4
     importance_schedule: ImportanceSchedule = "linear"
@@ -143,9 +132,13 @@ class QSettings(ReplaySettings):
     target_period: TargetPeriod
     target_rate: TargetRate = 1.0
     exploration: Exploration = "annealed"
-    exploration_final: ExplorationFinal = 0.01
-    exploration_steps: ExplorationSteps = 250_000
-    exploration_places: ExplorationPlaces = 32
+    exploration_final: float = setting(0.01, "annealed: final epsilon, from 1 at the start", ge=0, le=1)
+    exploration_steps: int = setting(
+        250_000, "annealed: agent steps until the final epsilon is reached", ge=1, le=10**10
+    )
+    exploration_places: int = setting(
+        32, "ladder: number of epsilons, from 0.4 to 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536
+    )
 
     acts_by_values: ClassVar[bool] = True  #: whether first priorities come from the values computed when acting
 
@@ -190,7 +183,7 @@ class BoxSettings(ReplaySettings):
 
     n_step: Steps = 1
     target_rate: TargetRate
-    random_steps: RandomSteps = 10_000
+    random_steps: int = setting(10_000, "initial agent steps with uniformly random actions", ge=0)
     replay_size: ReplaySize = 1_000_000
     policy_rate: PolicyRate = 1.0
     schedule: Schedule = "constant"

@@ -98,12 +98,9 @@ def _stalled(services: Sequence[ServiceView]) -> str:
     roles = {view.role for view in services} - {view.role for view in services if view not in stalled}
     if roles.isdisjoint({"learner", "actor"}):
         return f"not well: {', '.join(view.name for view in stalled)} stalled for {time}"
-    return f"stalled for {time}: {'; '.join([_waiting(services), *_troubles(services), *_refusing(services)])}"
-
-
-def _waiting(services: Sequence[ServiceView]) -> str:
-    waits = {what: _mean(services, "actor", f"waiting_{key}_fraction") for what, key in ACTOR_WAITS.items()}
-    return f"the actors wait for {max(waits, key=lambda name: waits[name] or 0.0)}"
+    waits = {what: _mean(services, "actor", f"waiting_{key}_fraction") or 0.0 for what, key in ACTOR_WAITS.items()}
+    waiting = f"the actors wait for {max(waits, key=waits.__getitem__)}"
+    return f"stalled for {time}: {'; '.join([waiting, *_troubles(services), *_refusing(services)])}"
 
 
 def _troubles(services: Sequence[ServiceView]) -> list[str]:
@@ -207,8 +204,7 @@ def _pace_bound(services: Sequence[ServiceView]) -> str:
 
 
 def _training_bound(learner: Mapping[str, Any]) -> str:
-    waiting = number(learner, "waiting_fraction")
-    if waiting is None or waiting > NEVER_WAITS:
+    if (number(learner, "waiting_fraction") or 0.0) > NEVER_WAITS:
         return ""
     queue = f"{count(number(learner, 'queue_rows'))} of {count(number(learner, 'queue_capacity'))}"
     spent = f"{decimal(number(learner, 'update_ms'))} ms an update"

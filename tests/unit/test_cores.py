@@ -61,7 +61,7 @@ def test_workers_have_as_many_groups_as_the_run_has(groups: int, available: int,
 )
 def test_auto_fuses_without_a_gpu(available: int, expected: tuple[str, int, int], *, gpu: bool) -> None:
     placement = placement_of(load([], {}), available, gpu=gpu)
-    assert (placement.name, placement.workers, placement.env_groups) == expected
+    assert (placement.name, placement.processes["worker"], placement.env_groups) == expected
     assert placement.all_actors * placement.env_groups == 2
     assert placement.name in str(placement)
 
@@ -87,7 +87,8 @@ def test_no_placement_has_more_threads_than_cores(name: str, available: int) -> 
     threads = placement.threads
     assert min(threads.values()) >= 1
     if name == "fused":
-        assert threads["learner.threads"] + placement.workers * threads["broker.threads"] <= max(3, available)
+        brokers = placement.processes["worker"] * threads["broker.threads"]
+        assert threads["learner.threads"] + brokers <= max(3, available)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class Fleet:
     ) -> None:
         self.config, self.placement = config, placement_of(config)
         self.children: list[Child] = []
-        self._counts = self.placement.processes
+        self._counts = dict(self.placement.processes)
         self._sockets, self._keep_open = sockets, keep_open
         for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
             earlier.unlink()
@@ -106,7 +106,8 @@ class Fleet:
 def files_needed(config: RunConfig) -> int:
     """How many files one service of a run on this machine may have open, connections included."""
     placement = placement_of(config)
-    actors, servers = placement.all_actors, placement.env_servers + placement.workers or 1
+    actors = placement.all_actors
+    servers = sum(placement.processes.get(role, 0) for role in ("envserver", "worker")) or 1
     groups = placement.env_groups * -(-actors // servers)  #: of one env-server
     processes = min(config.actor.envs_per_group, placement.threads["envserver.workers"])  #: of one group
     return LEAST + 2 * actors + max(servers, 3 * groups * processes)

@@ -29,13 +29,10 @@ IDLE = {
 
 
 class Placement(NamedTuple):
-    """Which processes a run has on this machine, besides the learner's."""
+    """Which processes a run has on this machine."""
 
     name: str  #: apart, fused, mixed, serial or serve
-    brokers: int
-    env_servers: int
-    actors: int  #: those that are processes of their own
-    workers: int  #: each hosts an actor, an env-server and a broker
+    processes: dict[str, int]  #: how many of each role, the learner's too
     env_groups: int  #: of each actor, in a worker or not
     threads: dict[str, int]  #: by setting
     why: str
@@ -44,20 +41,7 @@ class Placement(NamedTuple):
     @property
     def all_actors(self) -> int:
         """How many actors there are, in workers or not."""
-        return self.actors + (1 if self.name == "serial" else self.workers)
-
-    @property
-    def processes(self) -> dict[str, int]:
-        """How many processes there are, by role."""
-        if self.name == "serial":
-            return {"serial": 1}
-        return {
-            "learner": 1,
-            "broker": self.brokers,
-            "envserver": self.env_servers,
-            "actor": self.actors,
-            "worker": self.workers,
-        }
+        return sum(self.processes.get(role, 0) for role in ("actor", "worker", "serial"))
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -109,12 +93,11 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         workers, groups = spread(local.actors * groups, available)
     elif name == "serial":
         groups *= local.actors
+    processes = {"learner": 1, "broker": int(central or name == "serve")}
+    processes |= {"envserver": local.env_servers * central, "actor": local.actors * central, "worker": workers}
     return Placement(
         name,
-        brokers=int(central or name == "serve"),
-        env_servers=local.env_servers * central,
-        actors=local.actors * central,
-        workers=workers,
+        {"serial": 1} if name == "serial" else processes,
         env_groups=groups,
         threads=_threads(config, name, workers, available, gpu=gpu),
         why=why,

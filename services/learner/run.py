@@ -36,6 +36,9 @@ COUNTS = ("agent_steps", "updates", "optimizer_steps", "nonfinite_updates")  #: 
 #: the page before a run has begun
 NOTHING_YET = {**dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0), **NOTHING_WRITTEN}
 
+#: what entries of a checkpoint that are not what they should be raise; RuntimeError: torch, of tensors in their place
+UNREADABLE = (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
+
 
 class TrainingRun:
     """Learns from what the intake takes, publishes versions, and writes metrics and checkpoints.
@@ -258,7 +261,7 @@ def resumed(
             note = config.algorithm.jump(algo, config, before, total, done)
         meters.load(saved["statistics"])
         record = SavedLedger.load(saved["rollouts"])
-    except (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+    except UNREADABLE as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
     for name, theirs, ours in _bound(config, env, algo, net):
         if theirs != ours:

@@ -14,6 +14,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
 REPLACEMENTS: list[Any] = [None, -1, 1e308, "text", [], {}, [[1]], torch.ones(2, 3), {"a": torch.zeros(0)}, 2**70]
+REPLACED_BY_TENSOR = 7
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_a_checkpoint_is_held_to_its_schema(config: RunConfig, tmp_path: Path) -
     good = load_checkpoint(path)
     sentences = []
     used = [place for place in places(good, 3) if place[0] not in ("config", "policy") or len(place) == 1]
-    for number, place in enumerate(used):
+    for number, place in [*enumerate(used), (REPLACED_BY_TENSOR, ("statistics", "collapse"))]:
         torch.save(replaced(good, place, REPLACEMENTS[number % len(REPLACEMENTS)]), path)
         try:
             with opened(config):

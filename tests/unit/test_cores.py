@@ -42,6 +42,12 @@ def test_a_learner_that_uses_steps_often_has_more_threads(flags: list[str], thre
     assert placement_of(config, 2, gpu=False).threads["learner.threads"] == threads
 
 
+@pytest.mark.parametrize(("actors", "threads"), [(1, 14), (4, 3), (16, 1)])
+def test_sessions_that_step_at_the_same_time_share_the_cores(actors: int, threads: int) -> None:
+    placement = placement_of(load(["--local.actors", str(actors)], {}), 16, gpu=True)
+    assert placement.threads["envserver.threads"] == placement.threads["envserver.workers"] == threads
+
+
 @pytest.mark.parametrize(
     ("groups", "available", "expected"),
     [(2, 2, (2, 1)), (2, 1, (1, 2)), (2, 16, (2, 1)), (6, 4, (3, 2)), (7, 4, (1, 7))],

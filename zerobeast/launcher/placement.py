@@ -143,9 +143,9 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
     envs = config.actor.envs_per_group
     uses = config.algorithm.samples_per_step if torso_of(config.net.torso).threads else 1.0
     learner, broker, steppers = share_out(available, envs, gpu=gpu, uses=uses)
-    if name in ("apart", "mixed"):
-        steppers = max(1, steppers // config.local.env_servers)
-    if name == "mixed":
+    if name == "apart":  # threads are those of a session, and of an actor's env groups half step while half wait
+        steppers = max(1, steppers // (config.local.actors * -(-config.actor.env_groups // 2)))
+    elif name == "mixed":
         broker = steppers = 1
     elif name == "fused":  # the services of a worker take turns
         broker = max(1, (available - learner) // workers)

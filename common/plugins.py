@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -98,11 +99,46 @@ def module_of(home: str, what: str) -> ModuleType:
     Raises:
       ConfigError: it cannot be imported; the error begins with `what`.
     """
+    _imported.append(home)
     try:
         return _from_file((find_own_modules() / home).resolve()) if home.endswith(".py") else import_module(home)
     except (Exception, SystemExit) as error:  # foreign code may raise anything
         reason = " ".join(str(error).split())
         raise ConfigError(f"{what}: {home} cannot be imported: {type(error).__name__}: {reason}") from error
+    finally:
+        _imported.pop()
+
+
+_imported: list[str] = []  #: what is being imported now, the innermost last
+
+
+def refuse_imported(act: str) -> None:
+    """Raise ConfigError for an act that a script must not repeat when a service imports it."""
+    if _imported:
+        raise ConfigError(f'{_imported[-1]} {act} when it is imported: expected that below if __name__ == "__main__":')
+
+
+def reference_to(part: Any, what: str) -> str:
+    """The reference by which other processes find a class, function or object of a module.
+
+    Raises:
+      ConfigError: no other process can import it; the error begins with `what`.
+    """
+    home, name = getattr(part, "__module__", ""), getattr(part, "__qualname__", "")
+    if not name:  # an object: some module has it under a name, better one that is imported than the script itself
+        modules = sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__")
+        found = ((home, name) for home, module in modules for name, one in vars(module).items() if one is part)
+        home, name = next(found, ("", ""))
+    module = sys.modules.get(home)
+    if module is None or getattr(module, name, None) is not part:
+        raise ConfigError(f"{what} is {part!r:.100}, expected a name, or a class or function at a module's top level")
+    spec, file = getattr(module, "__spec__", None), Path(getattr(module, "__file__", None) or "")
+    if home == "__main__" and spec is None and file.suffix != ".py":
+        raise ConfigError(f"{what} {name} is defined in a notebook or on the command line, expected one in a file *.py")
+    home = spec.name if home == "__main__" and spec else home
+    installed = any(file.is_relative_to(place) for place in sysconfig.get_paths().values())
+    alone = home == "__main__" or ("." not in home and file.suffix == ".py" and file.name != "__init__.py")
+    return f"{file.resolve()}:{name}" if alone and not installed else f"{home}:{name}"
 
 
 @cache

@@ -2,6 +2,7 @@
 
 What your own scripts need; each name is loaded when it is first used:
 
+    train, start          train, and wait for the end or not; `Run` and `Callbacks` are of such a run
     load, evaluate        the policy of a saved run: to act with it in your own loop, or over whole episodes
     RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments that env-servers host
     Context, EnvClient    the same without gymnasium, in rows; `EnvSpec` and `ArraySpace` describe environments
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from zerobeast.api.run import Callbacks, Run, start, train
     from zerobeast.api.saved import evaluate, load
     from zerobeast.clients.env_client import EnvClient
     from zerobeast.clients.own_env import OwnEnv
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArraySpace",
     "BeastError",
+    "Callbacks",
     "CheckpointError",
     "ClusterVectorEnv",
     "ConfigError",
@@ -47,14 +50,18 @@ __all__ = [
     "PolicyClient",
     "RemoteActing",
     "RemoteVectorEnv",
+    "Run",
     "RunConfig",
     "evaluate",
     "load",
+    "start",
+    "train",
 ]
 
 # Env-servers and actors import this file too and never load torch.
 _HOMES = {
     "ArraySpace": "zerobeast.common.wire.spaces",
+    "Callbacks": "zerobeast.api.run",
     "ClusterVectorEnv": "zerobeast.clients.remote.cluster",
     "Context": "zerobeast.common.transport",
     "EnvClient": "zerobeast.clients.env_client",
@@ -64,9 +71,12 @@ _HOMES = {
     "PolicyClient": "zerobeast.clients.policy_client",
     "RemoteActing": "zerobeast.clients.remote_acting",
     "RemoteVectorEnv": "zerobeast.clients.remote.vector_env",
+    "Run": "zerobeast.api.run",
     "RunConfig": "zerobeast.common.settings.tree",
     "evaluate": "zerobeast.api.saved",
     "load": "zerobeast.api.saved",
+    "start": "zerobeast.api.run",
+    "train": "zerobeast.api.run",
 }
 
 

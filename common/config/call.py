@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
+from numbers import Number
 from typing import Any
 
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.table import TREE
+from zerobeast.common.plugins import reference_to
 
 
 def flags_for(settings: Mapping[str, Any]) -> list[str]:
-    """Flags for settings that are given by section or by path; None: not given.
+    """Flags for settings that are given by section or by path, classes and other objects as references; None: not given.
+
+    Raises:
+      ConfigError: no other process can import one of those.
 
     >>> flags_for({"seed": 3, "net": {"hidden_size": 64, "use_lstm": True}, "learner.batch_size": 8, "name": None})
     ['--seed=3', '--net.hidden_size=64', '--net.use_lstm=true', '--learner.batch_size=8']
     """
-    return [f"--{path}={_text(value)}" for path, value in _leaves(settings, "") if value is not None]
+    return [f"--{path}={_text(path, value)}" for path, value in _leaves(settings, "") if value is not None]
 
 
 def _leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -27,7 +33,9 @@ def _leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any
             yield prefix + name, value
 
 
-def _text(value: Any) -> str:
+def _text(path: str, value: Any) -> str:
     if isinstance(value, dict | list | tuple):
         return json.dumps(value, default=str)
-    return value if isinstance(value, str) else as_text(value)
+    if isinstance(value, str | os.PathLike):
+        return str(value)
+    return as_text(value) if isinstance(value, Number) or hasattr(value, "item") else reference_to(value, path)

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import running_still
-from zerobeast.cli.train import TrainFlags, settle
+from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
+from zerobeast.launcher.start import settle
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 AIM, ODD = "tests.e2e.action_envs:Aim-v0", "tests.integration.odd_env:Odd-v0"

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main, protected, settle, values
+from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.hosts import Host
+from zerobeast.launcher.start import protected, settle, values
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import finished, python
 from zerobeast.api.saved import settings_of
 from zerobeast.cli.evaluate import main as evaluate
-from zerobeast.cli.train import TrainFlags, settle
+from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import value_at
@@ -20,6 +20,7 @@ from zerobeast.common.settings.section import Section
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.launcher.start import settle
 from zerobeast.tools.bench.options import parse
 
 NOW = datetime(2026, 1, 31).astimezone()

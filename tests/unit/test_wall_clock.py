@@ -12,6 +12,7 @@ SHOWN = {
     "common/files/event_file.py",
     "zerobeast/cli/slurm.py",
     "zerobeast/cli/train.py",
+    "zerobeast/launcher/start.py",
     "tools/chaos/network_service.py",
 }
 

@@ -23,6 +23,7 @@ from zerobeast.common.config.load import Loaded, dump, gather
 from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
+from zerobeast.common.plugins import reference_to, refuse_imported
 from zerobeast.common.settings.section import Section
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context
@@ -39,15 +40,14 @@ START_LIMIT_S = 60.0
 STOP_LIMIT_S = 5.0
 
 
-class HasFolder(Protocol):
-    """A run, as `zerobeast.start` returns it."""
+class OwnRun(Protocol):
+    """A run that this process started: `zerobeast.Run`."""
 
-    @property
-    def folder(self) -> Path:
-        """Of the run."""
+    config: RunConfig
+    folder: Path
 
 
-Saved = str | os.PathLike[str] | HasFolder  #: the name of a run, its folder, a checkpoint, or a run
+Saved = str | os.PathLike[str] | OwnRun  #: the name of a run, its folder, a checkpoint, or a run
 
 
 class Episode(NamedTuple):
@@ -99,7 +99,10 @@ def load(run: Saved, *, algo: Any = None, **settings: Any) -> Policy:
       ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
-    flags = flags_for({"algo": algo, **settings})
+    known: dict[str, Any] = {"algo": algo}
+    if not isinstance(run, str | os.PathLike):  # its call has said what is imported
+        known = {path: value_at(run.config, path) for path, why in trust.GUARDED.items() if why == trust.CODE}
+    flags = flags_for({**known, **settings})
     return open_policy(find(run, flags), flags, os.environ, read_only=True)
 
 
@@ -198,13 +201,16 @@ def evaluate(
     Raises:
       BeastError: the policy cannot be loaded, does not fit the environment, or the environment cannot be made.
     """
+    refuse_imported("evaluates a policy")
     from zerobeast.clients.policy import Policy
 
     policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
     config, origins = policy.config, dict(policy.loaded.origins)
     if env is not None:
         origins["env.id"] = "env"
-        config = config.model_copy(update={"env": config.env.alone(env)})
+        config = config.model_copy(
+            update={"env": config.env.alone(env if isinstance(env, str) else reference_to(env, "env"))}
+        )
     guarded = {path: Given(path, value_at(config, path), origins[path]) for path in trust.GUARDED if path in origins}
     if refusals := list(trust.refusals(guarded)):
         raise ConfigError("\n".join(refusals))

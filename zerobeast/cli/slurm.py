@@ -16,7 +16,6 @@ from datetime import datetime
 from pathlib import Path
 from string import Template
 
-from zerobeast.cli.train import RunFlags, settle, with_keys
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.load import dump, settings_help
 from zerobeast.common.config.trust import flags_of
@@ -28,6 +27,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import service_command
 from zerobeast.launcher.hosts import of_workers
+from zerobeast.launcher.start import RunFlags, settle, with_keys
 
 HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
 

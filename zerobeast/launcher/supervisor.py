@@ -51,9 +51,16 @@ class Supervisor:
         self._watch = watch
         self._signals: list[int] = []
 
-    def run(self) -> Ending:
-        """Start everything, wait for the end, stop everything. Leaves no process behind, whatever happens."""
-        with handled(SIGNALS, lambda number, _frame: self._signals.append(number)):
+    def ask(self, number: int) -> None:
+        """Act as if this signal had come."""
+        self._signals.append(number)
+
+    def run(self, signals: Sequence[signal.Signals] = SIGNALS) -> Ending:
+        """Start everything, wait for the end, stop everything. Leaves no process behind, whatever happens.
+
+        Only the main thread can handle `signals`; another one has `ask`.
+        """
+        with handled(signals, lambda number, _frame: self.ask(number)):
             try:
                 ending = self._start_and_wait()
             finally:

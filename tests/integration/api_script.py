@@ -1,0 +1,83 @@
+"""A user's script, with an environment of its own: what it does is said on its command line."""
+
+import sys
+import threading
+import time
+
+import gymnasium
+from gymnasium.wrappers import TransformReward
+
+import zerobeast as zb
+
+SMALL = {"net": {"hidden_size": 16}, "learner": {"log_every_s": 0.2}}
+
+
+def doubled() -> gymnasium.Env:
+    return TransformReward(gymnasium.make("CartPole-v1"), lambda reward: 2 * reward)
+
+
+class Told(zb.Callbacks):
+    def __init__(self) -> None:
+        self.steps, self.episodes, self.saved = [], [], []
+
+    def on_update(self, run: zb.Run, row: dict) -> None:
+        self.steps.append(row["agent_steps"])
+
+    def on_episode(self, run: zb.Run, row: dict) -> None:
+        self.episodes.append(row["episodes"])
+
+    def on_checkpoint(self, run: zb.Run, path: object) -> None:
+        self.saved.append(path)
+
+
+def whole(told: Told) -> None:
+    run = zb.train(doubled, "ppo", 3000, name="whole", callbacks=told, **SMALL)
+    assert "torch" not in sys.modules
+    assert (run.status().state, run.status().agent_steps) == ("ended", 3000)
+    assert told.steps == sorted({row["agent_steps"] for row in run.metrics()} - {0})
+    assert told.steps[-1] == 3000
+    assert told.episodes == sorted(set(told.episodes))
+    assert told.saved[-1] == run.folder / "checkpoint.pt"
+    played = zb.evaluate(run, episodes=3)
+    assert played.returns == [2.0 * length for length in played.lengths]
+    assert zb.evaluate(run.policy(), doubled, 3).returns == played.returns
+    told.steps.clear()
+    more = zb.start(name="whole", total_steps=4000, callbacks=told, env=doubled)
+    assert not more.wait(timeout=0.0)
+    assert more.wait()
+    assert min(told.steps) > 3000
+    try:
+        zb.evaluate(run.folder)
+    except zb.ConfigError as error:
+        sys.stdout.write(str(error))
+
+
+def failing() -> None:
+    def fail(run: zb.Run, row: dict) -> None:
+        raise RuntimeError("enough")
+
+    try:
+        zb.train("CartPole-v1", name="failing", callbacks=fail, **SMALL)
+    except RuntimeError as error:
+        sys.stdout.write(str(error))
+
+
+def until_killed(name: str) -> None:
+    run = zb.start("CartPole-v1", name=name, **SMALL)
+    while not run.metrics():
+        time.sleep(0.05)
+    sys.stdout.write(f"{run.status().state}\n")
+    sys.stdout.flush()
+    run.wait()
+
+
+def in_a_thread() -> None:
+    thread = threading.Thread(target=zb.train, args=("CartPole-v1", "impala", 1000), kwargs={"name": "t", **SMALL})
+    thread.start()
+    thread.join()
+
+
+if __name__ == "__main__":
+    {"whole": lambda: whole(Told()), "failing": failing, "thread": in_a_thread}.get(
+        sys.argv[1], lambda: until_killed(sys.argv[1])
+    )()

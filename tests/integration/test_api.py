@@ -1,0 +1,106 @@
+"""Training from scripts: what is passed, what is refused, and how a run ends when its caller does."""
+
+import json
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+import zerobeast as zb
+from tests.helpers import finished, killed_at_last, python, wait_until
+from zerobeast.common import plugins
+from zerobeast.common.settings.algorithm import AlgorithmSpec
+
+SCRIPT = Path(__file__).with_name("api_script.py")
+HEAD = "import gymnasium, zerobeast as zb\nclass Mine(gymnasium.Wrapper): pass\n"
+
+
+def run_in(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
+    return finished(python(*arguments, cwd=folder))
+
+
+def test_a_script_trains_its_own_environment_continues_and_evaluates(tmp_path: Path) -> None:
+    code, out, error = run_in(tmp_path, SCRIPT, "whole")
+    assert (code, error) == (0, ""), error
+    assert "whole: ended, 3,000/3,000 agent steps" in out
+    assert f"'{SCRIPT}:doubled' imports a module, which a file may not decide alone" in out.splitlines()[-1]
+
+
+def test_what_a_callback_raises_ends_the_run_in_order_and_is_raised(tmp_path: Path) -> None:
+    code, out, error = run_in(tmp_path, SCRIPT, "failing")
+    assert (code, out.splitlines()[-1], error) == (0, "enough", "")
+    assert torch.load(tmp_path / "runs/failing/checkpoint.pt", weights_only=True)["counters"]["agent_steps"] > 0
+
+
+def test_a_thread_and_a_daemonic_process_can_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_in(tmp_path, SCRIPT, "thread")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    given = {"name": "d", "progress": False, "net": {"hidden_size": 16}}
+    process = multiprocessing.get_context("spawn").Process(
+        target=zb.train, args=("CartPole-v1", None, 1000), kwargs=given, daemon=True
+    )
+    process.start()
+    process.join()
+    assert [(tmp_path / f"runs/{name}/checkpoint.pt").exists() for name in "td"] == [True, True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    process = python(SCRIPT, "killed", cwd=tmp_path, variables={"TMPDIR": str(tmp_path)})
+    with killed_at_last(process):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "training\n"
+        folder = tmp_path / "runs" / "killed"
+        pids = {json.loads(path.read_text())["pid"] for path in (folder / "services").glob("*.json")}
+        assert len(pids) > 1
+        process.send_signal(number)
+        _, error = process.communicate()
+    assert ("KeyboardInterrupt" in error) == (number is signal.SIGINT)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)))
+    assert torch.load(folder / "checkpoint.pt", weights_only=True)["counters"]["agent_steps"] > 0
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("zb.start(Mine)", "env Mine is defined in a notebook or on the command line, expected one in a file *.py"),
+        ("zb.start(lambda: 1)", "expected a name, or a class or function at a module's top level"),
+        ("zb.start('CartPole-v1', net={'hidden_siz': 1})", "net.hidden_siz: unknown setting; did you mean"),
+        ("zb.train(name='no-such-run')", "no such run in"),
+        ("zb.train('CartPole-v1', local={'placement': 'serial'})", "local.placement serial: expected one of several"),
+        ("zb.evaluate('nothing')", "there is no run 'nothing': expected runs/nothing/config.yaml"),
+    ],
+)
+def test_what_cannot_be_started_is_refused_in_a_sentence(tmp_path: Path, code: str, sentence: str) -> None:
+    failed, _, error = run_in(tmp_path, "-c", HEAD + code)
+    assert failed == 1
+    assert error.splitlines()[-1].startswith("zerobeast.common.errors.ConfigError: ")
+    assert sentence in error.splitlines()[-1]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_script_that_starts_a_run_when_it_is_imported_is_refused_and_starts_none(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(f"{HEAD}zb.train(Mine)")
+    _, _, error = run_in(tmp_path, "script.py")
+    assert 'starts a run when it is imported: expected that below if __name__ == "__main__":' in error
+    assert not (tmp_path / "runs").exists()
+
+
+def test_references_are_to_what_other_processes_can_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from zerobeast.rl.algos.ppo.config import SPEC, PPOConfig
+
+    assert plugins.reference_to(PPOConfig, "env") == "zerobeast.rl.algos.ppo.config:PPOConfig"
+    assert plugins.reference_to(SPEC, "algo").endswith(":SPEC")
+    assert plugins.find("zerobeast.algorithms", plugins.reference_to(SPEC, "algo"), "algo") is SPEC
+    (tmp_path / "beside.py").write_text("class Env: pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    import beside  # type: ignore[import-not-found]
+
+    assert plugins.reference_to(beside.Env, "env") == f"{tmp_path}/beside.py:Env"
+    with pytest.raises(zb.ConfigError, match=r"^algo is AlgorithmSpec\(.*, expected a name, or a class or function"):
+        plugins.reference_to(AlgorithmSpec("mine", PPOConfig, "nowhere:Made"), "algo")
+    assert os.getcwd() != str(tmp_path)

@@ -1,0 +1,210 @@
+"""From flags to a run that can be started: its settings, its folder, its services.
+
+A run is its folder. A new name makes one; an existing name continues it with its saved settings, which new flags
+override; --fresh moves the old folder aside and starts over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, TextIO, TypeVar
+
+from zerobeast.common.config.describe import as_text, by_origin
+from zerobeast.common.config.layers import from_tree, read_yaml
+from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather
+from zerobeast.common.config.trust import PEERS
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.process.descriptors import allow_files
+from zerobeast.common.settings.reading import readings
+from zerobeast.common.settings.run import LATEST
+from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.text.suggest import did_you_mean
+from zerobeast.launcher import run_folder
+from zerobeast.launcher.fleet import Fleet, files_needed
+from zerobeast.launcher.hosts import KEYS, Host
+from zerobeast.launcher.placement import groups_of, placement_of
+from zerobeast.launcher.private_folder import private_folder
+from zerobeast.launcher.spaces import spec_for, spec_of
+from zerobeast.launcher.supervisor import Ending
+
+Say = Callable[[str], None]
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """Print a line; whoever stopped reading misses it."""
+    with contextlib.suppress(OSError):
+        print(text, file=file, flush=True)
+
+
+class RunFlags(Section):
+    """Flags of commands that begin or continue a run."""
+
+    fresh: bool = setting(default=False, meaning="start over; the earlier run of that name is moved aside")
+
+
+Flags = TypeVar("Flags", bound=RunFlags)
+
+
+class Settled(NamedTuple, Generic[Flags]):
+    config: RunConfig
+    flags: Flags
+    saved: RunConfig | None  #: settings of the run that continues
+    origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
+
+
+def settle(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    now: datetime,
+    *,
+    own: type[Flags],
+    describe: Describe = spec_of,
+    say: Say = say,
+) -> Settled[Flags]:
+    """Read every layer: what is given now overrides what the run of that name was saved with.
+
+    Args:
+      argv: flags of the tree of settings and of `own`.
+      environ: environment variables with settings.
+      now: for the name of a run without one.
+      own: flags of a command.
+      describe: see `load`.
+      say: takes remarks.
+
+    Raises:
+      ConfigError: a line for every mistake.
+    """
+    given = gather(argv, environ, own=own, describe=describe, groups=groups_of)
+    identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
+    file = given.config.model_copy(update=identity).folder / run_files.CONFIG
+    if given.config.name and not file.exists() and "env.id" not in given.origins:
+        place = file.parents[1].absolute()
+        near = did_you_mean(file.parent.name, [folder.name for folder in place.glob("*/") if folder.name != LATEST])
+        raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
+    before = ["--config", str(file)] if file.exists() and not given.own.fresh else []
+    tree = read_yaml(file, f"file {file}") if before else {}
+    if (referred := ":" in str(tree.get("algo"))) and "algo" in given.origins and given.config.section not in tree:
+        raise ConfigError(run_folder.refusal("algo", given.config.name, tree["algo"], given.config.algo))
+    loaded = gather([*before, *argv], environ, own=own, describe=describe, groups=groups_of)
+    if referred:
+        before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
+    if ":" in (torso := _torso(tree)):  # reading imports none
+        before.append(f"--net.torso={torso}")
+    saved = gather(before, {}, read_only=True).config if before else None
+    _refuse_idle_tasks(loaded.config)
+    for note in (*loaded.notes, *_ineffective(given)):
+        say(note)
+    if saved and loaded.config.preset != saved.preset:
+        say(f"preset {loaded.config.preset} has no effect: a run that continues keeps what {file} says")
+        identity["preset"] = saved.preset
+    return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
+
+
+@contextlib.contextmanager
+def begun(
+    settled: Settled[Flags], environ: Mapping[str, str], *, hosts: Sequence[Host] = (), say: Say = say
+) -> Iterator[Fleet]:
+    """Claim the folder of a run and write its settings there.
+
+    Args:
+      settled: what to run.
+      environ: the environment of this process.
+      hosts: other machines that take part.
+      say: takes lines about what is about to be started.
+
+    Yields:
+      Its services, none of them added yet.
+
+    Raises:
+      ConfigError: nothing was started, for the reason it gives.
+    """
+    config, flags, saved, origins = settled
+    spec = spec_for(config)
+    allow_files(needed=files_needed(config), why="a service of this run")
+    if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
+        say(f"the earlier run {config.name} is now {aside}")
+    with run_folder.claimed(config.folder) as lock, private_folder() as sockets:
+        continues = run_folder.trained(config.folder)
+        if continues and saved is not None:
+            run_folder.refuse_changes(saved, config)
+        config = protected(config, hosts)
+        write_atomically(config.folder / run_files.CONFIG, dump(config))
+        verb = "continuing" if continues else "training"
+        say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
+        if continues and saved is not None and (note := run_folder.schedule_note(saved, config)):
+            say(note)
+        for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
+            say(line)
+        run_folder.link_latest(config.folder)
+        fleet = Fleet(config, sockets, environ, keep_open=(lock,))
+        say(str(fleet.placement))
+        if fleet.placement.name == "serve":
+            keys = f", with keys {config.security.keys}" if config.security.keys else ""
+            say(f"programs connect to broker {config.broker.endpoint} and learner {config.learner.endpoint}{keys}")
+        yield fleet
+
+
+def judged(ending: Ending, config: RunConfig) -> Ending:
+    """The same ending, unless the learner ended as if training were done, which it is not."""
+    steps = int(run_folder.final_figures(config.folder).get("agent_steps", 0))
+    if ending.finished and steps < config.total_steps:
+        return Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
+    return ending
+
+
+def _torso(tree: Mapping[str, Any]) -> str:
+    """What a file says of `net.torso`, if it does."""
+    return str({path: value for path, value, _ in from_tree(tree, "", [])}.get("net.torso", ""))
+
+
+def _refuse_idle_tasks(config: RunConfig) -> None:
+    groups, tasks = groups_of(config), len(config.env.tasks)
+    if groups < tasks and placement_of(config).name != "serve":
+        raise ConfigError(
+            f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, "
+            f"expected at least {tasks}: one for each environment of env.id"
+        )
+
+
+def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """A line for each layer that gives values, and one that says where to read the rest."""
+    told = ("name", "root", "algo", "preset", "env.id")
+    for origin, values in by_origin(config, origins).items():
+        if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in told]:
+            yield f"{origin}: {', '.join(texts)}"
+    chosen = f" was {origins['preset']}" if origins["preset"].startswith("chosen") else ""
+    yield f"preset {config.preset}{chosen}; all other settings have their defaults: --help shows them"
+
+
+def _ineffective(given: Loaded) -> Iterator[str]:
+    """A sentence for every setting that is given in vain."""
+    placement = placement_of(given.config)
+    for path in differences(given.config):
+        if path in placement.idle:
+            yield f"{given.origins[path]} has no effect: the placement is {placement.name}"
+        if path.endswith(".endpoint") and placement.name != "serve":
+            yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
+        if path == "learner.when_done":
+            yield f"{given.origins[path]} has no effect: `beast train` ends when training is done"
+
+
+def protected(config: RunConfig, hosts: Sequence[Host]) -> RunConfig:
+    """The same settings, with keys if peers that this command does not start reach the run's services by tcp."""
+    is_open = config.local.placement == "serve" and not config.security.insecure
+    return with_keys(config) if not config.security.keys and (hosts or is_open) else config
+
+
+def with_keys(config: RunConfig) -> RunConfig:
+    """The same settings, with the run's own keys in its folder."""
+    from zerobeast.common.transport import make_keys
+
+    keys = config.folder.absolute() / KEYS
+    if keys.exists():  # perhaps since the folder was made, by somebody else
+        raise ConfigError(f"{keys} {PEERS}, which a folder may not decide alone: say --security.keys {keys} as well")
+    make_keys(keys)
+    return config.model_copy(update={"security": config.security.model_copy(update={"keys": str(keys)})})

@@ -14,7 +14,7 @@ from zerobeast.common.plugins import reference_to
 
 
 def flags_for(settings: Mapping[str, Any]) -> list[str]:
-    """Flags for settings that are given by section or by path, classes and other objects as references; None: not given.
+    """Flags for settings by section or by path; classes and other objects become references, and None is not given.
 
     Raises:
       ConfigError: no other process can import one of those.

@@ -11,6 +11,7 @@ WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
 SHOWN = {
     "common/files/event_file.py",
     "zerobeast/cli/slurm.py",
+    "zerobeast/api/run.py",
     "zerobeast/cli/train.py",
     "zerobeast/launcher/start.py",
     "tools/chaos/network_service.py",

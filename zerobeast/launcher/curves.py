@@ -5,16 +5,14 @@ The learner writes its own curves. These go beside them, in a folder of their ow
 
 from __future__ import annotations
 
-import logging
 import time
 from pathlib import Path
 
 from zerobeast.common.files import run_files
 from zerobeast.common.files.event_file import EventFile
+from zerobeast.common.files.locks import warn_once
 from zerobeast.common.health.hops import HOPS, recent
 from zerobeast.launcher.pages import Snapshot
-
-log = logging.getLogger(__name__)
 
 PERIOD_S = 10.0
 
@@ -26,7 +24,6 @@ class Curves:
         self._folder = run / run_files.TENSORBOARD_SERVICES
         self._next_at = time.monotonic() + PERIOD_S
         self._file: EventFile | None = None
-        self._fault = ""  #: why the newest point is lost
 
     def update(self, snapshot: Snapshot) -> None:
         """Write a point if one is due and there is something to say. A full disk costs the point, not the run."""
@@ -38,11 +35,7 @@ class Curves:
             self._file = self._file or EventFile(self._folder, int(steps) - 1)
             self._file.write(hop_means_ms(snapshot), int(steps))
         except OSError as error:
-            if not self._fault:
-                log.warning("%s: no curves of the hops: %s", self._folder, error.strerror or error)
-            self._fault = str(error)
-        else:
-            self._fault = ""
+            warn_once("%s: no curves of the hops: %s", self._folder, error.strerror or error)
 
     def close(self) -> None:
         if self._file is not None:

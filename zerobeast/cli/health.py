@@ -13,8 +13,8 @@ from zerobeast.common.health.command import add_flags, show, view_at
 from zerobeast.common.health.verdict import Verdict, healthy, judge
 from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import ROLES
-from zerobeast.discovery import compose, kubernetes, run
-from zerobeast.discovery.containers import gather
+from zerobeast.discovery import run
+from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kubernetes
 
 DESCRIPTION = """The state of a run: one line per service, and which of them limits the throughput.
 Reports on the newest run in --root or, if none responds, on the compose project of this folder.
@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", default=RUN["root"].default, help="folder of run folders")
     parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
     parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
-    parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {kubernetes.NAMESPACE} of a cluster")
+    parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {NAMESPACE} of a cluster")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="another namespace of the cluster")
     add_flags(parser)
     return parser
@@ -75,10 +75,10 @@ def _where(flags: argparse.Namespace) -> Look:
     if flags.run:
         return lambda: run.services_of(root / flags.run)
     if flags.kubernetes or flags.namespace:
-        return lambda: kubernetes.services_of(flags.namespace or kubernetes.NAMESPACE)
+        return lambda: of_kubernetes(flags.namespace or NAMESPACE)
     project = ["-p", flags.project] if flags.project else []
     if flags.compose or project:
-        return lambda: compose.services_of(project)
+        return lambda: of_compose(project)
     return lambda: _found(root)
 
 
@@ -89,7 +89,7 @@ def _found(root: Path) -> list[ServiceView]:
     if any(view.page for view in here):
         return here
     try:
-        return compose.services_of()
+        return of_compose()
     except ConfigError as error:
         if here:
             return here

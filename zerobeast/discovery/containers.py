@@ -1,21 +1,31 @@
-"""What compose and Kubernetes have in common: a command to run, and a health command inside each container."""
+"""Services in containers of a compose project or in pods, each asked by the health command of its image.
+
+Pages are not published, and containers come and go with `--scale`: Docker itself knows them best. `kubectl` is used
+with its own settings: a user who may list pods and use `kubectl exec` may look, and no network policy has to admit
+anything.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.process.roles import HOSTED, PROCESSES
 
 ANSWER_LIMIT_S = 20.0
 AT_ONCE = 8  #: containers asked at a time
 LAST_LINE = 200  #: characters of a line that says why a container cannot be asked or has ended
+NAMESPACE = "zerobeast"  #: of deploy/kubernetes/base
+PODS = (  #: of a run; one that failed or succeeded as a whole, such as an evicted one, is replaced, not restarted
+    "--selector=app.kubernetes.io/part-of=zerobeast",
+    "--field-selector=status.phase!=Failed,status.phase!=Succeeded",
+)
 
 
 def gather(look: Callable[[Any], list[ServiceView]], places: Sequence[Any], most: int = AT_ONCE) -> list[ServiceView]:
@@ -78,3 +88,96 @@ def output(command: Sequence[str], *, errors: bool = False) -> str:
         why = done.stderr.strip().rpartition("\n")[2]  # kubectl says what it tried first, and the reason last
         raise ConfigError(f"{' '.join(command[:3])}: {why[:LAST_LINE]}")
     return done.stdout + (done.stderr if errors else "")
+
+
+def of_compose(project: Sequence[str] = ()) -> list[ServiceView]:
+    """One view for every service in the containers of the project in this folder.
+
+    Args:
+      project: flags for `docker compose` that name another project.
+
+    Raises:
+      ConfigError: Docker cannot be asked, or knows no such project.
+    """
+    listing = output(["docker", "compose", *project, "ps", "--all", "--format", "json"])
+    containers = [entry for entry in _entries(listing) if entry.get("Service") in PROCESSES]
+    if not containers:
+        raise ConfigError("no container of a compose project here: `docker compose up` starts one")
+    containers.sort(key=lambda entry: (str(entry["Service"]), str(entry["Name"])))
+    return gather(_of_container, containers)
+
+
+def _entries(listing: str) -> list[dict[str, Any]]:
+    """Compose prints one list, or one object a line, depending on its version."""
+    try:
+        if listing.lstrip().startswith("["):
+            return list(json.loads(listing))
+        return [json.loads(line) for line in listing.splitlines() if line.strip()]
+    except ValueError as error:
+        raise ConfigError(f"docker compose ps: expected JSON, got {listing[:LAST_LINE]!r}") from error
+
+
+def _of_container(entry: dict[str, Any]) -> list[ServiceView]:
+    process, container = str(entry["Service"]), str(entry["Name"])
+    number = container.rpartition("-")[2]
+    if entry.get("State") != "running":
+        words = last_words(["docker", "logs", "--tail", "1", container])
+        return unreachable(process, number, words, entry.get("ExitCode"))
+    return ask(["docker", "exec", container], process, number)
+
+
+class _Container(NamedTuple):
+    """One container of a pod, named after its process: a role or `worker`."""
+
+    process: str
+    pod: str
+    namespace: str
+    state: dict[str, Any]  #: one key: running, waiting or terminated
+    ended: dict[str, Any]  #: how it ended, now or before its last restart; empty: never
+    unscheduled: str  #: why the pod has no node yet
+
+
+def of_kubernetes(namespace: str = NAMESPACE) -> list[ServiceView]:
+    """One view for every service in the pods of a namespace.
+
+    Raises:
+      ConfigError: the cluster cannot be asked, or has no pod of a run there.
+    """
+    listing = output(["kubectl", "get", "pods", "--namespace", namespace, *PODS, "--output", "json"])
+    try:
+        pods = json.loads(listing)["items"]
+        containers = sorted(container for pod in pods for container in _containers(pod))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConfigError(f"kubectl get pods: expected a list of pods, got {listing[:LAST_LINE]!r}") from error
+    if not containers:
+        raise ConfigError(f"no pod of a run in namespace {namespace}: `kubectl apply -k` starts one, -n names another")
+    return gather(_of_pod, containers)
+
+
+def _containers(pod: dict[str, Any]) -> Iterator[_Container]:
+    """The containers of a pod, including an env-server beside an actor; none has a status before the pod has a node."""
+    named, status = pod["metadata"], pod["status"]
+    reported = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    statuses = {each["name"]: each for each in reported}
+    scheduling = [each.get("message", "") for each in status.get("conditions", []) if each["type"] == "PodScheduled"]
+    for spec in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
+        if spec["name"] in PROCESSES:
+            found = statuses.get(spec["name"], {})
+            state, before = found.get("state", {}), found.get("lastState", {})
+            ended = state.get("terminated") or before.get("terminated") or {}
+            yield _Container(
+                spec["name"], named["name"], named["namespace"], state, ended, unscheduled="".join(scheduling)
+            )
+
+
+def _of_pod(container: _Container) -> list[ServiceView]:
+    process, pod, where = container.process, container.pod, ["--namespace", container.namespace]
+    number = pod.rpartition("-")[2]
+    if "running" in container.state:
+        return ask(["kubectl", "exec", *where, pod, "--container", process, "--"], process, number)
+    waiting = container.state.get("waiting", {})
+    why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message")))) or container.unscheduled
+    if container.ended:
+        again = ["--previous"] if waiting else []
+        why = last_words(["kubectl", "logs", *where, pod, "--container", process, "--tail", "1", *again]) or why
+    return unreachable(process, number, why, container.ended.get("exitCode"))

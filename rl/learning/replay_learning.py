@@ -103,7 +103,8 @@ class ReplayLearning(ABC, Generic[S]):
 
     def step(self, agent_steps: int) -> Learned:
         """Draw and learn, `updates_per_step` times."""
-        return summary([self._update(agent_steps) for _ in range(self._settings.updates_per_step)])
+        done = [self._update(agent_steps) for _ in range(self._settings.updates_per_step)]
+        return summary([(each.step, each.metrics) for each in done])
 
     def recovered(self) -> Sequence[Origin]:
         """Rows in the file that are newer than the checkpoint."""
@@ -131,13 +132,13 @@ class ReplayLearning(ABC, Generic[S]):
           agent_steps: of the run so far.
         """
 
-    def _update(self, agent_steps: int) -> tuple[Step, Metrics]:
+    def _update(self, agent_steps: int) -> Updated:
         drawn = self._replay.draw(self._settings.batch_size, self._beta(agent_steps))
         updated = self.update(drawn.batch, drawn.weights, agent_steps)
         self.pace.sample(updated.transitions)
         if self._settings.priority_exponent and updated.step.applied:
             self._replay.update(drawn.ids, updated.priorities)
-        return updated.step, updated.metrics
+        return updated
 
     def _beta(self, agent_steps: int) -> float:
         start = self._settings.importance_exponent

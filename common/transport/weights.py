@@ -138,21 +138,31 @@ class WeightsPublisher:
 
 
 class WeightsSubscriber(Port):
-    """Receives versions of the weights, or the news of them."""
+    """Receives versions of the weights, or the news of them; without an `endpoint` only once `open` names one."""
 
-    def __init__(self, context: Context, endpoint: str, about: bytes = WEIGHTS_TOPIC) -> None:
+    def __init__(self, context: Context, endpoint: str = "", about: bytes = WEIGHTS_TOPIC) -> None:
         super().__init__(VERSIONS[Plane.WEIGHTS])
-        self._socket = make_socket(context, zmq.SUB, receive_hwm=2)
-        self.pollable = [self._socket]
-        self._socket.set(zmq.SUBSCRIBE, about)
-        connect(context, self._socket, Plane.WEIGHTS, Endpoint.parse(endpoint).resolved(), WEIGHTS)
+        self._context, self._about = context, about
+        if endpoint:
+            self.open(Endpoint.parse(endpoint).resolved())
+
+    def open(self, place: Endpoint) -> None:
+        """Subscribe at an address."""
+        self._socket = make_socket(self._context, zmq.SUB, receive_hwm=2)
+        self.pollable, self._last = [self._socket], None
+        self._socket.set(zmq.SUBSCRIBE, self._about)
+        connect(self._context, self._socket, Plane.WEIGHTS, place, WEIGHTS)
 
     def receive(self) -> Incoming | None:
         """The next well-formed version, or None. Raises VersionMismatch like `ClientPort.receive`."""
-        return self._next(self._socket, len(WEIGHTS_TOPIC))
+        return self._next(self._socket, len(WEIGHTS_TOPIC)) if self.pollable else None
 
-    def close(self) -> None:
-        self._socket.close(linger=0)
+    def close(self) -> bool:
+        """End the subscription; returns whether there was one."""
+        open_, self.pollable = bool(self.pollable), []
+        if open_:
+            self._socket.close(linger=0)
+        return open_
 
 
 def chunks(snapshot: Payload) -> list[memoryview]:

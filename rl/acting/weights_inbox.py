@@ -82,7 +82,7 @@ class WeightsInbox:
         found: Header | None = None
         for _ in range(MAX_VERSIONS):
             try:
-                incoming = self._weights.receive(now)
+                incoming = self._weights.take(now)
                 if incoming is None:
                     break
                 if self._wanted(incoming.header, found):
@@ -107,7 +107,7 @@ class WeightsInbox:
     def _hear(self, now: float) -> None:
         for _ in range(MAX_VERSIONS):
             try:
-                if (incoming := self._news.receive(now)) is None:
+                if (incoming := self._news.take(now)) is None:
                     return
                 if incoming.header.kind is not Kind.NEWS:
                     raise RemoteProtocolError(f"{incoming.header.kind.name} is no news of weights", "kind")

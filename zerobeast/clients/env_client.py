@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from zerobeast.clients.env_session import EnvSession, Episodes, Infos
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.transport import Context, Poller
+from zerobeast.common.wire.messages import Frames, Kind
 from zerobeast.common.wire.seeds import EnvSeeds
 
 
-class EnvClient(AbstractContextManager["EnvClient"]):
+class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
     """One session of N environments, opened by the constructor.
 
     Args:
@@ -55,24 +56,18 @@ class EnvClient(AbstractContextManager["EnvClient"]):
         infos: bool = False,
         reset_masks: bool = False,
     ) -> None:
-        self.num_envs = num_envs
         self.timeout_s = timeout_s
         terms = {"env": env, "num_envs": num_envs, "seed": seed}
-        self._session = EnvSession(context, endpoint, terms | wishes(infos=infos, reset_masks=reset_masks))
-        self._poller = Poller([self._session.port])
+        super().__init__(context, endpoint, terms | wishes(infos=infos, reset_masks=reset_masks))
+        self._poller = Poller([self.port])
         try:
             self._wait()
         except BaseException:
-            self._session.close()
+            self.close()
             raise
-        self.spec = self._session.spec
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-    @property
-    def infos(self) -> Infos:
-        return self._session.infos
 
     def reset(
         self,
@@ -112,38 +107,23 @@ class EnvClient(AbstractContextManager["EnvClient"]):
         self.begin_step(actions)
         return self.finish()
 
-    def begin_reset(
-        self,
-        seed: EnvSeeds = None,
-        options: dict[str, Any] | None = None,
-        mask: NDArray[np.bool_] | None = None,
-    ) -> None:
-        """Begin a `reset`, without waiting for the answer."""
-        self._session.begin_reset(seed, options, mask)
-        self._session.advance()
-
-    def begin_step(self, actions: Any) -> None:
-        """Begin a `step`, without waiting for the answer."""
-        self._session.begin_step(actions)
-        self._session.advance()
-
     def finish(self) -> tuple[NDArray[Any], Episodes, Infos]:
         """Wait for the answer to what was begun; returns the same as `step`."""
         self._wait()
-        return self._session.rows, self._session.episodes, self._session.infos
+        return self.rows, self.episodes, self.infos
 
-    def close(self) -> None:
-        """Say goodbye; the server closes the environments."""
-        self._session.close()
+    def _request(self, kind: Kind, body: tuple[Any, ...], frames: Frames) -> None:
+        super()._request(kind, body, frames)
+        self.advance()
 
     def _wait(self) -> None:
-        began, session = time.monotonic(), self._session
-        while not session.advance():
-            limit_s = self.timeout_s * (max(1, self.num_envs) if session.works(self.timeout_s) else 1)
+        began = time.monotonic()
+        while not self.advance():
+            limit_s = self.timeout_s * (max(1, self.num_envs) if self.works(self.timeout_s) else 1)
             left_s = began + limit_s - time.monotonic()
             if left_s < 0:
-                raise PeerLost(f"{session.complaint(limit_s)}: timeout_s is {self.timeout_s:g}")
-            self._poller.wait(min(session.pause_s(), left_s))
+                raise PeerLost(f"{self.complaint(limit_s)}: timeout_s is {self.timeout_s:g}")
+            self._poller.wait(min(self.pause_s(), left_s))
 
 
 def wishes(*, infos: bool, reset_masks: bool) -> dict[str, bool]:

@@ -58,7 +58,7 @@ class EnvSession:
     def begin_reset(
         self, seed: EnvSeeds, options: dict[str, Any] | None, mask: NDArray[np.bool_] | None = None
     ) -> None:
-        """As `EnvClient.reset`."""
+        """Begin an `EnvClient.reset`, without waiting for the answer."""
         if self._stream.version == 1 and not (seed is None and options is None and mask is None):
             raise ConfigError(
                 f"{self.server} speaks protocol version 1, in which a reset has no seed and no options or mask"
@@ -68,7 +68,7 @@ class EnvSession:
         self._request(Kind.RESET, (seed, options, None if mask is None else mask.tolist()), ())
 
     def begin_step(self, actions: Any) -> None:
-        """As `EnvClient.step`."""
+        """Begin an `EnvClient.step`, without waiting for the answer."""
         fill_actions(self._actions["action"], self.spec.action, actions)
         self._request(Kind.STEP, (), (self._actions,))
 

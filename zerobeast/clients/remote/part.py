@@ -79,7 +79,7 @@ class ClusterPart:
         return self._session.pause_s() if self._session else FIRST_PAUSE_S / 4  # a name is looked up in another thread
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
-        """As `EnvClient.begin_reset`; environments that come back during a reset of all take part in it."""
+        """As `EnvSession.begin_reset`; environments that come back during a reset of all take part in it."""
         self._asks = (seed, options) if mask is None else (None, None)
         if self.here:
             self.session.begin_reset(seed, options, mask)
@@ -87,7 +87,7 @@ class ClusterPart:
             self.tend()
 
     def begin_step(self, actions: Any) -> None:
-        """As `EnvClient.begin_step`."""
+        """As `EnvSession.begin_step`."""
         self._asks = (None, None)
         if self.here:
             self.session.begin_step(actions)

@@ -11,7 +11,7 @@ the next one must not be trained on twice. What is remembered is part of the che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -63,10 +63,7 @@ class Intake(RolloutPlane):
         self._changed = True  #: whether actors came or left since the window was last computed
         self._grant_at = 0.0
         self.acting = ActingProcesses()
-        #: gives the run up for another that a HELLO begins; None if it cannot, because a rollout has come
-        self.give_up: Callable[[], RolloutPlane] | None = None
         self._founded_at: float | None = None  #: when the first HELLO came
-        self._given_up = False
         for (sender, slot), ledger in record.streams.items():
             self._sessions.open(Header(Kind.HELLO, sender, slot), ledger, now=0.0).asked_at = LONG_AGO
             self._left[sender] = None
@@ -98,13 +95,6 @@ class Intake(RolloutPlane):
                 for each in self._sessions
             ],
         }
-
-    def receive(self, now: float) -> None:
-        """Take the messages that arrived."""
-        self._notice(now)
-        self._grant(now)
-        self.acting.forget(now)
-        super().receive(now)
 
     def settle(self, oldest: int) -> list[Message]:
         """Drop rollouts whose policy is older than this version; acknowledges and returns the messages done by that."""
@@ -147,9 +137,8 @@ class Intake(RolloutPlane):
     @property
     def reads(self) -> bool:
         """Whether to receive: not if a batch is ready and more waits than was granted; the rest waits in the socket."""
-        if self._given_up:
-            return False
-        return not self.queue.ready or len(self.queue) <= self._granted * len(self._sessions)
+        room = not self.queue.ready or len(self.queue) <= self._granted * len(self._sessions)
+        return room and super().reads
 
     @property
     def _here(self) -> Iterator[Session[StreamLedger]]:
@@ -157,14 +146,18 @@ class Intake(RolloutPlane):
         return (session for session in self._sessions if session.sender not in self._left)
 
     def admit(self, header: Header, now: float) -> None:
-        """Welcome an actor that fits the run, unless it could not hear the answer yet."""
+        """Welcome an actor that fits the run, unless it could not hear the answer yet.
+
+        While no rollout has come, another environment may begin the run anew: all that there is of it follows from its
+        first HELLO.
+        """
         theirs = Terms.from_wire(header.body[0])
         self._founded_at = now if self._founded_at is None else self._founded_at
         if sentence := mismatch(theirs, self.terms):
-            if self.give_up is None or not self._yields_to(theirs, now - self._founded_at):
+            if self.begin is None or not self._yields_to(theirs, now - self._founded_at):
                 raise RemoteProtocolError(sentence, "terms")
-            self._given_up = True
-            self.give_up().admit(header, now)
+            self._replaced = True
+            super().admit(header, now)
             return
         session, hears = self._sessions.of(header), self.port.hears(header.sender)
         if session is not None and hears and header.sender in self._left:  # it said BYE over a connection that stays
@@ -247,7 +240,7 @@ class Intake(RolloutPlane):
             )
         version = int(rows["policy_version"].min())
         entry = entry._replace(rollouts=len(rows) - used, episodes=episodes, version=version, begun=used)
-        self.give_up = None
+        self.begin = None
         self.queue.put(entry, rows[used:])
 
     def _ack(self, session: Session[StreamLedger], seq: int) -> None:
@@ -279,6 +272,8 @@ class Intake(RolloutPlane):
             self._sessions.close(session)
             if session.sender not in self._sessions.senders:
                 self._left.pop(session.sender, None)
+        self._grant(now)
+        self.acting.forget(now)
 
     def leave(self, sender: int) -> None:
         """Note that an actor has gone; its messages that still wait in the socket are taken all the same."""

@@ -1,9 +1,8 @@
-"""The serving end of the rollout plane: what works without a run, and what serves until there is one."""
+"""The serving end of the rollout plane until there is a run, which the first actor that fits begins."""
 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -18,16 +17,20 @@ log = logging.getLogger(__name__)
 MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
 
 
-class RolloutPlane(ABC):
+class RolloutPlane:
     """Takes messages and answers those that are out of place. It has no sessions.
 
     Args:
       port: to receive from; the caller closes it.
       epoch: random id of this start.
+      begin: sets up the run for an actor, and returns the plane that receives from then on. Raises ConfigError if its
+        environment cannot be learned.
     """
 
-    def __init__(self, port: ServerPort, epoch: int) -> None:
+    def __init__(self, port: ServerPort, epoch: int, begin: Callable[[Terms], RolloutPlane] | None = None) -> None:
         self.port, self.epoch = port, epoch
+        self.begin = begin  #: None while no HELLO can begin a run
+        self._replaced = False  #: another plane receives from now on
 
     @property
     def peers(self) -> int:
@@ -37,7 +40,7 @@ class RolloutPlane(ABC):
     @property
     def reads(self) -> bool:
         """Whether another message may be received now."""
-        return True
+        return not self._replaced
 
     def page(self) -> dict[str, Any]:
         """For the health page; a stream is [sender, slot, rollouts of a message, received, consumed, begun]."""
@@ -55,20 +58,30 @@ class RolloutPlane(ABC):
         }
 
     def receive(self, now: float) -> None:
-        """Take the messages that arrived."""
+        """Take the messages that arrived, up to a HELLO that begins a run."""
+        self._notice(now)
         for _ in range(MESSAGES_PER_TURN):
             message = self.port.receive() if self.reads else None
             if message is None:
                 break
             self._handle(message, now)
 
-    @abstractmethod
     def admit(self, header: Header, now: float) -> None:
-        """Answer a HELLO.
+        """Answer a HELLO: begin the run, which admits its actor.
 
         Raises:
           RemoteProtocolError: its terms are impossible, not those of the run, or there are too many actors.
+          StoreError: the learner's disk cannot hold the run.
         """
+        assert self.begin is not None, "otherwise there is a run"
+        try:
+            plane = self.begin(Terms.from_wire(header.body[0]))
+        except StoreError:
+            raise
+        except ConfigError as error:
+            raise RemoteProtocolError(str(error), "terms") from error
+        self._replaced = True
+        plane.admit(header, now)
 
     def rollout(self, message: Incoming, now: float) -> None:  # noqa: ARG002 - for those that have sessions
         """Take a ROLLOUT."""
@@ -83,6 +96,10 @@ class RolloutPlane(ABC):
     def unknown(self, header: Header, sentence: str) -> None:
         """Ask the sender of a message that cannot be taken to say HELLO again."""
         self.port.reject(header, RemoteProtocolError(sentence, "session"), epoch=self.epoch)
+
+    def _notice(self, now: float) -> None:  # noqa: ARG002 - for those that have sessions
+        """Note actors that came or went; new ones are told which start of the learner they have reached."""
+        self.port.changes()
 
     def _handle(self, message: Incoming, now: float) -> None:
         header = message.header
@@ -104,41 +121,3 @@ class RolloutPlane(ABC):
         except RemoteProtocolError as error:
             log.warning("refused an actor: %s", error)
             self.port.reject(header, error, epoch=self.epoch)
-
-
-class PlaneBeforeRun(RolloutPlane):
-    """The plane before the run, which the first actor whose environment can be learned begins.
-
-    Args:
-      port: to receive from; the caller closes it.
-      epoch: random id of this start.
-      begin: sets up the run for an actor, and returns the plane that receives from then on. Raises ConfigError if its
-        environment cannot be learned.
-    """
-
-    def __init__(self, port: ServerPort, epoch: int, begin: Callable[[Terms], RolloutPlane]) -> None:
-        super().__init__(port, epoch)
-        self._begin = begin
-        self._begun = False
-
-    @property
-    def reads(self) -> bool:
-        """Whether the run has yet to begin."""
-        return not self._begun
-
-    def receive(self, now: float) -> None:
-        """Take the messages that arrived, up to the HELLO that begins the run."""
-        self.port.changes()  # tells new clients which start of the learner they have reached
-        super().receive(now)
-
-    def admit(self, header: Header, now: float) -> None:
-        """Begin the run, which answers the HELLO. Raises StoreError if the learner's disk cannot hold it."""
-        theirs = Terms.from_wire(header.body[0])
-        try:
-            intake = self._begin(theirs)
-        except StoreError:
-            raise
-        except ConfigError as error:
-            raise RemoteProtocolError(str(error), "terms") from error
-        self._begun = True
-        intake.admit(header, now)

@@ -40,7 +40,7 @@ from zerobeast.services.learner.folder import claim, keep_settings
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.plane import PlaneBeforeRun, RolloutPlane
+from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import Recorder
 from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, terms_of
@@ -119,7 +119,7 @@ class Learner(Service):
         self.resources.callback(self._publisher.close)
         self.resources.callback(self._unshare)
         self.poller = Poller([port, self._publisher])
-        self._plane = PlaneBeforeRun(port, self._epoch, self._begin)
+        self._plane = RolloutPlane(port, self._epoch, self._begin)
         if trainer:
             self._adopt(self._run(trainer, record))
 
@@ -218,10 +218,13 @@ class Learner(Service):
 
     def _begin(self, theirs: Terms) -> Intake:
         """Set up a new run for its first actor. Raises ConfigError if that is impossible."""
+        if self.training is not None:
+            log.warning("no rollouts have come from the actor that began the run: another environment begins it anew")
+            self.training, self._plane = None, RolloutPlane(self.plane.port, self._epoch, self._begin)
         self._unshare()
         intake = self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env), SavedLedger())))
         if self.training is not None and not self.training.trainer.counters.agent_steps:  # nor are rows in its store
-            intake.give_up = self._forget
+            intake.begin = self._begin
         return intake
 
     def _adopt(self, training: TrainingRun) -> Intake:
@@ -229,14 +232,6 @@ class Learner(Service):
         self.training, self._plane = training, training.intake
         training.publish()
         return training.intake
-
-    def _forget(self) -> RolloutPlane:
-        """Give up a run for which no rollout has come; all that there is of it follows from its first HELLO."""
-        log.warning("no rollouts have come from the actor that began the run: another environment begins it anew")
-        self.training = None
-        self._unshare()
-        self._plane = PlaneBeforeRun(self.plane.port, self._epoch, self._begin)
-        return self._plane
 
     def _rest(self, training: TrainingRun) -> None:
         """Exit or stay, according to learner.when_done, now that all steps are done."""

@@ -38,7 +38,7 @@ from zerobeast.rl.protocol import Algorithm
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
-from zerobeast.services.learner.plane import PlaneBeforeRun, RolloutPlane
+from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.run import first_run, terms_of
@@ -94,7 +94,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
             self._publisher = WeightsPublisher(context, endpoint)
             stack.callback(self._publisher.close)
             self._poller = Poller([port, self._publisher])
-            self._plane: RolloutPlane = PlaneBeforeRun(port, epoch, self._begin)
+            self._plane = RolloutPlane(port, epoch, self._begin)
             self._run = self._await(lambda: self._begun, f"no worker has come to {endpoint}")
             self._resources = stack.pop_all()
 

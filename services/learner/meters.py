@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from zerobeast.common.health.sliding_window import SlidingWindow
+from zerobeast.rl.data.pace import Pace
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.queue import Fate, Message
 from zerobeast.services.learner.statistics import RECENT_EPISODES, Collapse, EpisodeStatistics, PolicyLag
@@ -27,6 +28,9 @@ class Meters:
     def __init__(self, tasks: Sequence[str]) -> None:
         self.episodes = EpisodeStatistics()
         self._tasks = {task: EpisodeStatistics() for task in tasks}
+        self.pace: Pace | None = None  #: of the algorithm, if it bounds its samples per insert
+        self._starved_s = self._limited_s = 0.0
+        self._pacing = SlidingWindow(RATE_SPAN_S)
         self.last: Learned | None = None  #: from the newest step in which something was learned
         self.lag, self.collapse = PolicyLag(), Collapse()
         self._rollouts: Counter[Fate] = Counter()
@@ -37,8 +41,14 @@ class Meters:
         self._summed = 0
 
     def waited(self, seconds: float) -> None:
-        """Count time without a batch."""
+        """Count time without a batch; once a replay is filled, it is the ratio that keeps learning waiting."""
         self._waited_s += seconds
+        if self.pace is not None and self.pace.filled:
+            self._starved_s += seconds
+
+    def delayed(self, seconds: float) -> None:
+        """Count time in which a batch waited for a step that was due before it."""
+        self._limited_s += seconds
 
     def finished(self, messages: list[Message]) -> None:
         """Count messages that are done, and the episodes that ended in them."""
@@ -88,6 +98,19 @@ class Meters:
             "learning_rate": self.last.learning_rate if self.last else None,
             "loss": self.last.loss if self.last else None,
             "grad_norm": self.last.grad_norm if self.last else None,
+            **({} if self.pace is None else self._pace_page(self.pace, now)),
+        }
+
+    def _pace_page(self, pace: Pace, now: float) -> dict[str, Any]:
+        """How long learning and rollouts wait for each other; all ratios are of rows."""
+        starved, limited = self._pacing.per_s(now, self._starved_s, self._limited_s)
+        return {
+            "samples_per_insert": round(pace.sampled / max(1, pace.inserted), 3),
+            "replay_fill": round(pace.fill, 3),
+            "replay_starved_s": round(self._starved_s, 3),
+            "ratio_limited_s": round(self._limited_s, 3),
+            "replay_starved_fraction": round(min(1.0, starved), 3),
+            "ratio_limited_fraction": round(min(1.0, limited), 3),
         }
 
     def _learning_per_s(self, now: float) -> list[float]:

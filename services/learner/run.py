@@ -25,7 +25,6 @@ from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.pace_meter import PaceMeter
 from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
 from zerobeast.services.learner.update import Trainer
@@ -69,8 +68,7 @@ class TrainingRun:
         self._publishing = Publishing(publisher, shared, intake.epoch, intake.acting)
         self._rule = trainer.config.sync.parsed
         self._elapsed_at = service.started_at
-        pace = trainer.learning.pace
-        self._paced = None if pace is None else PaceMeter(pace)
+        meters.pace = trainer.learning.pace
 
     @property
     def finished(self) -> bool:
@@ -111,17 +109,12 @@ class TrainingRun:
             self._acknowledge(len(rows), taken_at, learned=finite)
         return True
 
-    def waited(self, seconds: float) -> None:
-        """Count time without a batch."""
-        if self._paced is not None:
-            self._paced.waited(seconds)
-
     def _step(self, added_s: float = 0.0) -> Learned:
         """Take a step, and publish the policy that acts now, if that is due."""
         trainer, data_waits = self.trainer, self.intake.queue.ready
         update = trainer.step()
-        if data_waits and self._paced is not None:
-            self._paced.delayed(update.seconds)
+        if data_waits:
+            self.meters.delayed(update.seconds)
         if update.learned.changed and trainer.counters.policy_version % trainer.config.learner.publish_every == 0:
             self.publish()
         self.meters.updated(update, self._service.clock())
@@ -163,7 +156,6 @@ class TrainingRun:
             **self.intake.acting.page(self._publishing.version),
             "sync_bytes": self.intake.acting.syncs * self._publishing.n_bytes,
             **self.archive.report(self._service.clock()),
-            **({} if self._paced is None else self._paced.page(self._service.clock())),
         }
 
     def record(self, page: dict[str, Any], now: float) -> None:

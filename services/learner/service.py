@@ -140,8 +140,6 @@ class Learner(Service):
         super().waited(seconds)
         self._waited_s += seconds
         self.meters.waited(seconds)
-        if self.training is not None:
-            self.training.waited(seconds)
 
     def tick(self, now: float) -> None:
         """Write the metrics, the checkpoint and the line of the log that are due."""

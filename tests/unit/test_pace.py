@@ -17,7 +17,7 @@ from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Credit, Learned
 from zerobeast.services.learner.ledger import SavedLedger
-from zerobeast.services.learner.pace_meter import PaceMeter
+from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
 from zerobeast.services.learner.update import Trainer, Update
 
@@ -84,15 +84,17 @@ def test_a_ratio_or_minimum_size_of_zero_is_refused(settings: Any, sentence: str
 
 def test_waits_count_for_the_side_that_waits() -> None:
     pace = Pace(1.0, 8)
-    meter = PaceMeter(pace)
-    meter.page(0.0)
+    meters = Meters([])
+    meters.pace = pace
+    meters.page(0.0)
     pace.insert(4)
-    meter.waited(2.0)  # for enough rows, not for the ratio
+    meters.waited(2.0)  # for enough rows, not for the ratio
     pace.insert(12)
     pace.sample(4)
-    meter.waited(3.0)
-    meter.delayed(1.0)
-    assert meter.page(10.0) == {
+    meters.waited(3.0)
+    meters.delayed(1.0)
+    page = meters.page(10.0)
+    assert page == page | {
         "samples_per_insert": 0.25,
         "replay_fill": 1.0,
         "replay_starved_s": 3.0,
@@ -138,15 +140,15 @@ def test_a_paced_run_reports_who_waits_and_other_runs_do_not(tmp_path: Any) -> N
     run.exchange()
     trainer = Trainer(run_config(tmp_path, total_steps=1000 * T), torch.device("cpu"), ENV)
     plain = training_run(trainer, run.intake, lambda: run.now)
-    assert plain.page().keys().isdisjoint(PACE_COLUMNS)
+    assert plain.meters.page(run.now).keys().isdisjoint(PACE_COLUMNS)
     trainer.learning = Paced()
     trainer.step = lambda: Update(trainer.learning.step(0), 1.0)  # type: ignore[method-assign]
     training = training_run(trainer, run.intake, lambda: run.now)
     steps = 0
     while training.learn(0.0):
         steps += 1
-    training.waited(5.0)
-    page = training.page()
+    training.meters.waited(5.0)
+    page = training.page() | training.meters.page(run.now)
     # one step with the first batch and two with each of the others; the last batch waits for three of these steps
     assert steps == 1 + 2 + 2
     assert (page["samples_per_insert"], page["replay_starved_s"], page["ratio_limited_s"]) == (3.333, 5.0, 3.0)

@@ -186,21 +186,11 @@ def test_a_flood_of_versions_does_not_block_the_loop_of_the_broker(
     """A call ends even if the publisher is faster than this reader."""
     taken: list[Header] = []
 
-    class Endless:
-        def __init__(self) -> None:
-            self.refused: Counter[str] = Counter()
+    def receive() -> SimpleNamespace:
+        taken.append(Header(Kind.WEIGHTS, 0, epoch=5, body=(len(taken), 0, 0, 0, 0)))
+        return SimpleNamespace(header=taken[-1])
 
-        def receive(self) -> SimpleNamespace:
-            taken.append(Header(Kind.WEIGHTS, 0, epoch=5, body=(len(taken), 0, 0, 0, 0)))
-            return SimpleNamespace(header=taken[-1])
-
-        def refuse(self, _error: Exception) -> None:
-            pass
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(inbox._weights, "_port", Endless())
+    monkeypatch.setattr(inbox._weights, "receive", receive)
     assert inbox.newest(0.0) is None
     assert len(taken) == MAX_VERSIONS
     assert "architecture differs" in inbox.complaint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import socket
 import sys
@@ -127,3 +128,24 @@ def _memory_bytes() -> int:
         return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
+
+
+def keep_freed_memory() -> None:
+    """Let this process reuse freed buffers instead of giving them back to the kernel.
+
+    By default glibc maps every large allocation anew, and each of its pages faults on first use. An update allocates
+    the same large activations every time: with 32 unrolls of 20 Atari steps that is a sixth of all training time. The
+    process stays as large as its largest step. Does nothing with another C library.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library than glibc
+        return
+    mallopt(_MMAP_THRESHOLD, 1 << 30)
+    mallopt(_TRIM_THRESHOLD, (1 << 31) - 1)
+    mallopt(_ARENA_MAX, 1)  # other threads' arenas are too small for such tensors, and would map them after all

@@ -30,8 +30,7 @@ from zerobeast.common.files.run_files import status_of
 from zerobeast.common.process.descriptors import PLENTY as MAX_FILES
 from zerobeast.common.process.descriptors import allow_files
 from zerobeast.common.process.extras import how_to_install
-from zerobeast.common.process.memory import keep_freed_memory
-from zerobeast.common.process.usage import give_way, stay_on, take_long_turns
+from zerobeast.common.process.usage import give_way, keep_freed_memory, stay_on, take_long_turns
 from zerobeast.common.text.text import printable
 from zerobeast.version import __version__
 

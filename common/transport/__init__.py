@@ -10,41 +10,23 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
             server.send(Header(...), reply)
 """
 
-from zerobeast.common.transport.client import ClientPort
-from zerobeast.common.transport.context import Context, open_context
-from zerobeast.common.transport.incoming import Incoming
-from zerobeast.common.transport.keys import Keys, add_key, make_keys
-from zerobeast.common.transport.ports import ServerPort
-from zerobeast.common.transport.sockets import MAX_FRAME_BYTES, Payload, Poller, index_of, random_id
-from zerobeast.common.transport.weights import (
-    CHUNK_BYTES,
-    NEWS_TOPIC,
-    WEIGHTS_TOPIC,
-    WeightsPublisher,
-    WeightsSubscriber,
-    checksum,
-    chunks,
-)
-
-__all__ = [
-    "CHUNK_BYTES",
-    "MAX_FRAME_BYTES",
-    "NEWS_TOPIC",
-    "WEIGHTS_TOPIC",
-    "ClientPort",
-    "Context",
-    "Incoming",
-    "Keys",
-    "Payload",
-    "Poller",
-    "ServerPort",
-    "WeightsPublisher",
-    "WeightsSubscriber",
-    "add_key",
-    "checksum",
-    "chunks",
-    "index_of",
-    "make_keys",
-    "open_context",
-    "random_id",
-]
+from zerobeast.common.transport.context import Context as Context
+from zerobeast.common.transport.context import open_context as open_context
+from zerobeast.common.transport.incoming import Incoming as Incoming
+from zerobeast.common.transport.keys import Keys as Keys
+from zerobeast.common.transport.keys import add_key as add_key
+from zerobeast.common.transport.keys import make_keys as make_keys
+from zerobeast.common.transport.ports import ClientPort as ClientPort
+from zerobeast.common.transport.ports import ServerPort as ServerPort
+from zerobeast.common.transport.sockets import MAX_FRAME_BYTES as MAX_FRAME_BYTES
+from zerobeast.common.transport.sockets import Payload as Payload
+from zerobeast.common.transport.sockets import Poller as Poller
+from zerobeast.common.transport.sockets import index_of as index_of
+from zerobeast.common.transport.sockets import random_id as random_id
+from zerobeast.common.transport.weights import CHUNK_BYTES as CHUNK_BYTES
+from zerobeast.common.transport.weights import NEWS_TOPIC as NEWS_TOPIC
+from zerobeast.common.transport.weights import WEIGHTS_TOPIC as WEIGHTS_TOPIC
+from zerobeast.common.transport.weights import WeightsPublisher as WeightsPublisher
+from zerobeast.common.transport.weights import WeightsSubscriber as WeightsSubscriber
+from zerobeast.common.transport.weights import checksum as checksum
+from zerobeast.common.transport.weights import chunks as chunks

@@ -7,13 +7,12 @@ without keys, only a peer that knows the 63 random bits of a topic can subscribe
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 
 import zmq
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.transport.owners import Owners
 from zerobeast.common.wire.messages import Plane, sender_of
 
 MAX_EVENTS = 4096  #: read in one call: a flood must not keep a service from its loop
@@ -103,3 +102,33 @@ class Subscriptions:
         except zmq.ZMQError:  # it has no sender: libzmq reports that a connection has ended
             return
         self._owners.check(sender, key)
+
+
+MAX_IDS = 4096  #: remembered per key, so that a client that keeps drawing new ids displaces only its own
+
+
+class Owners:
+    """The first key that used an id owns it until that key has used `MAX_IDS` newer ones.
+
+    Ids are random, but a peer that learns one must still not be able to use it.
+    """
+
+    def __init__(self) -> None:
+        self._key_of: dict[int, str] = {}
+        self._ids_of: defaultdict[str, deque[int]] = defaultdict(deque)
+
+    def check(self, sender: int, key: str) -> None:
+        """Assign a new id to this key.
+
+        Raises:
+          RemoteProtocolError: the id belongs to another key.
+        """
+        owner = self._key_of.get(sender)
+        if owner == key:
+            return
+        if owner is not None:
+            raise RemoteProtocolError(f"the holder of {key} uses the id of another client", "sender")
+        self._key_of[sender] = key
+        self._ids_of[key].append(sender)
+        if len(self._ids_of[key]) > MAX_IDS:
+            del self._key_of[self._ids_of[key].popleft()]

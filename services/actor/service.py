@@ -15,7 +15,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Poller, random_id
 from zerobeast.common.transport.lookup import Lookup, Resolve
 from zerobeast.common.wire.messages import Plane
-from zerobeast.services.actor.assignment import assigned
+from zerobeast.common.wire.seeds import MAX_ENV_SEED, continued
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers
@@ -142,3 +142,16 @@ class Actor(Service):
             for wait, share in zip(Wait, shares, strict=True)
         }
         return {"agent_steps_per_s": round(steps_per_s, 1), **fractions}
+
+
+def assigned(config: RunConfig, group: int, start: int) -> tuple[RunConfig, int]:
+    """The settings of a group, which is numbered over all actors, and the seed of its first environment.
+
+    In a run with several environments each group has one, dealt out in turn. The seeds of different groups never
+    overlap, nor do those of nearby run seeds. For an actor without an index, a random id stands in: its seeds differ in
+    every run and almost certainly do not overlap with others. A run that continues almost certainly does not repeat the
+    seeds of an earlier start.
+    """
+    own = config.env.alone(config.env.tasks[group % len(config.env.tasks)])
+    seed = continued(config.seed * 1_000_003 + group * config.actor.envs_per_group, start) % (MAX_ENV_SEED + 1)
+    return config.model_copy(update={"env": own}), seed

@@ -20,8 +20,7 @@ from zerobeast.common.wire.checks import illegal
 from zerobeast.common.wire.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.spaces import by_array
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.envserver.episodes import EpisodeTracker
-from zerobeast.services.envserver.vector import Episodes, Only, VectorEnv, contained, rows_for
+from zerobeast.services.envserver.vector import Episodes, EpisodeTracker, Only, VectorEnv, contained, rows_for
 
 
 class InlineEnvs(ABC):

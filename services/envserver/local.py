@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.seeds import EnvSeeds
-from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.shard import Shard
-from zerobeast.services.envserver.vector import Only, VectorEnv
+from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv
 
 
 class LocalVectorEnv(VectorEnv):

@@ -29,11 +29,11 @@ from zerobeast.common.transport import Incoming, Poller, ServerPort, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
-from zerobeast.services.envserver.actions import legal
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.request import ResetRequest, SessionRequest
 from zerobeast.services.envserver.sessions import MAX_SESSIONS, Hosted, check_capacity, sessions_to_advance
+from zerobeast.services.envserver.spaces import legal
 from zerobeast.services.envserver.vector import VectorEnv, contained
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Converts gymnasium's spaces to this project's specs, and legal actions to what a space expects.
+"""Converts gymnasium's spaces to this project's specs, and actions from the network to what a space expects.
 
 Observations: Box, Discrete, MultiDiscrete and MultiBinary, float64 as float32, and Dict and Tuple of these. Actions:
 the same, without integer boxes. Choices are counted from 0.
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
-from zerobeast.common.wire.checks import stray
+from zerobeast.common.wire.checks import stray, unfit
 from zerobeast.common.wire.codec import DTYPES, pack
 from zerobeast.common.wire.description import short
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array
 from zerobeast.common.wire.specs import EnvSpec
 
 MAX_SPEC_BYTES = 60_000  #: so that WELCOME, which carries it, fits a header
@@ -162,3 +162,22 @@ def _start(space: Any) -> Any:
     """The number that choices are counted from, or None if it is 0."""
     start = getattr(space, "start", 0)
     return start if np.any(start) else None
+
+
+def legal(actions: NDArray[Any], space: Space) -> NDArray[Any]:
+    """A contiguous copy of `actions` [N, *shape] that every environment accepts.
+
+    Real actions outside their box are clipped: a Gaussian policy cannot avoid them. A choice out of range means that
+    the peer is broken, and an emulator that gets one may never answer again.
+
+    Raises:
+      RemoteProtocolError: a choice is out of range or a real number is not finite.
+    """
+    copy = np.array(actions, order="C")
+    for array, chosen in by_array(space, copy):
+        if sentence := unfit(chosen, array):
+            raise RemoteProtocolError(sentence, "action")
+        if array.kind == "box":
+            low, high = (bound.astype(np.float32) for bound in array.bounds)
+            chosen[...] = np.clip(chosen, low, high)
+    return copy

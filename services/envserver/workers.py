@@ -31,11 +31,10 @@ from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.descendants import end_marked, marked
-from zerobeast.services.envserver.episodes import EpisodeTracker
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.shard import Shard, backoff_s
-from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
+from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, serve
 
 log = logging.getLogger(__name__)

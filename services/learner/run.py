@@ -20,13 +20,12 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.nets.shared_weights import WeightsWriter
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.admission import Terms, mismatch
-from zerobeast.services.learner.archive import NOTHING_WRITTEN, Archive
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.publishing import Publishing
-from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
+from zerobeast.services.learner.recorder import COLUMNS, NOTHING_WRITTEN, PACE_COLUMNS, Archive
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)

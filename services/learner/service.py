@@ -34,7 +34,6 @@ from zerobeast.rl.acting.local_weights import shared_place
 from zerobeast.rl.nets.precision import pick_device, pick_dtype
 from zerobeast.rl.nets.shared_weights import WeightsWriter
 from zerobeast.services.learner.admission import Terms
-from zerobeast.services.learner.archive import Archive
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.folder import claim, keep_settings
 from zerobeast.services.learner.intake import Intake
@@ -42,7 +41,7 @@ from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
-from zerobeast.services.learner.recorder import Recorder
+from zerobeast.services.learner.recorder import Archive, Recorder
 from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, terms_of
 from zerobeast.services.learner.update import Trainer
 

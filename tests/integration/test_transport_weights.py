@@ -22,9 +22,8 @@ from zerobeast.common.transport import (
     chunks,
     weights,
 )
-from zerobeast.common.transport.connections import connections
 from zerobeast.common.transport.sockets import WEIGHTS
-from zerobeast.common.transport.weights import MIN_HELD, WEIGHTS_TOPIC
+from zerobeast.common.transport.weights import MIN_HELD, WEIGHTS_TOPIC, connections
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind
 
 SMALL = np.arange(1000, dtype=np.uint8)

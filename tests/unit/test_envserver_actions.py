@@ -3,7 +3,7 @@ import pytest
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.services.envserver.actions import legal
+from zerobeast.services.envserver.spaces import legal
 
 
 @pytest.mark.parametrize("bad", [-1, 3, 2**62, -(2**63)])

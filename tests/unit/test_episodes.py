@@ -1,6 +1,6 @@
 import numpy as np
 
-from zerobeast.services.envserver.episodes import EpisodeTracker
+from zerobeast.services.envserver.vector import EpisodeTracker
 
 NO, YES = np.array([False, False]), np.array([True, True])
 FIRST_ONLY = np.array([True, False])

@@ -12,9 +12,8 @@ from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.journal import Journal
-from zerobeast.services.learner.archive import Archive
 from zerobeast.services.learner.checkpoint import Checkpoints
-from zerobeast.services.learner.recorder import COLUMNS, Recorder
+from zerobeast.services.learner.recorder import COLUMNS, Archive, Recorder
 
 
 @contextmanager

@@ -5,9 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.meters import (
+    HISTORY_POINTS,
+    MAX_LAG,
+    Collapse,
+    EpisodeStatistics,
+    Meters,
+    PolicyLag,
+    mean,
+)
 from zerobeast.services.learner.queue import Fate, Message
-from zerobeast.services.learner.statistics import HISTORY_POINTS, MAX_LAG, Collapse, EpisodeStatistics, PolicyLag, mean
 
 
 def test_the_mean_of_nothing_is_none_not_nan() -> None:

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from zerobeast.common.errors import RemoteProtocolError, VersionMismatch
-from zerobeast.common.transport.owners import MAX_IDS, Owners
+from zerobeast.common.transport.subscriptions import MAX_IDS, Owners
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header, unpack_header
 
 

@@ -28,8 +28,8 @@ from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.nets.precision import pick_dtype
 from zerobeast.rl.nets.weights import Bytes, flatten
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows
-from zerobeast.services.envserver.actions import legal
 from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.spaces import legal
 from zerobeast.services.envserver.vector import Episodes, VectorEnv
 from zerobeast.services.learner.update import Trainer
 

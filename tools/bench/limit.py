@@ -31,7 +31,7 @@ from zerobeast.rl.nets.precision import autocast, native_bfloat16
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.replay_settings import ReplaySettings
-from zerobeast.services.envserver.actions import legal
+from zerobeast.services.envserver.spaces import legal
 from zerobeast.tools.bench.figures import aligned, per_second
 from zerobeast.tools.bench.in_process import finish, folder_on_disk, make_envs
 from zerobeast.tools.bench.options import emit, parse

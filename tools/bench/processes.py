@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from zerobeast.common.errors import BeastError
-from zerobeast.common.process.memory import keep_freed_memory
+from zerobeast.common.process.usage import keep_freed_memory
 from zerobeast.common.transport import Context
 from zerobeast.launcher.private_folder import private_folder
 

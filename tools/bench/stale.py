@@ -22,7 +22,7 @@ from zerobeast.common.errors import Diverged
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings.algorithms import spec_of
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.services.learner.statistics import RECENT_EPISODES, EpisodeStatistics
+from zerobeast.services.learner.meters import RECENT_EPISODES, EpisodeStatistics
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.options import SETTINGS, emit, numeric
 from zerobeast.tools.bench.processes import begin

@@ -14,8 +14,7 @@ from zerobeast.common.wire.description import short
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace, Space, by_array, nested
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.envserver.actions import legal
-from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, fitted, obs_adapter
+from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, fitted, legal, obs_adapter
 
 
 class OwnEnv:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from zerobeast.clients.env_session import Episodes, Infos, fill_actions
-from zerobeast.clients.remote.infos import put
 from zerobeast.clients.remote.part import ClusterPart
 from zerobeast.clients.remote.source import EnvAnswer, Mask
+from zerobeast.clients.remote.spaces import put
 from zerobeast.common.errors import ConfigError, PeerLost, Refused
 from zerobeast.common.transport import Context, Poller
 from zerobeast.common.wire.checks import unfit

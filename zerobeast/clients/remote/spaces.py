@@ -1,4 +1,4 @@
-"""Conversion between gymnasium's spaces and values and those on the wire."""
+"""Spaces, observations and infos as gymnasium has them, from those on the wire."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from zerobeast.clients.env_session import Infos
+from zerobeast.clients.remote.source import Mask
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.description import short
-from zerobeast.common.wire.spaces import ArraySpace, Space
+from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
+from zerobeast.common.wire.specs import EnvSpec
 
 
 def gym_space(space: Space, stack: int = 1) -> gymnasium.Space[Any]:
@@ -73,3 +76,79 @@ def named(space: Space, values: Any) -> Any:
         names = ", ".join(part.name for part in space.spaces)
         raise ConfigError(f"actions are {short(values)}, expected a {space.kind} with the parts {names}") from error
     return {part.name: named(part.space, value) for part, value in pairs}
+
+
+class Observations:
+    """The newest observation of each environment, of `frame_stack` frames.
+
+    Early in an episode, copies of its first frame stand in for the missing ones, as in
+    `gymnasium.wrappers.FrameStackObservation`.
+    """
+
+    def __init__(self, spec: EnvSpec, num_envs: int) -> None:
+        self._space, self._stacked = spec.obs, spec.frame_stack > 1
+        lead = (num_envs, spec.frame_stack) if self._stacked else (num_envs,)
+        self._arrays = [np.zeros((*lead, *array.shape), array.dtype) for array in spec.obs.arrays]
+
+    def take(self, rows: NDArray[Any], chosen: Mask, first: Mask) -> None:
+        """Take the newest frames of some environments.
+
+        Args:
+          rows: [N] of `step_record`.
+          chosen: [N] whose frames to take.
+          first: [N] which environments begin an episode.
+        """
+        for kept, (_, column) in zip(self._arrays, by_array(self._space, rows["obs"]), strict=True):
+            if not self._stacked:
+                np.copyto(kept, column, where=chosen.reshape(-1, *[1] * (column.ndim - 1)))
+                continue
+            going = chosen & ~first
+            kept[going, :-1] = kept[going, 1:]
+            kept[going, -1] = column[going]
+            kept[chosen & first] = column[chosen & first, None]
+
+    def all(self) -> Any:
+        """Copies of all observations, [N, ...] each, nested as gymnasium does."""
+        return composed(self._space, iter([array.copy() for array in self._arrays]))
+
+    def each(self, chosen: Mask) -> NDArray[np.object_]:
+        """[N] observations of single environments, None for those not chosen, as in gymnasium's `final_obs`."""
+        found = np.full(len(chosen), None, dtype=object)
+        for i in np.flatnonzero(chosen):
+            found[i] = composed(self._space, iter([array[i].copy() for array in self._arrays]))
+        return found
+
+
+def put(into: Infos, infos: Infos, num_envs: int, rows: NDArray[np.intp], source: NDArray[np.intp]) -> None:
+    """Add infos of some environments to those of N.
+
+    Args:
+      into: infos of all N.
+      infos: the infos to add.
+      num_envs: N.
+      rows: indices of the environments in `into`.
+      source: their indices in `infos`.
+    """
+    for name, values in infos.items():
+        mask = infos.get(f"_{name}")
+        if name[:1] == "_" or mask is None or not (given := mask[source].astype(np.bool_)).any():
+            continue
+        if isinstance(values, dict):
+            if not isinstance(place := into.setdefault(name, {}), dict):
+                continue
+            put(place, values, num_envs, rows[given], source[given])
+        else:
+            place = into.setdefault(name, np.zeros((num_envs, *values.shape[1:]), values.dtype))
+            if isinstance(place, dict) or place.shape[1:] != values.shape[1:]:
+                continue  # two env-servers disagree on its structure
+            if (both := np.result_type(place, values)) != place.dtype:
+                place = into[name] = place.astype(both)
+            place[rows[given]] = values[source[given]]
+        into.setdefault(f"_{name}", np.zeros(num_envs, np.bool_))[rows[given]] = True
+
+
+def select(infos: Infos, mask: NDArray[np.bool_], into: Infos | None = None) -> Infos:
+    """The infos of the environments in a mask [N], added to `into` if given."""
+    into, rows = {} if into is None else into, np.flatnonzero(mask)
+    put(into, infos, len(mask), rows, rows)
+    return into

@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.env_session import Episodes, Infos
-from zerobeast.clients.remote.infos import select
-from zerobeast.clients.remote.observations import Observations
 from zerobeast.clients.remote.source import EnvAnswer, EnvSource, Mask, OneServer
-from zerobeast.clients.remote.spaces import gym_space, named
+from zerobeast.clients.remote.spaces import Observations, gym_space, named, select
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.description import short

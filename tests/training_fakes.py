@@ -7,6 +7,7 @@ from typing import Any
 from zerobeast.common.health.hops import Hops
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.run import TrainingRun
 from zerobeast.services.learner.update import Trainer
 
@@ -16,4 +17,5 @@ def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -
     nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None, tell=lambda _news: None)
     service: Any = SimpleNamespace(clock=clock, hops=Hops("learner", 0.0), started_at=0.0, page={})
     archive: Any = SimpleNamespace(report=lambda _now: {})
-    return TrainingRun(trainer, intake, service, nowhere, None, Meters(["Test-v0"]), archive)
+    publishing = Publishing(nowhere, None, intake.epoch, intake.acting)
+    return TrainingRun(trainer, intake, service, publishing, Meters(["Test-v0"]), archive)

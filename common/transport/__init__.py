@@ -12,13 +12,13 @@ A plane has a server that binds a PULL and an XPUB, and clients that connect a P
 
 from zerobeast.common.transport.context import Context as Context
 from zerobeast.common.transport.context import open_context as open_context
-from zerobeast.common.transport.incoming import Incoming as Incoming
 from zerobeast.common.transport.keys import Keys as Keys
 from zerobeast.common.transport.keys import add_key as add_key
 from zerobeast.common.transport.keys import make_keys as make_keys
 from zerobeast.common.transport.ports import ClientPort as ClientPort
 from zerobeast.common.transport.ports import ServerPort as ServerPort
 from zerobeast.common.transport.sockets import MAX_FRAME_BYTES as MAX_FRAME_BYTES
+from zerobeast.common.transport.sockets import Incoming as Incoming
 from zerobeast.common.transport.sockets import Payload as Payload
 from zerobeast.common.transport.sockets import Poller as Poller
 from zerobeast.common.transport.sockets import index_of as index_of

@@ -16,12 +16,12 @@ import zmq
 from zerobeast.common.errors import Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
-from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.sockets import (
     REPLIES,
     REQUESTS,
     SUBSCRIPTION_BYTES,
     SUBSCRIPTION_HWM,
+    Incoming,
     Payload,
     bind,
     connect,

@@ -15,6 +15,7 @@ import math
 import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import zmq
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import ConfigError, LocalProtocolError
 from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
-from zerobeast.common.wire.messages import Plane
+from zerobeast.common.wire.messages import Header, Plane
 
 MAX_FRAME_BYTES = 256 << 20  #: of one frame, checked by libzmq before it allocates
 CURVE_BYTES = 64  #: the most that encryption adds to a frame
@@ -147,3 +148,56 @@ def _bind(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endp
         why = "is in use by another process" if taken else f"cannot be bound: {error.strerror}"
         part = f" (socket {index + 1} of the endpoint {place.socket(0)})" if index and not place.is_local else ""
         raise ConfigError(f"{place.socket(index)}{part} {why}") from error
+
+
+MAX_SURPLUS = 1 << 15  #: frames dropped in one call: a message can have millions, and a service's loop must turn
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A message whose header has been read and whose further frames still wait in the socket."""
+
+    header: Header
+    _socket: zmq.Socket[bytes]
+
+    def into(self, buffer: Payload, *, last: bool = True) -> bool:
+        """Receive the next frame in place.
+
+        Returns:
+          Whether the frame exists, has exactly the buffer's size and is the last one if and only if `last` is set. If
+          not, the buffer's content is undefined and the rest of the message is dropped.
+        """
+        if not self.more:
+            return False
+        view = view_of(buffer)
+        wanted = view.nbytes
+        size = self._socket.recv_into(view, flags=zmq.NOBLOCK)  # the true size, even if the frame was cut
+        good = size == wanted and self.more != last
+        if not good:
+            self.discard()
+        return good
+
+    def to(self, slot: int) -> Incoming:
+        """The same message, for another slot of its client."""
+        return Incoming(replace(self.header, slot=slot), self._socket)
+
+    def frames(self) -> list[bytes]:
+        """All remaining frames, copied."""
+        frames = []
+        while self.more:
+            frames.append(self._socket.recv(zmq.NOBLOCK))
+        return frames
+
+    @property
+    def more(self) -> bool:
+        """Whether another frame follows."""
+        return bool(self._socket.get(zmq.RCVMORE))  # the attribute of that name takes three times as long
+
+    def discard(self) -> bool:
+        """Drop the frames not read yet; False if they are so many that another call has to go on."""
+        more = self.more
+        for _ in range(MAX_SURPLUS):
+            if not more:
+                return True
+            more = self._socket.recv(zmq.NOBLOCK, copy=False).more
+        return not more

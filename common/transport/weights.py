@@ -25,12 +25,12 @@ import zmq
 
 from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
-from zerobeast.common.transport.incoming import Incoming
 from zerobeast.common.transport.ports import Port
 from zerobeast.common.transport.sockets import (
     SUBSCRIPTION_BYTES,
     SUBSCRIPTION_HWM,
     WEIGHTS,
+    Incoming,
     Payload,
     bind,
     connect,

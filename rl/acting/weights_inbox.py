@@ -9,20 +9,89 @@ to the news tells when it does.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 from collections import Counter, deque
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from torch import nn
 
-from zerobeast.common.errors import Refusal, RemoteProtocolError
+from zerobeast.common.errors import ConfigError, Refusal, RemoteProtocolError
 from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.settings.run import Run
 from zerobeast.common.transport import NEWS_TOPIC, WEIGHTS_TOPIC, Context, Incoming, checksum, chunks
 from zerobeast.common.transport.lookup import Resolve
 from zerobeast.common.wire.messages import Header, Kind
-from zerobeast.rl.acting.local_weights import LocalWeights
 from zerobeast.rl.acting.subscription import Subscription
 from zerobeast.rl.acting.sync import Sync
+from zerobeast.rl.nets.shared_weights import WeightsReader
+from zerobeast.rl.nets.weights import Bytes
+
+LOOK_PERIOD_S = 0.5  #: a learner that was started again has new memory
+
+
+def place_of(endpoint: str) -> Path | None:
+    """The file with the location of the weights of the learner at this endpoint; None if it is not on this machine."""
+    path = Endpoint.parse(endpoint).path
+    return Path(f"{path}.weights") if path else None
+
+
+def shared_place(config: Run) -> Path | None:
+    """`place_of` the run's learner.
+
+    Raises:
+      ConfigError: the run is deterministic and there is none: weights from a socket arrive at no fixed time.
+    """
+    place = place_of(config.learner.endpoint)
+    if place is None and config.deterministic:
+        endpoint = config.learner.endpoint
+        raise ConfigError(f"learner.endpoint {endpoint} with deterministic: expected ipc://path, all on one machine")
+    return place
+
+
+class LocalWeights:
+    """Follows the shared memory of the current learner.
+
+    Args:
+      place: from `place_of`.
+      net: whose weights they are.
+      only: take none from elsewhere, not even before there is a learner.
+    """
+
+    def __init__(self, place: Path, net: nn.Module, *, only: bool = False) -> None:
+        self.only = only
+        self._place, self._net = place, net
+        self._seen: tuple[int, int] | None = None  #: inode and mtime of the file at `place`
+        self._look_at = float("-inf")
+        self.reader: WeightsReader | None = None
+
+    def serves(self, now: float) -> bool:
+        """Whether weights come from here and not from the socket; looks every LOOK_PERIOD_S whose there are now."""
+        if now >= self._look_at:
+            self._look_at = now + LOOK_PERIOD_S
+            self._look()
+        return self.only or self.reader is not None
+
+    def _look(self) -> None:
+        """Check whether there is a learner, or another one."""
+        seen = None
+        with contextlib.suppress(OSError):
+            status = os.stat(self._place)
+            seen = (status.st_ino, status.st_mtime_ns)
+        if seen == self._seen:
+            return
+        self._seen, self.reader = seen, None
+        with contextlib.suppress(OSError, ValueError):  # not for this net: the socket sends weights in other formats
+            self.reader = WeightsReader(self._place, self._net)
+
+    def newest(self) -> tuple[int, int, Bytes] | None:
+        """A version that has not been taken yet: its learner's epoch, its number and its weights; or None."""
+        reader = self.reader
+        found = reader.read() if reader is not None and reader.newer() else None
+        return None if reader is None or found is None else (reader.epoch, *found)
+
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +144,11 @@ class WeightsInbox:
             return self._weights.close() or changed
         return self._weights.connect(now) or changed
 
-    def newest(self, now: float) -> NDArray[np.uint8] | None:
+    def newest(self, now: float) -> Bytes | None:
         """Read what waits; returns the flat weights [n_bytes] of a newer version, to be used at once, or None."""
         if self._local is not None and self.sync.wants(now) and (shared := self._local.newest()) is not None:
-            return self._shared(*shared, now)
+            known = shared[0] == self._epoch and shared[1] <= self.version
+            return None if known else self._accept(*shared, now, is_local=True)
         found: Header | None = None
         for _ in range(MAX_VERSIONS):
             try:
@@ -97,8 +167,7 @@ class WeightsInbox:
         if checksum(self._buffer) != expected:
             self._refuse(RemoteProtocolError(f"version {version} of the weights fails its checksum", "checksum"))
             return None
-        self._accept(found.epoch, version, now, is_local=False)
-        return self._buffer
+        return self._accept(found.epoch, version, self._buffer, now, is_local=False)
 
     def close(self) -> None:
         self._weights.close()
@@ -115,19 +184,11 @@ class WeightsInbox:
             except RemoteProtocolError as error:
                 self._news.refuse(error)
 
-    def _accept(self, epoch: int, version: int, now: float, *, is_local: bool) -> None:
+    def _accept(self, epoch: int, version: int, weights: Bytes, now: float, *, is_local: bool) -> Bytes:
         if epoch != self._epoch:
             self._past_epochs.append(self._epoch)
         self._epoch, self.version, self.is_local, self.complaint = epoch, version, is_local, ""
         self.sync.took(epoch, version, self._buffer.nbytes, now)
-
-    def _shared(self, version: int, weights: NDArray[np.uint8], now: float) -> NDArray[np.uint8] | None:
-        assert self._local is not None, "they came from it"
-        assert self._local.reader is not None, "they came from it"
-        epoch = self._local.reader.epoch
-        if epoch == self._epoch and version <= self.version:
-            return None
-        self._accept(epoch, version, now, is_local=True)
         return weights
 
     def _wanted(self, header: Header, found: Header | None) -> bool:

@@ -14,8 +14,7 @@ from zerobeast.common.wire.stream import Stream
 from zerobeast.services.actor.group import Group
 from zerobeast.services.actor.outbox import MAX_WAITING_EPISODES
 from zerobeast.services.actor.planes import InferencePlane, OwnSteps, RolloutsPlane
-from zerobeast.services.actor.timeouts import TIMEOUTS
-from zerobeast.services.actor.waits import Wait, Waits
+from zerobeast.services.actor.waits import TIMEOUTS, Wait, Waits
 
 
 class AgentGroup(Group):

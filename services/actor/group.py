@@ -14,8 +14,7 @@ from zerobeast.common.transport import Incoming
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.planes import GroupPlane, InferencePlane, OwnSteps, Refuse, RolloutsPlane, StepsPlane
-from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
-from zerobeast.services.actor.waits import Wait, Waits
+from zerobeast.services.actor.waits import TIMEOUTS, Timeouts, Wait, Waits
 
 
 class Group:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_WINDOW, Frames, Header, Kind
 from zerobeast.common.wire.stream import Reply, Stream
-from zerobeast.services.actor.timeouts import Timeouts
+from zerobeast.services.actor.waits import Timeouts
 
 MAX_WAITING_EPISODES = 10_000  #: beyond which the oldest are dropped and counted
 

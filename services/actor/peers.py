@@ -12,7 +12,7 @@ from zerobeast.common.transport import ClientPort, Context, Poller
 from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.services.actor.group import Group
 from zerobeast.services.actor.servers import Servers
-from zerobeast.services.actor.timeouts import Timeouts
+from zerobeast.services.actor.waits import Timeouts
 
 MOST_DOUBLINGS = 3  #: of the patience, one per futile move: if all servers are slow, moving loses the work they began
 

@@ -10,7 +10,7 @@ from zerobeast.common.transport import ClientPort, Context, Incoming
 from zerobeast.common.transport.lookup import Lookup
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.directory import Address, Directory
-from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
+from zerobeast.services.actor.waits import TIMEOUTS, Timeouts
 
 LINGER_MS = 200  #: for BYE to be sent
 

@@ -19,8 +19,7 @@ from zerobeast.common.wire.seeds import MAX_ENV_SEED, continued
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers
-from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
-from zerobeast.services.actor.waits import Wait, Waits
+from zerobeast.services.actor.waits import TIMEOUTS, Timeouts, Wait, Waits
 
 RATE_SPAN_S = 5.0
 DRAIN_S = 1.0

@@ -22,9 +22,8 @@ from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.seeds import continued, counted
 from zerobeast.common.wire.session import Arrival, Session
 from zerobeast.rl.acting.inference import Inference
-from zerobeast.rl.acting.local_weights import LocalWeights, shared_place
 from zerobeast.rl.acting.sync import Sync
-from zerobeast.rl.acting.weights_inbox import WeightsInbox
+from zerobeast.rl.acting.weights_inbox import LocalWeights, WeightsInbox, shared_place
 from zerobeast.rl.nets.precision import pick_device, pick_dtype
 from zerobeast.services.broker.batcher import Batcher
 from zerobeast.services.broker.sessions import Client, Sessions

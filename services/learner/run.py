@@ -14,10 +14,8 @@ from zerobeast.common.service.base import Service
 from zerobeast.common.settings.reading import Reading
 from zerobeast.common.settings.run import NetConfig, Run
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.transport import WeightsPublisher
 from zerobeast.common.wire.records import oversize
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.rl.nets.shared_weights import WeightsWriter
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.admission import Terms, mismatch
 from zerobeast.services.learner.checkpoint import Checkpoints
@@ -45,8 +43,7 @@ class TrainingRun:
       trainer: of the run.
       intake: of its rollouts.
       service: whose clock and hops these are.
-      publisher: of the weights.
-      shared: memory where processes on this machine find them too.
+      publishing: of its weights.
       meters: of what is learned.
       archive: writes metrics and checkpoints.
     """
@@ -56,15 +53,13 @@ class TrainingRun:
         trainer: Trainer,
         intake: Intake,
         service: Service,
-        publisher: WeightsPublisher,
-        shared: WeightsWriter | None,
+        publishing: Publishing,
         meters: Meters,
         archive: Archive,
     ) -> None:
         self.trainer, self.meters, self.archive = trainer, meters, archive
         self.intake = intake
-        self._service = service
-        self._publishing = Publishing(publisher, shared, intake.epoch, intake.acting)
+        self._service, self._publishing = service, publishing
         self._rule = trainer.config.sync.parsed
         self._elapsed_at = service.started_at
         meters.pace = trainer.learning.pace

@@ -30,7 +30,7 @@ from zerobeast.common.transport import (
 )
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.acting.local_weights import shared_place
+from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets.precision import pick_device, pick_dtype
 from zerobeast.rl.nets.shared_weights import WeightsWriter
 from zerobeast.services.learner.admission import Terms
@@ -40,6 +40,7 @@ from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.plane import RolloutPlane
+from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import Archive, Recorder
 from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, terms_of
@@ -190,7 +191,9 @@ class Learner(Service):
         if in_step and trainer.learning.credit != "after_step":
             raise ConfigError(f"algo {self.config.section} with deterministic: expected one with credit after_step")
         intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record, lock_step=in_step)
-        return TrainingRun(trainer, intake, self, self._publisher, self._share(trainer), self.meters, self._archive)
+        self._writer = self._share(trainer)
+        publishing = Publishing(self._publisher, self._writer, self._epoch, intake.acting)
+        return TrainingRun(trainer, intake, self, publishing, self.meters, self._archive)
 
     def _share(self, trainer: Trainer) -> WeightsWriter | None:
         """Shared memory for weights that processes on this machine act with, in the formats of a broker on its CPU."""
@@ -199,14 +202,12 @@ class Learner(Service):
         net = trainer.algorithm.network()
         net.lower(pick_dtype(self.config.broker.precision, torch.device("cpu")))
         try:
-            writer = WeightsWriter(place, net, self._epoch)
+            return WeightsWriter(place, net, self._epoch)
         except (OSError, ConfigError) as error:
             if self.config.deterministic:
                 raise ConfigError(f"deterministic: no memory to share the weights: {error}") from error
             log.warning("weights travel by socket, also on this machine: no memory to share: %s", error)
             return None
-        self._writer = writer
-        return writer
 
     def _unshare(self) -> None:
         if self._writer is not None:

@@ -23,7 +23,7 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import HELLO_PERIOD_S
 from zerobeast.services.actor.service import Actor
-from zerobeast.services.actor.timeouts import TIMEOUTS, Timeouts
+from zerobeast.services.actor.waits import TIMEOUTS, Timeouts
 from zerobeast.services.envserver.service import EnvServer
 
 TIMEOUT_S = 60.0

@@ -21,7 +21,7 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import LASTING_S, RESEND_LIMIT_S
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.service import Actor
-from zerobeast.services.actor.timeouts import TIMEOUTS
+from zerobeast.services.actor.waits import TIMEOUTS
 
 ENV = EnvSpec("Masked-v0", ArraySpace.box((4,)), ArraySpace.discrete(2), action_mask=True)
 POLICY = PolicySpec(logits_and_value(2), 0)

@@ -24,7 +24,7 @@ from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.actor.service import Actor
-from zerobeast.services.actor.timeouts import TIMEOUTS
+from zerobeast.services.actor.waits import TIMEOUTS
 from zerobeast.services.envserver import sessions
 from zerobeast.services.envserver.backend import GROUP, Backend, VectorRequest
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv

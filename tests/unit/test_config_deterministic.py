@@ -8,7 +8,7 @@ from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.placement import groups_of
-from zerobeast.rl.acting.local_weights import shared_place
+from zerobeast.rl.acting.weights_inbox import shared_place
 
 CARTPOLE = ["--env", "CartPole-v1", "--actor.env_groups", "2", "--actor.envs_per_group", "8", "--deterministic", "true"]
 

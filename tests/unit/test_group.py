@@ -19,8 +19,7 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import RESEND_AFTER_S
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.group import EnvGroup
-from zerobeast.services.actor.timeouts import TIMEOUTS
-from zerobeast.services.actor.waits import Wait, Waits
+from zerobeast.services.actor.waits import TIMEOUTS, Wait, Waits
 from zerobeast.services.learner.ledger import StreamLedger
 
 ENV = EnvSpec("Counter", ArraySpace.box((1,), "<i8"), ArraySpace.discrete(7))

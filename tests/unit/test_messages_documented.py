@@ -33,7 +33,7 @@ from zerobeast.common.wire.records import act_record, action_record, rollout_rec
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
-from zerobeast.services.actor.timeouts import TIMEOUTS
+from zerobeast.services.actor.waits import TIMEOUTS
 from zerobeast.services.envserver import infos
 from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION
 from zerobeast.services.envserver.sessions import MAX_SESSIONS

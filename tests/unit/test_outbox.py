@@ -6,7 +6,7 @@ import pytest
 from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import MAX_EPISODES, MAX_WAITING_EPISODES, Outbox
-from zerobeast.services.actor.timeouts import TIMEOUTS
+from zerobeast.services.actor.waits import TIMEOUTS
 
 ME = 7
 ROWS = [np.zeros(2, np.dtype([("x", "<f4")])) for _ in range(9)]

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.helpers import wait_until
-from zerobeast.rl.acting.local_weights import LOOK_PERIOD_S, LocalWeights, place_of
+from zerobeast.rl.acting.weights_inbox import LOOK_PERIOD_S, LocalWeights, place_of
 from zerobeast.rl.nets import shared_weights
 from zerobeast.rl.nets.shared_weights import WeightsReader, WeightsWriter
 from zerobeast.rl.nets.weights import as_kept, load_flat, sizes
@@ -141,7 +141,7 @@ def test_whenever_a_writer_is_killed_its_last_version_is_whole_and_its_successor
     local, clock = LocalWeights(place, Net()), itertools.count(0.0, LOOK_PERIOD_S)
 
     def follows(epoch: int | None) -> bool:
-        local.look(next(clock))
+        local.serves(next(clock))
         return local.reader is not None and local.reader.epoch == epoch and local.reader.newer()
 
     for _ in range(KILLS):
@@ -252,7 +252,7 @@ def test_a_learner_that_was_started_again_is_followed_and_a_strangers_file_is_no
     assert place == tmp_path / "l.weights"
     assert place_of("tcp://learner:5560") is None
     local = LocalWeights(place, Net())
-    local.look(0.0)
+    local.serves(0.0)
     assert local.reader is None
     assert local.newest() is None
     now, pipe, here = 0.0, os.pipe(), socket.socket(socket.AF_UNIX)
@@ -262,20 +262,20 @@ def test_a_learner_that_was_started_again_is_followed_and_a_strangers_file_is_no
     contents += [b"%d %d" % (os.getpid(), number) + b" %d 1" for number in (*pipe, here.fileno())]
     for content in contents:
         place.write_bytes(content.replace(b"%d", b"%d" % n_bytes))
-        local.look(now := now + LOOK_PERIOD_S)
+        local.serves(now := now + LOOK_PERIOD_S)
         assert local.reader is None, content
     first = WeightsWriter(place, Net(), epoch=1)
     first.write(Net(1.0), 1)
     assert local.newest() is None, "it looks only now and then"
-    local.look(now := now + LOOK_PERIOD_S)
+    local.serves(now := now + LOOK_PERIOD_S)
     found = local.newest()
     assert found is not None
-    assert found[0] == 1
+    assert found[:2] == (1, 1)
     again = WeightsWriter(place, Net(), epoch=2)
     again.write(Net(0.0), 0)
-    local.look(now + LOOK_PERIOD_S)
+    local.serves(now + LOOK_PERIOD_S)
     assert local.reader is not None
-    assert (local.reader.epoch, np.size(local.newest()[1])) == (2, found[1].size)
+    assert (local.reader.epoch, np.size(local.newest()[2])) == (2, found[2].size)
     here.close()
     for file in pipe:
         os.close(file)

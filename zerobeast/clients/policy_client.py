@@ -39,8 +39,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.actor.agent import AgentGroup
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers
-from zerobeast.services.actor.timeouts import TIMEOUTS
-from zerobeast.services.actor.waits import Wait, Waits
+from zerobeast.services.actor.waits import TIMEOUTS, Wait, Waits
 
 MAX_AGENTS = 1024
 Row = NDArray[np.void]

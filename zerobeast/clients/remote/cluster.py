@@ -7,18 +7,213 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from zerobeast.clients.env_client import wishes
-from zerobeast.clients.remote.fleet import ClusterFleet, OnLoss
+from zerobeast.clients.env_session import Episodes, Infos, fill_actions
+from zerobeast.clients.remote.part import ClusterPart
+from zerobeast.clients.remote.source import EnvAnswer, Mask
+from zerobeast.clients.remote.spaces import put
 from zerobeast.clients.remote.vector_env import RowsVectorEnv, mode_of
-from zerobeast.common.errors import ConfigError
-from zerobeast.common.transport import Context
+from zerobeast.common.errors import ConfigError, PeerLost, Refused
+from zerobeast.common.transport import Context, Poller
+from zerobeast.common.wire.checks import unfit
 from zerobeast.common.wire.description import short
-from zerobeast.common.wire.seeds import MAX_ENV_SEED
+from zerobeast.common.wire.messages import Reason
+from zerobeast.common.wire.records import action_record, step_record
+from zerobeast.common.wire.seeds import MAX_ENV_SEED, EnvSeeds, of_part
+from zerobeast.common.wire.spaces import by_array
+
+OnLoss = Literal["mask", "remake"]
+
+
+class ClusterFleet:
+    """The environments of a `ClusterVectorEnv`. The constructor opens a session with each env-server.
+
+    Args:
+      context: the context of this process.
+      endpoints: the endpoints of the env-servers.
+      terms: the terms of HELLO, with `num_envs` and `seed` for all environments together.
+      on_loss: "mask": lost environments come back at their own env-server; "remake": at any of the env-servers.
+      step_timeout_s: how long a step may take.
+      timeout_s: how long opening the sessions or a reset of all may take, and how long all may be lost.
+
+    Raises:
+      ConfigError: an env-server refuses, or two of them have different environments.
+      PeerLost: at the start, an env-server does not answer in time; later, none of them does.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        endpoints: Sequence[str],
+        terms: Mapping[str, Any],
+        *,
+        on_loss: OnLoss,
+        step_timeout_s: float,
+        timeout_s: float,
+    ) -> None:
+        self._endpoints, self._on_loss = endpoints, on_loss
+        self._step_timeout_s, self._timeout_s = step_timeout_s, timeout_s
+        self._num_envs: int = terms["num_envs"]
+        bounds = np.linspace(0, self._num_envs, len(endpoints) + 1).astype(int).tolist()
+        self._parts: list[ClusterPart] = []
+        for home in range(len(endpoints)):
+            slot = slice(bounds[home], bounds[home + 1])
+            share = {"num_envs": slot.stop - slot.start, "seed": _seed(terms["seed"], slot)}
+            self._parts.append(ClusterPart(context, {**terms, **share}, slot, home, self._place))
+        self._poller, self._polled = Poller(), list[Any]()
+        self._began = self._limit_s = self._deadline = 0.0
+        self._heard_at = time.monotonic()  #: when any part was last here
+        self._resets_all = False  #: whether the request under way resets all environments
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        self._rows = np.zeros(self._num_envs, step_record(self.spec).dtype)
+        self._actions = np.zeros(self._num_envs, action_record(self.spec.action).dtype)["action"]
+
+    def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
+        """As in `EnvSource`. Environments that come back later are reset without a seed or options."""
+        self._begin(self._step_timeout_s if mask is not None else self._timeout_s)
+        self._resets_all = mask is None
+        for part in self._parts:
+            if mask is None or mask[part.slot].any():
+                part_seed = _seed(seed, part.slot) if isinstance(seed, int) else of_part(seed, part.slot)
+                part.begin_reset(part_seed, options, None if mask is None else mask[part.slot])
+
+    def begin_step(self, actions: Any) -> None:
+        """As in `EnvSource`. Actions of lost environments have no effect."""
+        fill_actions(self._actions, self.spec.action, actions)
+        for space, chosen in by_array(self.spec.action, self._actions):
+            if sentence := unfit(chosen, space):  # otherwise one env-server would refuse a step that others have begun
+                raise ConfigError(sentence)
+        self._begin(self._step_timeout_s)
+        self._resets_all = False
+        for part in self._parts:
+            part.begin_step(self._actions[part.slot])
+
+    def finish(self) -> EnvAnswer:
+        """Wait until all parts that are here have answered. Those that have not by the deadline are lost.
+
+        Raises:
+          ConfigError: an env-server refuses a reset. That loses no environments except those that fail.
+          PeerLost: all have been lost for too long.
+        """
+        self._deadline = time.monotonic() + self._limit_s  # the caller's own work since the request does not count
+        while not self._is_done() and time.monotonic() < self._deadline:
+            self._wait()
+        refusals = []
+        for part in self._parts:
+            refusal, part.refusal = part.refusal, None
+            if part.asked:
+                name, waited_s = "" if self._resets_all else "step_", round(time.monotonic() - self._began, 1)
+                part.lose(PeerLost(f"{part.complaint(waited_s)}: {name}timeout_s is {self._limit_s:g}"))
+            elif refusal is not None and (self._resets_all or not _has_failed(refusal)):
+                refusals.append(refusal)
+            elif refusal is not None:
+                part.lose(refusal)
+        if refusals:
+            raise refusals[0]
+        self._check_that_one_is_here()
+        return self._merged()
+
+    def close(self) -> None:
+        """Say goodbye to all env-servers."""
+        for part in self._parts:
+            part.close()
+
+    def _open(self) -> None:
+        """Open the first session of each part."""
+        self._begin(self._timeout_s)
+        while not (self._is_done() and all(part.here for part in self._parts)):
+            for part in self._parts:
+                if not isinstance(part.trouble, PeerLost | None):  # a lost peer may come back
+                    raise part.trouble
+                if not part.here and time.monotonic() > self._deadline:
+                    raise PeerLost(f"{part.complaint(self._timeout_s)}: timeout_s is {self._timeout_s:g}")
+            self._wait()
+        self.spec = self._parts[0].session.spec
+        for part in self._parts:
+            if part.spec != self.spec:
+                raise ConfigError(
+                    f"the {part.session.server} has {part.spec}, expected the same as elsewhere, {self.spec}"
+                )
+
+    def _begin(self, limit_s: float) -> None:
+        self._began = time.monotonic()
+        self._limit_s, self._deadline = limit_s, self._began + limit_s
+        for part in self._parts:
+            if part.asked:
+                part.lose(PeerLost("the call before was interrupted"))
+            part.answered, part.refusal = False, None
+        if any(part.here for part in self._parts):
+            self._heard_at = self._began
+
+    def _is_done(self) -> bool:
+        for part in self._parts:
+            part.tend()
+        return not any(part.asked for part in self._parts) and any(part.here for part in self._parts)
+
+    def _wait(self) -> None:
+        ports = [port for part in self._parts for port in part.ports]
+        if ports != self._polled:
+            self._poller, self._polled = Poller(ports), ports
+        pause_s = min(part.pause_s() for part in self._parts)
+        self._poller.wait(max(0.0, min(pause_s, self._deadline - time.monotonic())))
+
+    def _place(self, part: ClusterPart) -> tuple[int, str]:
+        """Where to look for a part's environments: at home or, with "remake", alternately where the fewest are."""
+        host, hosting = part.home, Counter[int]()
+        for other in self._parts:
+            hosting[other.host] += other.size if other.here else 0
+        hosting = +hosting
+        if self._on_loss == "remake" and part.attempts % 2 and hosting:
+            host = min(hosting, key=hosting.__getitem__)
+        return host, self._endpoints[host]
+
+    def _check_that_one_is_here(self) -> None:
+        now = time.monotonic()
+        if any(part.here for part in self._parts):
+            self._heard_at = now
+        elif now - self._heard_at > self._timeout_s:
+            raise PeerLost(
+                f"none of {len(self._endpoints)} env-servers has answered for {now - self._heard_at:.0f} s, the last "
+                f"trouble: {self._parts[0].trouble}"
+            )
+
+    def _merged(self) -> EnvAnswer:
+        rows, lost = self._rows.copy(), np.zeros(self._num_envs, np.bool_)
+        infos: Infos = {}
+        episodes: Episodes = []
+        for part in self._parts:
+            if part.here and part.answered:
+                rows[part.slot] = part.session.rows
+                episodes += part.session.episodes
+                there = np.arange(part.size)
+                put(infos, part.session.infos, self._num_envs, there + part.slot.start, there)
+            elif not part.here:
+                lost[part.slot] = True
+                for name in ("reward", "terminated", "truncated", "first"):
+                    rows[name][part.slot] = 0
+        self._rows = rows
+        return EnvAnswer(rows, infos, episodes, lost)
+
+
+def _has_failed(refusal: ConfigError) -> bool:
+    """Whether the environments failed at a valid request, as opposed to the request being invalid."""
+    return isinstance(refusal, Refused) and refusal.reason == Reason.ENVIRONMENT
+
+
+def _seed(seed: int, slot: slice) -> int:
+    return int((seed + slot.start) % (MAX_ENV_SEED + 1))
 
 
 class ClusterVectorEnv(RowsVectorEnv):

@@ -159,7 +159,7 @@ class VectorEnv(ABC):
 
 
 class EpisodeTracker:
-    """Return and length so far of the current episode of each of N environments."""
+    """Return and length so far of the current whole episode of each of N environments, whatever the settings."""
 
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)

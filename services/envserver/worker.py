@@ -21,11 +21,13 @@ import faulthandler
 import multiprocessing
 import os
 import resource
+import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Set
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,11 +35,44 @@ import numpy as np
 from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.records import action_record
-from zerobeast.services.envserver.descendants import MARK, end_marked
 from zerobeast.services.envserver.shard import Shard, trace_of
 
 RESET, STEP, PROGRESS = b"R", b"S", b"."
 PROGRESS_S = 0.1  #: between two messages of progress at least
+MARK = "ZEROBEAST_WORKER"  #: environment variable of a worker, which every process that it starts inherits
+
+
+@contextlib.contextmanager
+def marked() -> Iterator[str]:
+    """Give processes that are started meanwhile a mark that no other worker has, and yield it.
+
+    An environment may leave processes behind, such as a simulator in a session of its own. Linux shows their marks in
+    /proc; on other systems none is found, nor is one that was started without the variables of its parent.
+    """
+    os.environ[MARK] = mark = secrets.token_hex(8)
+    try:
+        yield mark
+    finally:
+        del os.environ[MARK]
+
+
+def end_marked(marks: Set[str], spare: int = 0) -> int:
+    """Kill every process that carries one of the marks, but not `spare`; returns how many there were."""
+    wanted = {f"{MARK}={mark}".encode() for mark in marks}
+    killed: set[int] = set()
+    while found := {pid for pid in _carriers(wanted) if pid != spare} - killed:  # they may start others until they die
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= found
+    return len(killed)
+
+
+def _carriers(wanted: Set[bytes]) -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if not wanted.isdisjoint((folder / "environ").read_bytes().split(b"\0")):
+                yield int(folder.name)
 
 
 def serve(connection: Connection, make: Callable[..., Shard]) -> None:

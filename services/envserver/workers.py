@@ -30,12 +30,11 @@ from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.envserver.descendants import end_marked, marked
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.shard import Shard, backoff_s
 from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv, contained, rows_for
-from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, serve
+from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, end_marked, marked, serve
 
 log = logging.getLogger(__name__)
 

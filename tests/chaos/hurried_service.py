@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from importlib import import_module
 from unittest.mock import patch
 
-from zerobeast.services.actor import timeouts
+from zerobeast.services.actor.waits import TIMEOUTS as WAITS
 from zerobeast.tools.chaos import network_run, network_service
 
 FACTOR = "HURRY"  #: environment variable with the factor by which time-outs are shorter
 TIMEOUTS = {
     "zerobeast.common.wire.stream": ("RESEND_AFTER_S", "RESEND_LIMIT_S", "BUSY_PERIOD_S"),
     "zerobeast.common.transport.sockets": ("CONNECT_MS", "HANDSHAKE_MS", "RETRY_MS", "STUCK_MS"),
-    "zerobeast.rl.acting.subscription": ("LOOKUP_PERIOD_S", "SILENCE_S"),
+    "zerobeast.rl.acting.weights_inbox": ("LOOKUP_PERIOD_S", "SILENCE_S"),
 }
 
 
@@ -33,7 +33,7 @@ def hurry(factor: float) -> None:
             value = getattr(module, constant)
             setattr(module, constant, type(value)(value / factor))
     for field in ("silent", "no_progress", "lookup"):
-        object.__setattr__(timeouts.TIMEOUTS, field, getattr(timeouts.TIMEOUTS, field) / factor)
+        object.__setattr__(WAITS, field, getattr(WAITS, field) / factor)
 
 
 if __name__ == "__main__":

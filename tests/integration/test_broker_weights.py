@@ -15,9 +15,8 @@ from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.messages import Header, Kind
-from zerobeast.rl.acting.subscription import LOOKUP_PERIOD_S, SILENCE_S
 from zerobeast.rl.acting.sync import Sync
-from zerobeast.rl.acting.weights_inbox import MAX_EPOCHS, MAX_VERSIONS, WeightsInbox
+from zerobeast.rl.acting.weights_inbox import LOOKUP_PERIOD_S, MAX_EPOCHS, MAX_VERSIONS, SILENCE_S, WeightsInbox
 from zerobeast.rl.nets.weights import flatten, layout_id
 
 NET = EchoNet()

@@ -36,7 +36,7 @@ from zerobeast.common.transport.lookup import Lookup
 from zerobeast.common.wire.checks import MAX_RETURN
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.actor.agent import AgentGroup
+from zerobeast.services.actor.group import AgentGroup
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers
 from zerobeast.services.actor.waits import TIMEOUTS, Wait, Waits

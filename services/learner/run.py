@@ -23,6 +23,7 @@ from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.publishing import Publishing
+from zerobeast.services.learner.queue import Rows
 from zerobeast.services.learner.recorder import COLUMNS, NOTHING_WRITTEN, PACE_COLUMNS, Archive
 from zerobeast.services.learner.update import Trainer
 
@@ -94,11 +95,11 @@ class TrainingRun:
         self.meters.added(added, self.trainer.counters.policy_version)
         at_once = learning.credit == "after_store"
         if at_once:
-            self._measure()
+            self._measure(rows)
             self._acknowledge(len(rows), taken_at, learned=True)
         learned = self._step(added.seconds) if learning.due else None
         if not at_once:
-            self._measure()
+            self._measure(rows)
             finite = learned is None or bool(learned.steps) or not learned.skipped
             self._acknowledge(len(rows), taken_at, learned=finite)
         return True
@@ -125,11 +126,11 @@ class TrainingRun:
             if message.fate == "used":
                 self._service.hops.add("rollout_queue", taken_at - message.at)
 
-    def _measure(self) -> None:
+    def _measure(self, rows: Rows) -> None:
         """Tell the processes that act how far the policy has moved from theirs, measured on these rollouts."""
         if self._rule.measured:
-            rows = self.intake.queue
-            self.intake.acting.measure(rows.acting, self.trainer.behaviour_versions, self.trainer.divergence())
+            acting = self.intake.queue.acting
+            self.intake.acting.measure(acting, rows["policy_version"], self.trainer.divergence())
             self._publishing.tell(self.trainer.counters.agent_steps)
 
     def publish(self) -> None:

@@ -144,13 +144,6 @@ class Trainer:
         self._count(learned)
         return Update(learned, time.perf_counter() - started)
 
-    @property
-    def behaviour_versions(self) -> NDArray[np.int64]:
-        """[B, T] versions of the policies that acted in the rollouts of the last `add`."""
-        assert self._added is not None, "add comes first"
-        versions: NDArray[np.int64] = self._added.rows["policy_version"]
-        return versions
-
     def divergence(self) -> NDArray[np.float32]:
         """[B, T]: how far the present policy is from the one that acted, in the steps of the last `add`; NaN at a seam.
 

@@ -33,8 +33,8 @@ from zerobeast.common.transport import (
     make_keys,
     sockets,
 )
-from zerobeast.common.transport import admission as admission_module
-from zerobeast.common.transport.admission import Admission
+from zerobeast.common.transport import context as admission_module
+from zerobeast.common.transport.context import Admission
 from zerobeast.common.transport.keys import CLIENTS, SERVERS
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.broker.service import Broker

@@ -99,9 +99,7 @@ class Intake(RolloutPlane):
     def settle(self, oldest: int) -> list[Message]:
         """Drop rollouts whose policy is older than this version; acknowledges and returns the messages done by that."""
         self.queue.expire(oldest)
-        done = self.queue.release()
-        self._acknowledge(done)
-        return done
+        return self._release()
 
     def take(self, now: float) -> Rows | None:
         """A batch to learn from: a short one if no stream has credit left to fill it; None: wait for more."""
@@ -112,22 +110,24 @@ class Intake(RolloutPlane):
             return self.queue.take(short=True)
         return self.queue.take(short=self.queue.usable > 0 and exhausted(self._granted, self._here, now))
 
-    def use(self, messages: list[Message], rows: int, *, learned: bool) -> None:
-        """Count the rows of a batch, and acknowledge the messages that it has used up."""
+    def use(self, rows: int, *, learned: bool) -> list[Message]:
+        """Count the rows of the batch that was taken; acknowledges and returns the messages that it has used up."""
         if learned:
             self.ledger.used += rows
         else:
             self.ledger.skipped += rows
-        self._acknowledge(messages)
+        return self._release()
 
-    def _acknowledge(self, messages: list[Message]) -> None:
-        """Tell the senders which messages are done."""
-        for message in messages:
+    def _release(self) -> list[Message]:
+        """Drop the rows that were taken; tells the senders which messages are done by that, and returns these."""
+        done = self.queue.release()
+        for message in done:
             self.ledger.add(message)
             session = self._sessions.of(Header(Kind.ACK, message.sender, message.slot, self.epoch))
             if session is not None:
                 session.state.use(message.seq)
                 self._ack(session, message.seq)
+        return done
 
     def farewell(self) -> None:
         """Tell every actor that the learner ends."""

@@ -119,8 +119,7 @@ class TrainingRun:
     def _acknowledge(self, rows: int, taken_at: float, *, learned: bool) -> None:
         """Give back the credit of the rows that were taken."""
         self.trainer.wait()
-        messages = self.intake.queue.release()
-        self.intake.use(messages, rows, learned=learned)
+        messages = self.intake.use(rows, learned=learned)
         self.meters.finished(messages)
         for message in messages:
             if message.fate == "used":

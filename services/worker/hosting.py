@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.process.roles import HOSTED
-from zerobeast.common.service.entry import Build, lazy, main
+from zerobeast.common.service.entry import Build, main
 
 if TYPE_CHECKING:
     from zerobeast.common.config.process import Instance
     from zerobeast.common.service.base import Service
     from zerobeast.common.settings.tree import RunConfig
 
-SERVICES = {
-    "learner": lazy("zerobeast.services.learner.service:Learner"),
-    "broker": lazy("zerobeast.services.broker.service:Broker"),
-    "envserver": lazy("zerobeast.services.envserver.service:EnvServer"),
-    "actor": lazy("zerobeast.services.actor.service:Actor"),
-}
 INSIDE = ("broker", "envserver")  #: roles whose planes stay in the process
 
 
@@ -28,7 +23,8 @@ def hosting(process: str) -> Build:
 
     def build(config: RunConfig, instance: Instance) -> list[Service]:
         inside = within(config)
-        return [service for role in HOSTED[process] for service in SERVICES[role](inside, instance)]
+        builds = [import_module(f"zerobeast.services.{role}.__main__").build for role in HOSTED[process]]
+        return [service for each in builds for service in each(inside, instance)]
 
     return build
 

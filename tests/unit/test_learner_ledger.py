@@ -44,7 +44,7 @@ class World(ListedRun):
         queue = self.intake.queue
         if (batch := queue.take()) is not None:
             self.used += batch["policy_version"][:, 0].tolist()
-            self.intake.use(queue.release(), BATCH, learned=self.random.random() < 0.9)
+            self.intake.use(BATCH, learned=self.random.random() < 0.9)
 
     def turn(self, loss: float = 0.0) -> None:
         self.now += 0.1

@@ -30,7 +30,7 @@ def batch(run: ListedRun) -> list[float] | None:
     if rows is None:
         return None
     senders = rows["reward"][:, 0].tolist()
-    run.intake.use(run.intake.queue.release(), len(rows), learned=True)
+    run.intake.use(len(rows), learned=True)
     run.exchange()
     return senders
 

@@ -95,9 +95,7 @@ class Consumer:
         self._poller.wait(MAX_WAIT_S)
         self._intake.receive(time.monotonic())
         while self._queue.take() is not None:
-            done = self._queue.release()
-            self._intake.use(done, TERMS.num_envs, learned=True)
-            consumed += len(done)
+            consumed += len(self._intake.use(TERMS.num_envs, learned=True))
         return consumed
 
 

@@ -176,10 +176,8 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         """Return the credit of the last batch, now that what was learned from it is published."""
         if self._rollouts is None:
             return
-        queue = self._run.intake.queue
-        messages = queue.release()
+        messages = self._run.intake.use(len(self._rollouts), learned=True)
         self.episodes = [episode for message in messages for episode in message.episodes]
-        self._run.intake.use(messages, len(self._rollouts), learned=True)
         self._rollouts = None
 
     def _await(self, found: Callable[[], T | None], what: str) -> T:

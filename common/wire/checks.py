@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
 from zerobeast.common.wire.specs import EnvSpec
 
@@ -81,12 +83,15 @@ def forbidden(masks: NDArray[np.bool_], space: Space) -> str | None:
     return None
 
 
-def episodes_of(entries: list[Any]) -> Episodes:
-    """The well-formed episodes among those that a peer reports: a finite return and a positive length."""
-    return tuple((float(entry[0]), int(entry[1])) for entry in entries if is_episode(entry))
+def episodes_of(entries: list[Any], refuse: Callable[[RemoteProtocolError], None]) -> Episodes:
+    """The well-formed episodes among those that a peer reports; the others go to `refuse`, and spoil nothing else."""
+    found = tuple((float(entry[0]), int(entry[1])) for entry in entries if _is_episode(entry))
+    if wrong := len(entries) - len(found):
+        refuse(RemoteProtocolError(f"{wrong} episodes without a finite return and a length", "episodes"))
+    return found
 
 
-def is_episode(entry: Any) -> bool:
+def _is_episode(entry: Any) -> bool:
     """Whether an entry from a peer is the [return, length] of an episode, the length in agent steps."""
     if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
         return False

@@ -124,12 +124,7 @@ class StepsPlane(GroupPlane):
             raise RemoteProtocolError(f"OBS: expected one frame of {count} step rows of {size} bytes", "payload")
         if sentence := flaw(self.rows) or self._flawed():
             raise RemoteProtocolError(f"OBS: {sentence}", "values")
-        entries = message.header.body[0]
-        found = episodes_of(entries)
-        if wrong := len(entries) - len(found):  # the rows that they come with are still good
-            malformed = f"OBS: {wrong} of {len(entries)} episodes are not [return, length]"
-            refuse(RemoteProtocolError(malformed, "episodes"))
-        self.episodes += map(list, found)
+        self.episodes += map(list, episodes_of(message.header.body[0], refuse))
         self.agent_steps += 0 if self.new else self._num_envs
 
     def _flawed(self) -> str | None:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire import checks
-from zerobeast.common.wire.checks import Episodes
 from zerobeast.common.wire.description import flat
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_INTEGER, Header
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
@@ -84,10 +83,8 @@ class Source(Protocol):
         """Fill a buffer; returns whether the payload was one frame of exactly its size."""
 
 
-def read_rollouts(
-    message: Source, terms: Terms, allocate: Callable[[int], NDArray[np.void]]
-) -> tuple[NDArray[np.void], Episodes]:
-    """The rows of a ROLLOUT in memory of their own, and the well-formed episodes that it reports.
+def read_rollouts(message: Source, terms: Terms, allocate: Callable[[int], NDArray[np.void]]) -> NDArray[np.void]:
+    """The rows of a ROLLOUT in memory of their own.
 
     Args:
       message: a ROLLOUT.
@@ -107,7 +104,7 @@ def read_rollouts(
         raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
     if sentence := checks.rollout_flaw(rows, terms.env):
         raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
-    return rows, checks.episodes_of(entries)
+    return rows
 
 
 def _flat(terms: Terms) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import Incoming, ServerPort
+from zerobeast.common.wire.checks import episodes_of
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import UNUSED_S, Arrival, Session, SessionTable
 from zerobeast.services.learner.acting import ActingProcesses
@@ -226,7 +227,7 @@ class Intake(RolloutPlane):
         left = ledger.rows - used
         entry = Message(header.sender, header.slot, header.seq, left, at=now, task=ledger.task, acting=acting)
         try:
-            rows, episodes = read_rollouts(message, self.terms, self.queue.allocate)
+            rows = read_rollouts(message, self.terms, self.queue.allocate)
             if len(rows) <= used:
                 raise RemoteProtocolError(f"a ROLLOUT of {len(rows)} rows, of which {used} are used already", "payload")
         except RemoteProtocolError as error:
@@ -234,10 +235,7 @@ class Intake(RolloutPlane):
             self.queue.put(entry._replace(fate="refused"), None)
             return
         self.acting.note(acting, int(rows["policy_version"].max()), now)
-        if malformed := len(entries) - len(episodes):  # the rows are good, whatever is reported of episodes
-            self.port.refuse(
-                RemoteProtocolError(f"{malformed} episodes without a finite return and a length", "episodes")
-            )
+        episodes = episodes_of(entries, self.port.refuse)
         version = int(rows["policy_version"].min())
         entry = entry._replace(rollouts=len(rows) - used, episodes=episodes, version=version, begun=used)
         self.begin = None

@@ -157,7 +157,7 @@ def test_a_negative_version_is_a_flaw() -> None:
 
 
 def test_episodes_come_out_as_python_numbers() -> None:
-    assert episodes_of([[1, 2], [-0.5, 3.0]]) == ((1.0, 2), (-0.5, 3))
+    assert episodes_of([[1, 2], [-0.5, 3.0]], lambda _error: None) == ((1.0, 2), (-0.5, 3))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,9 @@ def test_episodes_come_out_as_python_numbers() -> None:
     ],
 )
 def test_malformed_episodes_are_left_out(entry: Any) -> None:
-    assert episodes_of([[1.0, 1], entry, [2.0, 2]]) == ((1.0, 1), (2.0, 2))
+    refused = list[str]()
+    assert episodes_of([[1.0, 1], entry, [2.0, 2]], lambda error: refused.append(error.reason)) == ((1.0, 1), (2.0, 2))
+    assert refused == ["episodes"]
 
 
 def test_more_episodes_than_a_message_may_have_are_refused() -> None:
@@ -184,4 +186,4 @@ def test_more_episodes_than_a_message_may_have_are_refused() -> None:
     for count, sentence in ((MAX_EPISODES, ""), (MAX_EPISODES + 1, "1001 episodes, expected at most 1000")):
         message = ListMessage(Header(Kind.ROLLOUT, 1, body=(4, [[1.0, 1]] * count, 0)), rows)
         with pytest.raises(RemoteProtocolError, match=sentence) if sentence else nullcontext():
-            assert len(read_rollouts(message, terms, partial(np.empty, dtype=rows.dtype))[1]) == count
+            assert len(read_rollouts(message, terms, partial(np.empty, dtype=rows.dtype))) == 4

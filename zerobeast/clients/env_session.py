@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
-from zerobeast.common.wire.checks import flaw, illegal, is_episode
+from zerobeast.common.wire.checks import episodes_of, flaw, illegal
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.description import short
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
@@ -148,10 +148,7 @@ class EnvSession:
         episodes, infos = message.header.body
         _check_infos(infos or {}, self.num_envs)
         self.infos = infos or {}
-        self.episodes = [(float(entry[0]), int(entry[1])) for entry in episodes if is_episode(entry)]
-        if malformed := len(episodes) - len(self.episodes):  # the rows are valid, whatever is wrong with the episodes
-            sentence = f"{malformed} episodes without a finite return and a length"
-            self.port.refuse(RemoteProtocolError(sentence, "episodes"))
+        self.episodes = list(episodes_of(episodes, self.port.refuse))
 
     def _open(self) -> None:
         """Begin the session; until the first RESET is answered this may happen again, since nothing can be lost."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from zerobeast.clients.remote.source import EnvAnswer
+from zerobeast.clients.env_session import EnvAnswer
 from zerobeast.clients.remote.vector_env import RowsVectorEnv
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.clients.env_session import EnvSession, Episodes, Infos
+from zerobeast.clients.env_session import EnvAnswer, EnvSession, Episodes, Infos, Mask
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.transport import Context, Poller
 from zerobeast.common.wire.messages import Frames, Kind
@@ -73,7 +73,7 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
         self,
         seed: EnvSeeds = None,
         options: dict[str, Any] | None = None,
-        mask: NDArray[np.bool_] | None = None,
+        mask: Mask | None = None,
     ) -> NDArray[Any]:
         """Begin new episodes.
 
@@ -91,7 +91,7 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
           LocalProtocolError: the options hold a value that cannot be packed.
         """
         self.begin_reset(seed, options, mask)
-        return self.finish()[0]
+        return self.finish().rows
 
     def step(self, actions: Any) -> tuple[NDArray[Any], Episodes, Infos]:
         """Step with actions [N, *action shape], or a map of such arrays if the action space has several parts.
@@ -105,12 +105,13 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
           ConfigError: the actions have the wrong shape or kind, or are out of range.
         """
         self.begin_step(actions)
-        return self.finish()
+        answer = self.finish()
+        return answer.rows, answer.episodes, answer.infos
 
-    def finish(self) -> tuple[NDArray[Any], Episodes, Infos]:
-        """Wait for the answer to what was begun; returns the same as `step`."""
+    def finish(self) -> EnvAnswer:
+        """Wait for the answer to what was begun."""
         self._wait()
-        return self.rows, self.episodes, self.infos
+        return EnvAnswer(self.rows, self.infos, self.episodes, np.zeros(self.num_envs, np.bool_))
 
     def _request(self, kind: Kind, body: tuple[Any, ...], frames: Frames) -> None:
         super()._request(kind, body, frames)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,34 @@ UNSENT_S = 0.01  #: nothing can be sent to an absent server: retry a due request
 
 Episodes = list[tuple[float, int]]
 Infos = dict[str, Any]  #: name -> values [N, ...], _name -> [N] bool: which reported it; or name -> a nested map
+Mask = NDArray[np.bool_]  #: [N]
+
+
+class EnvAnswer(NamedTuple):
+    """The result of one step or reset."""
+
+    rows: NDArray[Any]  #: [N] of `step_record`
+    infos: Infos
+    episodes: Episodes  #: whole ones that ended
+    lost: Mask  #: whose env-server does not answer: their rows repeat the last ones, with no reward, end or start
+
+
+class EnvSource(Protocol):
+    """N environments that answer in rows."""
+
+    spec: EnvSpec
+
+    def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
+        """Begin new episodes, as in `EnvClient.reset`."""
+
+    def begin_step(self, actions: Any) -> None:
+        """Begin a step, as in `EnvClient.step`."""
+
+    def finish(self) -> EnvAnswer:
+        """Wait for the answer to what was begun."""
+
+    def close(self) -> None:
+        """Release the environments."""
 
 
 class EnvSession:
@@ -55,9 +83,7 @@ class EnvSession:
         self.infos: Infos = {}
         self._closed = False
 
-    def begin_reset(
-        self, seed: EnvSeeds, options: dict[str, Any] | None, mask: NDArray[np.bool_] | None = None
-    ) -> None:
+    def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None = None) -> None:
         """Begin an `EnvClient.reset`, without waiting for the answer."""
         if self._stream.version == 1 and not (seed is None and options is None and mask is None):
             raise ConfigError(

@@ -16,9 +16,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from zerobeast.clients.env_client import wishes
-from zerobeast.clients.env_session import Episodes, Infos, fill_actions
+from zerobeast.clients.env_session import EnvAnswer, Episodes, Infos, Mask, fill_actions
 from zerobeast.clients.remote.part import ClusterPart
-from zerobeast.clients.remote.source import EnvAnswer, Mask
 from zerobeast.clients.remote.spaces import put
 from zerobeast.clients.remote.vector_env import RowsVectorEnv, mode_of
 from zerobeast.common.errors import ConfigError, PeerLost, Refused

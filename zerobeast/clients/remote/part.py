@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from zerobeast.clients.env_session import EnvSession
-from zerobeast.clients.remote.source import Mask
+from zerobeast.clients.env_session import EnvSession, Mask
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import Context
 from zerobeast.common.transport.lookup import Lookup

@@ -10,8 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from zerobeast.clients.env_session import Infos
-from zerobeast.clients.remote.source import Mask
+from zerobeast.clients.env_session import Infos, Mask
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.description import short
 from zerobeast.common.wire.spaces import ArraySpace, Space, by_array

@@ -18,8 +18,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
-from zerobeast.clients.env_session import Episodes, Infos
-from zerobeast.clients.remote.source import EnvAnswer, EnvSource, Mask, OneServer
+from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos, Mask
 from zerobeast.clients.remote.spaces import Observations, gym_space, named, select
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
@@ -313,7 +312,7 @@ class RemoteVectorEnv(RowsVectorEnv):
                 reset_masks=mode is not AutoresetMode.NEXT_STEP,
             )
             stack.callback(client.close)
-            super().__init__(OneServer(client), env_id, num_envs, mode)
+            super().__init__(client, env_id, num_envs, mode)
             self._resources = stack.pop_all()
 
 

@@ -95,10 +95,8 @@ def _read(kind: Any, value: Any, field: str) -> Any:
         return kind(**{name: _read(hint, value.get(name), prefix + name) for name, hint in hints.items()})
     if wanted is not list:
         return value
-    return _read_named_tuple(kind, value, field) if _is_named_tuple(kind) else _read_tuple(kind, value, field)
-
-
-def _read_tuple(kind: Any, value: list[Any], field: str) -> Any:
+    if _is_named_tuple(kind):
+        return _read_named_tuple(kind, value, field)
     return tuple(_read(get_args(kind)[0], entry, field) for entry in value)
 
 

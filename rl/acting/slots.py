@@ -29,8 +29,6 @@ class SlotRanges:
     """Hands out ranges of slot numbers below `limit`, first fit, and takes them back."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
         self._free = [(0, limit)] if limit else []  # disjoint, ascending, never adjacent
 
     def allocate(self, n: int) -> range | None:
@@ -38,12 +36,10 @@ class SlotRanges:
         for place, (start, stop) in enumerate(self._free):
             if stop - start >= n:
                 self._free[place : place + 1] = [(start + n, stop)] if stop - start > n else []
-                self.used += n
                 return range(start, start + n)
         return None
 
     def release(self, slots: range) -> None:
-        self.used -= len(slots)
         merged: list[tuple[int, int]] = []
         for start, stop in sorted([*self._free, (slots.start, slots.stop)]):
             if merged and merged[-1][1] == start:

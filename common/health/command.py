@@ -98,8 +98,8 @@ def render(services: Sequence[ServiceView], verdict: Verdict, *, as_json_text: b
     if as_json_text:
         return json.dumps(as_json(services, verdict), default=str)
     pages = [view.page for view in services if view.role == "learner" and view.page]
-    totals = [max(1, int(number(page, "total_steps") or 0)) for page in pages]
-    known = [" | ".join(figures.progress(*of).values()) for of in zip(totals, pages, strict=True)]
+    progress = [figures.progress(max(1, int(number(page, "total_steps") or 0)), page) for page in pages]
+    known = [" | ".join(each.values()) for each in progress]
     parts = table(services), hop_table(services), *known, printable(verdict.sentence)
     return "\n\n".join(part for part in parts if part)
 

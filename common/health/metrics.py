@@ -150,9 +150,13 @@ class _Collector(NamedTuple):
         for key, metric in METRICS.items():
             name, factor = exported(key)
             make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-            family = make(name, metric.meaning, labels=[*labels, *([metric.label] if metric.label else [])])
-            for values, number in _samples(self.page.get(key), metric):
-                family.add_metric([*labels.values(), *values], number * factor)
+            family = make(name, metric.meaning, labels=[*labels, *filter(None, [metric.label])])
+            value = self.page.get(key)
+            by_label = value if metric.label else {"": value}
+            for label, number in by_label.items() if isinstance(by_label, dict) else ():
+                if isinstance(number, int | float) and math.isfinite(number):
+                    names = [str(label)] if metric.label else []
+                    family.add_metric([*labels.values(), *names], number * factor)
             if family.samples:
                 yield family
 
@@ -175,15 +179,3 @@ def _hop_family(labels: Mapping[str, str], pages: Any) -> Iterator[Any]:
         family.add_metric([*labels.values(), hop], buckets, page["sum_s"])
     if family.samples:
         yield family
-
-
-def _samples(value: Any, metric: Metric) -> Iterator[tuple[list[str], float]]:
-    if metric.label:
-        entries = value.items() if isinstance(value, dict) else ()
-        yield from (([str(key)], float(number)) for key, number in entries if _finite(number))
-    elif _finite(value):
-        yield [], float(value)
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

@@ -40,12 +40,9 @@ def _held(folder: Path) -> Iterator[None]:
     draft = folder / f"{LOCK}.new"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
+        with contextlib.suppress(OSError):  # a file system without locks: the folder of a killed process stays
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError:  # a file system without locks: the folder of a killed process stays
-            draft.unlink()
-        else:
-            draft.rename(folder / LOCK)
+        draft.rename(folder / LOCK)
         yield
     finally:
         os.close(descriptor)

@@ -73,7 +73,6 @@ class Inference:
       max_rows: largest batch.
       dtype: of the forward pass.
       seed: for drawing actions.
-      greedy: take the likeliest action instead of drawing one.
 
     Raises:
       RuntimeError: from torch, if the network cannot act on observations of this shape.
@@ -87,9 +86,8 @@ class Inference:
         device: torch.device,
         dtype: torch.dtype,
         seed: int,
-        greedy: bool = False,
     ) -> None:
-        self.algorithm, self.device, self._greedy = algorithm, device, greedy
+        self.algorithm, self.device = algorithm, device
         env, core_size = algorithm.env, algorithm.policy.core_size
         answers = act_record(env, algorithm.policy)
         cuda = device.type == "cuda"
@@ -179,7 +177,7 @@ class Inference:
         last_action, core = self._state.recall(slots, first)
         mask = None if steps.action_mask is None else steps.action_mask != 0
         inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
-        act, after = self.algorithm.act(self.net, inputs, core, Sampling(slots, self._generator, self._greedy))
+        act, after = self.algorithm.act(self.net, inputs, core, Sampling(slots, self._generator, greedy=False))
         self._state.remember(slots, act.action, after.float())
         tree_map(Tensor.copy_, self._columns(len(slots)), act.by_name())
         return core

@@ -58,7 +58,7 @@ def test_short_episodes_do_not_crowd_out_long_ones() -> None:
 
 
 def test_the_description_has_both_units() -> None:
-    found = Evaluation("x", [Episode(1.0, 10), Episode(3.0, 20)], False, 1, frame_skip=4, agent_steps_trained=0)
+    found = Evaluation("x", [1.0, 3.0], [10, 20], False, 1, frame_skip=4, agent_steps_trained=0)
     result = describe(found)
     assert (result["mean_return"], result["std_return"]) == (2.0, 1.0)
     assert (result["mean_length"], result["mean_length_frames"]) == (15, 60)

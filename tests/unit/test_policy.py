@@ -11,6 +11,7 @@ import torch
 
 from tests.algo_fakes import NESTED, REACH, VECTORS
 from zerobeast.api.saved import load
+from zerobeast.clients.policy import LATE
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.load import load as settings
 from zerobeast.common.errors import CheckpointError, ConfigError
@@ -61,10 +62,11 @@ def test_neither_noise_nor_random_first_steps_are_played(
 )
 def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env: EnvSpec, flags: tuple[str]) -> None:
     policy = load(saved(tmp_path, algo, env, *flags), broker={"device": "cpu"})
-    broker = Inference(
-        policy.algorithm, max_rows=2, device=torch.device("cpu"), dtype=torch.float32, seed=0, greedy=True
-    )
+    broker = Inference(policy.algorithm, max_rows=2, device=torch.device("cpu"), dtype=torch.float32, seed=0)
     broker.reserve(2)
+    broker.advance(LATE)
+    broker.reseed(3)
+    policy.seed(3)
     draw, state = np.random.default_rng(1), None
     for step in range(8):
         rows = np.zeros(2, step_record(env).dtype)
@@ -79,7 +81,9 @@ def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env:
         broker.batch.slots[:] = range(2)
         broker.submit(2, with_cores=False)
         wanted = broker.acts.view(act_record(env, policy.algorithm.policy).dtype)[:, 0]["action"]
-        actions, state = policy.predict(rows["obs"], state, rows["first"], last_reward=rows["reward"])
+        actions, state = policy.predict(
+            rows["obs"], state, rows["first"], deterministic=False, last_reward=rows["reward"]
+        )
         for (space, theirs), (_, ours) in zip(by_array(env.action, wanted), by_array(env.action, actions), strict=True):
             low, high = space.bounds if space.kind == "box" else (None, None)
             np.testing.assert_allclose(ours, np.clip(theirs, low, high) if space.kind == "box" else theirs, rtol=1e-5)

@@ -127,7 +127,7 @@ def test_a_file_may_decide_all_that_stays_on_this_machine(tmp_path: Path) -> Non
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").touch()
     (tmp_path / "config.yaml").write_text(json.dumps({k: v for k, v in GIVEN.items() if not k.startswith("env.")}))
-    config = settings_of(tmp_path, [], {}).config
+    config = settings_of(tmp_path, []).config
     assert (config.security, config.health, config.learner.endpoint) == (
         RunConfig().security,
         RunConfig().health,

@@ -12,11 +12,13 @@ import csv
 import logging
 import math
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -41,32 +43,24 @@ log = logging.getLogger(__name__)
 
 TURN_S = 0.2  #: how late a callback is
 LINE_S, LINES_S = 1.0, 10.0  #: between two lines of progress where one overwrites the other, and elsewhere
+NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100")
 ERRORS = {ConfigError.exit_code: ConfigError, PeerLost.exit_code: PeerLost}
 Row = dict[str, float | None]  #: of metrics.csv, None where a cell is empty
 
 
+def _nothing(_run: Run, _news: Any) -> None:
+    pass
+
+
+@dataclass
 class Callbacks:
-    """What is called while a run is waited for, in the thread that waits. Override what is needed.
+    """Functions that are called in the thread that waits for a run. If `train` waits, what they raise ends the run."""
 
-    Whatever is raised ends the run in order, with a checkpoint, if it is `train` that waits.
-    """
-
-    def on_update(self, run: Run, row: Row) -> None:
-        """After updates: a new row of metrics.csv, one per `learner.log_every_s`, with `agent_steps`, `loss`, ..."""
-
-    def on_episode(self, run: Run, row: Row) -> None:
-        """After episodes: the same row, if `episodes` has grown since the one before; it has `mean_return_100`."""
-
-    def on_checkpoint(self, run: Run, path: Path) -> None:
-        """After a checkpoint, one per `learner.checkpoint_every_s` and one at the end."""
-
-
-class _OnUpdate(Callbacks):
-    def __init__(self, function: Callable[[Run, Row], Any]) -> None:
-        self._function = function
-
-    def on_update(self, run: Run, row: Row) -> None:
-        self._function(run, row)
+    #: with each row of metrics.csv after updates, one per `learner.log_every_s`: `agent_steps`, `loss`, ...
+    on_update: Callable[[Run, Row], Any] = _nothing
+    #: with the same row if it counts more `episodes` than the one before: `mean_return_100`, ...
+    on_episode: Callable[[Run, Row], Any] = _nothing
+    on_checkpoint: Callable[[Run, Path], Any] = _nothing  #: with its path, after each `learner.checkpoint_every_s`
 
 
 class Status(NamedTuple):
@@ -76,13 +70,13 @@ class Status(NamedTuple):
     agent_steps: int
     total_steps: int
     agent_steps_per_s: float | None
-    episodes: int | None
+    episodes: float | None
     mean_return: float | None  #: of the last 100 episodes, undiscounted and unclipped
 
     def __str__(self) -> str:
         rate, episodes = figures.count(self.agent_steps_per_s), figures.count(self.episodes)
         done = f"{self.agent_steps:,}/{self.total_steps:,} agent steps, {rate} steps/s"
-        return f"{self.state}, {done}, return {figures.two(self.mean_return)}, {episodes} episodes"
+        return f"{self.state}: {done}, return {figures.two(self.mean_return)}, {episodes} episodes"
 
 
 def train(
@@ -104,7 +98,7 @@ def train(
     with start(env, algo, total_steps, **given) as run, _Line(shown=progress) as line:
         while not run.wait(TURN_S):
             line.update(run)
-        line.update(run, at_once=True)
+        line.update(run, last=True)
     return run
 
 
@@ -139,9 +133,7 @@ def start(
     settled = settle(flags, os.environ, datetime.now().astimezone(), own=RunFlags, say=log.info)
     if settled.config.local.placement == "serial":
         raise ConfigError("local.placement serial: expected one of several processes; `beast train` has the serial one")
-    if callbacks is not None and not isinstance(callbacks, Callbacks):
-        callbacks = _OnUpdate(callbacks)
-    return Run(settled, callbacks or Callbacks())
+    return Run(settled, callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks or _nothing))
 
 
 class Run:
@@ -155,11 +147,12 @@ class Run:
     def __init__(self, settled: Settled[RunFlags], callbacks: Callbacks) -> None:
         self.config: RunConfig = settled.config
         self.folder = self.config.folder.absolute()
-        self._callbacks = callbacks
+        self._callbacks, self._owner = callbacks, os.getpid()
         before = [] if settled.flags.fresh else self.metrics()
         self._last: Row = before[-1] if before else {}
         self._before = self._last.get("agent_steps") or 0
-        self._changed = {name: self._changed_at(name) for name in (run_files.METRICS, run_files.CHECKPOINT)}
+        self._seen_at: dict[str, int | None] = {}
+        self._has_changed(run_files.CHECKPOINT)
         self._begun, self._ended = threading.Event(), threading.Event()
         self._pages: Gatherer | None = None
         self._supervisor: Supervisor | None = None
@@ -187,15 +180,8 @@ class Run:
         newest = {**page, **(final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else {})}
         steps = int(newest.get("agent_steps") or 0)
         state = "ended" if self._ended.is_set() else "training" if steps > self._before else "starting"
-        rate, episodes = figures.number(page, "agent_steps_per_s"), figures.number(page, "episodes")
-        return Status(
-            state,
-            steps,
-            self.config.total_steps,
-            rate,
-            None if episodes is None else int(episodes),
-            figures.number(newest, "mean_return_100"),
-        )
+        rate, episodes, mean = (figures.number(newest, name) for name in NEWEST)
+        return Status(state, steps, self.config.total_steps, rate, episodes, mean)
 
     def metrics(self) -> list[Row]:
         """The rows of metrics.csv so far, oldest first, by name of the column; its README says what they are."""
@@ -228,11 +214,14 @@ class Run:
         return ended
 
     def stop(self) -> None:
-        """End the run in order, with a checkpoint; returns once every process has ended, after 10 s at most."""
+        """End the run in order, with a checkpoint; returns when all its processes have ended, after 10 s at most."""
+        if self._owner != os.getpid():  # in a fork of this process, which has not the thread
+            return
+        self._begun.wait()
         try:
-            self._end(signal.SIGTERM)
+            self._ask(signal.SIGTERM)
         except KeyboardInterrupt:
-            self._end(signal.SIGINT, signal.SIGINT)  # at once
+            self._ask(signal.SIGINT, signal.SIGINT)  # end at once
             raise
 
     def policy(self, **settings: Any) -> Policy:
@@ -257,8 +246,7 @@ class Run:
             self._begun.set()
             atexit.unregister(self.stop)
 
-    def _end(self, *signals: int) -> None:
-        self._begun.wait()
+    def _ask(self, *signals: int) -> None:
         for number in signals:
             if self._supervisor is not None:
                 self._supervisor.ask(number)
@@ -266,53 +254,44 @@ class Run:
 
     def _call_back(self) -> None:
         """Call the callbacks for what is new in the folder."""
-        if self._news(run_files.METRICS):
-            for row in self.metrics():
-                before = self._last
-                if (row["agent_steps"] or 0) > (before.get("agent_steps") or 0):
-                    self._last = row
-                    self._callbacks.on_update(self, row)
-                    if (row["episodes"] or 0) > (before.get("episodes") or 0):
-                        self._callbacks.on_episode(self, row)
-        if self._news(run_files.CHECKPOINT):
+        for row in self.metrics() if self._has_changed(run_files.METRICS) else ():
+            before, steps = self._last, row["agent_steps"] or 0
+            if steps > (before.get("agent_steps") or 0):
+                self._last = row
+                self._callbacks.on_update(self, row)
+                if (row["episodes"] or 0) > (before.get("episodes") or 0):
+                    self._callbacks.on_episode(self, row)
+        if self._has_changed(run_files.CHECKPOINT):
             self._callbacks.on_checkpoint(self, self.folder / run_files.CHECKPOINT)
 
-    def _news(self, name: str) -> bool:
-        """Whether a file has changed since the last call."""
-        before, self._changed[name] = self._changed[name], self._changed_at(name)
-        return self._changed[name] not in (before, 0)
-
-    def _changed_at(self, name: str) -> int:
-        with contextlib.suppress(OSError):
-            return (self.folder / name).stat().st_mtime_ns
-        return 0
+    def _has_changed(self, name: str) -> bool:
+        """Whether a file is there and has changed since the last call."""
+        path, before = self.folder / name, self._seen_at.get(name)
+        self._seen_at[name] = path.stat().st_mtime_ns if path.exists() else None
+        return self._seen_at[name] not in (before, None)
 
 
 class _Line:
-    """A line of progress: overwritten on terminals and in notebooks, elsewhere repeated now and then."""
+    """A line of progress, overwritten on terminals and in notebooks and repeated now and then elsewhere."""
 
     def __init__(self, *, shown: bool) -> None:
-        self._shown, self._overwrites = shown, sys.stdout.isatty() or "ipykernel" in sys.modules
-        self._due, self._width = 0.0, 0
+        self._over = sys.stdout.isatty() or "ipykernel" in sys.modules
+        self._due = 0.0 if shown else math.inf
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._width:
-            self._write("\n")
+        if self._over and 0 < self._due < math.inf:
+            sys.stdout.write("\n")
 
-    def update(self, run: Run, *, at_once: bool = False) -> None:
+    def update(self, run: Run, *, last: bool = False) -> None:
         """Show how far a run is, if that is due."""
         now = time.monotonic()
-        if not self._shown or (now < self._due and not at_once):
+        if now < self._due and not (last and self._due < math.inf):
             return
-        self._due = now + (LINE_S if self._overwrites else LINES_S)
-        text = f"{run.config.name}: {run.status()}"
-        self._write(f"\r{text:<{self._width}}" if self._overwrites else f"{text}\n")
-        self._width = len(text) if self._overwrites else 0
-
-    def _write(self, text: str) -> None:
+        self._due = now + (LINE_S if self._over else LINES_S)
+        text, width = str(run.status()), shutil.get_terminal_size((120, 24)).columns - 1
         with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-            sys.stdout.write(text)
+            sys.stdout.write(f"\r{text[:width]:<{width}}" if self._over else f"{text}\n")
             sys.stdout.flush()

@@ -41,13 +41,13 @@ STOP_LIMIT_S = 5.0
 
 
 class OwnRun(Protocol):
-    """A run that this process started: `zerobeast.Run`."""
+    """`zerobeast.Run`: one that this process has started."""
 
     config: RunConfig
     folder: Path
 
 
-Saved = str | os.PathLike[str] | OwnRun  #: the name of a run, its folder, a checkpoint, or a run
+Saved = str | os.PathLike[str] | OwnRun
 
 
 class Episode(NamedTuple):
@@ -60,21 +60,12 @@ class Evaluation:
     """Whole episodes of a policy."""
 
     env: str  #: id of the environment
-    episodes: list[Episode]  #: in the order in which they ended
+    returns: list[float]  #: of each episode, undiscounted and unclipped
+    lengths: list[int]  #: of each episode, in agent steps
     deterministic: bool  #: whether the likeliest or best actions were taken, or drawn ones
     seed: int
     frame_skip: int  #: env frames of an agent step
     agent_steps_trained: int
-
-    @property
-    def returns(self) -> list[float]:
-        """The undiscounted, unclipped return of each episode."""
-        return [episode.value for episode in self.episodes]
-
-    @property
-    def lengths(self) -> list[int]:
-        """The agent steps of each episode."""
-        return [episode.length for episode in self.episodes]
 
     @property
     def mean(self) -> float:
@@ -103,7 +94,7 @@ def load(run: Saved, *, algo: Any = None, **settings: Any) -> Policy:
     if not isinstance(run, str | os.PathLike):  # its call has said what is imported
         known = {path: value_at(run.config, path) for path, why in trust.GUARDED.items() if why == trust.CODE}
     flags = flags_for({**known, **settings})
-    return open_policy(find(run, flags), flags, os.environ, read_only=True)
+    return open_policy(find(run, flags), flags, read_only=True)
 
 
 def find(run: Saved, flags: Sequence[str] = (), own: type[Section] = Section) -> Path:
@@ -132,27 +123,19 @@ def find(run: Saved, flags: Sequence[str] = (), own: type[Section] = Section) ->
     return folder.resolve()
 
 
-def open_policy(
-    place: Path,
-    flags: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    own: type[Section] = Section,
-    read_only: bool = False,
-) -> Policy:
+def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Section, read_only: bool = False) -> Policy:
     """The policy of a run under flags. Its file decides nothing about peers, and imports nothing.
 
     Args:
       place: the folder of the run, or a checkpoint.
       flags: of the tree of settings and of `own`.
-      environ: environment variables with settings.
       own: flags of a command.
       read_only: no environment will be made.
 
     Raises:
       BeastError: see `load`.
     """
-    read = partial(settings_of, place, flags, environ, own=own, read_only=read_only)
+    read = partial(settings_of, place, flags, own=own, read_only=read_only)
     loaded = read() if (folder := place.is_dir()) else None  # mistakes are reported before torch is loaded
     from zerobeast.clients.policy import Policy
     from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
@@ -165,7 +148,6 @@ def open_policy(
 def settings_of(
     place: Path,
     flags: Sequence[str],
-    environ: Mapping[str, str],
     tree: Mapping[str, Any] | None = None,
     *,
     own: type[Section] = Section,
@@ -174,7 +156,7 @@ def settings_of(
     """As for `open_policy`; `tree` are the settings in a checkpoint, instead of those in the folder of its run."""
     file = ["--config", str(place / run_files.CONFIG)] if tree is None else []
     trees = {f"file {place}": tree} if tree is not None else {}
-    return gather([*file, *trust.ALONE, *flags], environ, own=own, read_only=read_only, trees=trees)
+    return gather([*file, *trust.ALONE, *flags], os.environ, own=own, read_only=read_only, trees=trees)
 
 
 def evaluate(
@@ -191,7 +173,7 @@ def evaluate(
 
     Args:
       run: a policy, or what `load` takes.
-      env: the environment, as for `zerobeast.train`; None: the one that the policy was trained in.
+      env: as for `zerobeast.train`; None: the environment that the policy was trained in.
       episodes: how many, at least 1.
       deterministic: take the likeliest or best actions, or draw them, as in training; None: draw them unless that is
         exploration, as with DQN and TD3.
@@ -284,7 +266,8 @@ def play(
             actions, state = policy.predict(rows["obs"], state, rows["first"], greedy, **given)
             rows, *_ = envs.step(actions)
             watch(counter.add(rows))
-        return Evaluation(envs.spec.env_id, counter.episodes, greedy, seed, envs.spec.frame_skip, policy.agent_steps)
+        returns, lengths = map(list, zip(*counter.episodes, strict=True))
+        return Evaluation(envs.spec.env_id, returns, lengths, greedy, seed, envs.spec.frame_skip, policy.agent_steps)
 
 
 def quotas(episodes: int, num_envs: int) -> NDArray[np.int64]:

@@ -11,7 +11,6 @@ is the default of algorithms whose drawn actions are exploration: DQN and its ki
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 from typing import Any
@@ -55,7 +54,7 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         raise ConfigError("which run? beast evaluate RUN [--episodes N]; --help explains")
     run, flags, as_json = argv[0], [flag for flag in argv[1:] if flag != JSON], JSON in argv
-    policy = open_policy(place := find(run, flags, EvaluateFlags), flags, os.environ, own=EvaluateFlags)
+    policy = open_policy(place := find(run, flags, EvaluateFlags), flags, own=EvaluateFlags)
     config, own = policy.config, policy.loaded.own
     if own.greedy and own.sample:
         raise ConfigError("--greedy and --sample exclude each other")
@@ -75,7 +74,7 @@ def main(argv: list[str]) -> int:
 def describe(found: Evaluation) -> dict[str, Any]:
     """Every episode, statistics over all of them, and how they were played."""
     return {
-        "episodes": len(found.episodes),
+        "episodes": len(found.returns),
         "mean_return": found.mean,
         "std_return": found.std,
         "min_return": min(found.returns),

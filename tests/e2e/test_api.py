@@ -26,7 +26,7 @@ def run_in(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
 def test_a_script_trains_its_own_environment_continues_and_evaluates(tmp_path: Path) -> None:
     code, out, error = run_in(tmp_path, SCRIPT, "whole")
     assert (code, error) == (0, ""), error
-    assert "whole: ended, 3,000/3,000 agent steps" in out
+    assert "ended: 3,000/3,000 agent steps" in out
     assert f"'{SCRIPT}:doubled' imports a module, which a file may not decide alone" in out.splitlines()[-1]
 
 

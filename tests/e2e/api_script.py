@@ -16,36 +16,28 @@ def doubled() -> gymnasium.Env:
     return TransformReward(gymnasium.make("CartPole-v1"), lambda reward: 2 * reward)
 
 
-class Told(zb.Callbacks):
-    def __init__(self) -> None:
-        self.steps, self.episodes, self.saved = [], [], []
-
-    def on_update(self, run: zb.Run, row: dict) -> None:
-        self.steps.append(row["agent_steps"])
-
-    def on_episode(self, run: zb.Run, row: dict) -> None:
-        self.episodes.append(row["episodes"])
-
-    def on_checkpoint(self, run: zb.Run, path: object) -> None:
-        self.saved.append(path)
-
-
-def whole(told: Told) -> None:
+def whole() -> None:
+    steps, episodes, saved = [], [], []
+    told = zb.Callbacks(
+        on_update=lambda run, row: steps.append(row["agent_steps"]),
+        on_episode=lambda run, row: episodes.append(row["episodes"]),
+        on_checkpoint=lambda run, path: saved.append(path),
+    )
     run = zb.train(doubled, "ppo", 3000, name="whole", callbacks=told, **SMALL)
     assert "torch" not in sys.modules
     assert (run.status().state, run.status().agent_steps) == ("ended", 3000)
-    assert told.steps == sorted({row["agent_steps"] for row in run.metrics()} - {0})
-    assert told.steps[-1] == 3000
-    assert told.episodes == sorted(set(told.episodes))
-    assert told.saved[-1] == run.folder / "checkpoint.pt"
+    assert steps == sorted({row["agent_steps"] for row in run.metrics()} - {0})
+    assert steps[-1] == 3000
+    assert episodes == sorted(set(episodes))
+    assert saved[-1] == run.folder / "checkpoint.pt"
     played = zb.evaluate(run, episodes=3)
     assert played.returns == [2.0 * length for length in played.lengths]
     assert zb.evaluate(run.policy(), doubled, 3).returns == played.returns
-    told.steps.clear()
+    steps.clear()
     more = zb.start(name="whole", total_steps=4000, callbacks=told, env=doubled)
     assert not more.wait(timeout=0.0)
     assert more.wait()
-    assert min(told.steps) > 3000
+    assert min(steps) > 3000
     try:
         zb.evaluate(run.folder)
     except zb.ConfigError as error:
@@ -78,6 +70,4 @@ def in_a_thread() -> None:
 
 
 if __name__ == "__main__":
-    {"whole": lambda: whole(Told()), "failing": failing, "thread": in_a_thread}.get(
-        sys.argv[1], lambda: until_killed(sys.argv[1])
-    )()
+    {"whole": whole, "failing": failing, "thread": in_a_thread}.get(sys.argv[1], lambda: until_killed(sys.argv[1]))()

@@ -29,7 +29,7 @@ def test_the_lines_run_in_a_script_and_on_the_command_line(tmp_path: Path, how: 
     code, out, error = finished(python(*arguments, cwd=tmp_path, variables={"CUDA_VISIBLE_DEVICES": ""}))
     assert (code, error) == (0, ""), error
     assert float(out.split()[-1]) > 0
-    assert "ended, 1,000/1,000 agent steps" in out
+    assert "ended: 1,000/1,000 agent steps" in out
 
 
 def test_the_lines_run_in_a_notebook_whose_own_classes_are_refused(
@@ -61,7 +61,7 @@ def test_the_lines_run_in_a_notebook_whose_own_classes_are_refused(
         kernel.shutdown_kernel(now=True)
     progress, *_, result = "".join(written).rstrip().split("\n")
     assert progress.count("\r") > 1
-    assert "ended, 1,000/1,000 agent steps" in progress
+    assert "ended: 1,000/1,000 agent steps" in progress
     assert float(result) > 0
     assert (refused["ename"], refused["evalue"].partition(",")[0]) == (
         "ConfigError",

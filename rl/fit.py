@@ -45,9 +45,7 @@ def _observations(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) 
     sides = [min(array.image_size or ()) for array in arrays if Reading.of(array, net).convolved]
     shapes = " and ".join("x".join(map(str, array.shape)) or "a number" for array in arrays)
     sent = f"observations of {env.env_id} are {shapes}"
-    if not settings.convolutions and net.torso != "mlp" and (sides or net.torso != "auto"):
-        yield f"net.torso {net.torso}: expected mlp, because {config.section} has dense layers alone and {sent}"
-    elif (least := torso_of(net.torso).smallest_image) and not sides:
+    if (least := torso_of(net.torso).smallest_image) and not sides:
         yield f"net.torso {net.torso}: expected auto or mlp, because {sent}, no pictures"
     elif least and min(sides) < least:
         yield f"net.torso {net.torso}: expected minatar or deep, because {sent}, below {least} a side"

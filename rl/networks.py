@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from zerobeast.common.settings.networks import TorsoSpec
 from zerobeast.common.settings.run import MIN_SHALLOW_SIDE
 
-_MAKE = "zerobeast.rl.nets.torsos:by_array"
-
-AUTO = MLP = TorsoSpec(_MAKE)
-MINATAR = TorsoSpec(_MAKE, smallest_image=1)
-SHALLOW = TorsoSpec(_MAKE, smallest_image=MIN_SHALLOW_SIDE, threads=True)
-DEEP = TorsoSpec(_MAKE, smallest_image=1, threads=True, fills_a_core=True)
+AUTO = MLP = TorsoSpec("zerobeast.rl.nets.torsos:by_array", bare="zerobeast.rl.nets.torsos:images_alone")
+MINATAR = replace(AUTO, smallest_image=1)
+SHALLOW = replace(AUTO, smallest_image=MIN_SHALLOW_SIDE, threads=True)
+DEEP = replace(AUTO, smallest_image=1, threads=True, fills_a_core=True)

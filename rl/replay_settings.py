@@ -179,7 +179,7 @@ class BoxSettings(ReplaySettings):
 
     actions: ClassVar[str] = "one array of real actions with bounds"
     memory: ClassVar[bool] = False
-    convolutions: ClassVar[bool] = False
+    sees_last_step: ClassVar[bool] = False
 
     n_step: Steps = 1
     target_rate: TargetRate

@@ -36,7 +36,7 @@ class AlgorithmSettings(Section):
 
     actions: ClassVar[str] = "any actions"  #: that `takes` accepts, in words
     memory: ClassVar[bool] = True  #: whether it can learn with an LSTM
-    convolutions: ClassVar[bool] = True  #: whether its networks can have any
+    sees_last_step: ClassVar[bool] = True  #: whether `net.last_action_reward` counts
 
     #: whether drawing actions explores, so that the policy that is learned is the greedy one
     drawing_explores: ClassVar[bool] = False

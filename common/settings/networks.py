@@ -21,17 +21,19 @@ class TorsoSpec:
     """A torso, with what has to be known before there is one. The launcher reads it, so its module imports no torch."""
 
     make: str | Callable[..., Any]  #: the class, or `module:NAME` of it
+    bare: str = ""  #: the same without dense layers, for policies and critics that have their own; by default `make`
     smallest_image: int = 0  #: smallest side, in pixels, of the images that it is for; 0: it reads any observation
     threads: bool = False  #: whether its matrix products are large enough for several threads
     fills_a_core: bool = False  #: whether its learner never waits, so that workers must not be bound to cores
 
-    def load(self, name: str) -> Callable[..., Any]:
-        """The class; `name` is what `net.torso` says.
+    def load(self, name: str, *, bare: bool = False) -> Callable[..., Any]:
+        """The class, or the bare one; `name` is what `net.torso` says.
 
         Raises:
           ConfigError: it cannot be imported.
         """
-        make = plugins.load(self.make, f"net.torso {name}") if isinstance(self.make, str) else self.make
+        make = self.bare if bare and self.bare else self.make
+        make = plugins.load(make, f"net.torso {name}") if isinstance(make, str) else make
         if callable(make):
             return make
         raise ConfigError(f"net.torso {name}: expected a class, got {type(make).__name__}")

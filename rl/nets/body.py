@@ -37,15 +37,18 @@ class Body(nn.Module):
       heads: number of heads on the features. Each gets a torso of its own if the torso is a small one, not to be
         shared, and there is no memory.
       clip_reward: whether the reward is clipped.
+      bare: whether the heads have dense layers of their own.
     """
 
-    def __init__(self, config: NetConfig, env: EnvSpec, heads: int = 1, *, clip_reward: bool = True) -> None:
+    def __init__(
+        self, config: NetConfig, env: EnvSpec, heads: int = 1, *, clip_reward: bool = True, bare: bool = False
+    ) -> None:
         super().__init__()
         self._clip_reward = clip_reward
         self.norm = ObsNorm(env.obs, env.frame_stack, config) if config.normalize_obs else None
-        torso = make_torso(config, env)
+        torso = make_torso(config, env, bare=bare)
         own = 1 if torso.shared or config.use_lstm else heads
-        self.torsos = nn.ModuleList([torso, *(make_torso(config, env) for _ in range(own - 1))])
+        self.torsos = nn.ModuleList([torso, *(make_torso(config, env, bare=bare) for _ in range(own - 1))])
         self.last_action = action_features(env.action) if config.sees_last_step else None
         width = torso.out_size + (self.last_action.size + 1 if self.last_action else 0)
         self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
@@ -94,14 +97,14 @@ class Body(nn.Module):
         return features.float().view(*arrays[0].shape[:2], -1)
 
 
-def make_body(config: NetConfig, env: EnvSpec, heads: int = 1, *, clip_reward: bool = True) -> Body:
-    """The body that `net.torso` names, or else one with the torso that it names.
+def make_body(config: NetConfig, env: EnvSpec, heads: int = 1, **more: bool) -> Body:
+    """The body that `net.torso` names, or else one with the torso that it names; arguments are those of `Body`.
 
     Raises:
       ConfigError: it cannot be made.
     """
     make = torso_of(config.torso).load(config.torso)
     if not (isinstance(make, type) and issubclass(make, Body)):
-        return Body(config, env, heads, clip_reward=clip_reward)
+        return Body(config, env, heads, **more)
     with calling(f"net.torso {config.torso} cannot be made for {env.env_id}"):
-        return make(config.model_copy(update={"torso": "auto"}), env, heads, clip_reward=clip_reward)
+        return make(config.model_copy(update={"torso": "auto"}), env, heads, **more)

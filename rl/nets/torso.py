@@ -92,14 +92,14 @@ def _read(array: Tensor, space: ArraySpace, reading: Reading, norm: ArrayNorm | 
     return (array.float() - norm.mean) * norm.image_scale() if reading.convolved else norm(array)
 
 
-def make_torso(net: NetConfig, env: EnvSpec) -> Torso:
-    """Build the torso that `net` names.
+def make_torso(net: NetConfig, env: EnvSpec, *, bare: bool = False) -> Torso:
+    """Build the torso that `net` names, or the bare one, for a network with dense layers of its own.
 
     Raises:
       ConfigError: it is unknown, cannot be made, or does not return finite features of its size.
     """
     what = f"net.torso {net.torso}"
-    make = torso_of(net.torso).load(net.torso)
+    make = torso_of(net.torso).load(net.torso, bare=bare)
     with calling(f"{what} cannot be made for {env.env_id}"):
         made = make(net, env)
     if not isinstance(made, nn.Module):

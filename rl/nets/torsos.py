@@ -156,34 +156,32 @@ class Mlp(Dense, Torso):
     shared = False
 
     def __init__(self, inputs: Sequence[Flat], widths: Sequence[int], activation: str) -> None:
-        super().__init__([sum(flat.size for flat in inputs), *widths], activation, own="tanh")
+        sizes = [sum(flat.size for flat in inputs), *widths]
+        super().__init__(sizes, activation, own="tanh")
+        self.out_size = sizes[-1]
         self.inputs = nn.ModuleList(inputs)
         orthogonal(self)
-        self.out_size = widths[-1]
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
         """[N, (k,) *frame] each -> [N, out_size]."""
-        dtype, norms = compute_dtype(next(self.parameters())), norms or (None,) * len(arrays)
+        weight, norms = next(self.parameters(), None), norms or (None,) * len(arrays)
+        dtype = torch.float32 if weight is None else compute_dtype(weight)
         flat = [part(*each, dtype) for part, *each in zip(self.inputs, arrays, norms, strict=True)]
         return super().forward(flat[0] if len(flat) == 1 else torch.cat(flat, -1))
 
 
 class Joined(Torso):
-    """Several torsos, each with arrays of its own, and a dense layer over their features.
+    """Several torsos, each with arrays of its own, whose features are side by side.
 
     Args:
       parts: the torsos, and the indices of the arrays that each one gets.
-      hidden_size: width of the layer.
-      activation: after it.
     """
 
-    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]], hidden_size: int, activation: str) -> None:
+    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(torso for torso, _ in parts)
         self._arrays = [list(numbers) for _, numbers in parts]
-        self.dense = orthogonal(nn.Linear(sum(torso.out_size for torso, _ in parts), hidden_size))
-        self.act = Activation(activation)
-        self.out_size = hidden_size
+        self.out_size = sum(torso.out_size for torso, _ in parts)
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
         """[N, (k,) *frame] each -> [N, out_size]."""
@@ -192,7 +190,21 @@ class Joined(Torso):
             torso(*(arrays[i] for i in numbers), norms=[norms[i] for i in numbers])
             for torso, numbers in zip(self.parts, self._arrays, strict=True)
         ]
-        joined: Tensor = self.act(self.dense(torch.cat(features, -1)))
+        return torch.cat(features, -1)
+
+
+class JoinedDense(Joined):
+    """As `Joined`, with a dense layer of this width, and an activation, over all features."""
+
+    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]], hidden_size: int, activation: str) -> None:
+        super().__init__(parts)
+        self.dense = orthogonal(nn.Linear(self.out_size, hidden_size))
+        self.act = Activation(activation)
+        self.out_size = hidden_size
+
+    def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
+        """[N, (k,) *frame] each -> [N, out_size]."""
+        joined: Tensor = self.act(self.dense(super().forward(*arrays, norms=norms)))
         return joined
 
 
@@ -236,15 +248,28 @@ _CONVOLUTIONAL = {"shallow": shallow, "deep": deep, "minatar": minatar}
 
 def by_array(config: NetConfig, env: EnvSpec) -> Torso:
     """For each image a torso of the kind that `config` names or, for "auto", that fits; one MLP for the rest."""
+    parts = _parts(config, env, config.widths(64))
+    if len(parts) == 1:
+        return parts[0][0]
+    return JoinedDense(parts, config.hidden_size or JOINED_SIZE, config.activation)
+
+
+def images_alone(config: NetConfig, env: EnvSpec) -> Torso:
+    """As `by_array`, with everything that is no image as it is, for networks that have dense layers of their own."""
+    parts = _parts(config, env, ())
+    return parts[0][0] if len(parts) == 1 else Joined(parts)
+
+
+def _parts(config: NetConfig, env: EnvSpec, widths: Sequence[int]) -> list[tuple[Torso, Sequence[int]]]:
+    """A torso for each image, and an MLP of these widths for all other arrays, with the indices of their arrays."""
     arrays, k = env.obs.arrays, env.frame_stack
     convolved, scales = zip(*(Reading.of(array, config) for array in arrays), strict=True)
     images = [i for i in range(len(arrays)) if convolved[i]]
     others = [i for i in range(len(arrays)) if i not in images]
     parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i], scales[i]), [i]) for i in images]
     if others:
-        flats = [Flat(arrays[i], k, scales[i]) for i in others]
-        parts.append((Mlp(flats, config.widths(64), config.activation), others))
-    return parts[0][0] if len(parts) == 1 else Joined(parts, config.hidden_size or JOINED_SIZE, config.activation)
+        parts.append((Mlp([Flat(arrays[i], k, scales[i]) for i in others], widths, config.activation), others))
+    return parts
 
 
 def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: float) -> Torso:

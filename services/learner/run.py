@@ -265,7 +265,7 @@ def _bound(config: RunConfig, env: EnvSpec, algo: str, net: NetConfig) -> Iterat
     """Settings that a run cannot change, with those of the checkpoint and its own."""
     yield "env.id", env.env_id, config.env.id
     yield "algo", algo, config.section
-    if config.algorithm.convolutions:  # dense layers alone never see the last step
+    if config.algorithm.sees_last_step:
         theirs, ours = ("always" if each.sees_last_step else "never" for each in (net, config.net))
         yield "net.last_action_reward", theirs, ours
     # the shapes of weights do not show these

@@ -167,7 +167,7 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     torch.save(before | {"config": before["config"] | {"algo": "sac", "sac": {}}}, config.folder / "checkpoint.pt")
     settings.pop("impala")
     sac = RunConfig.model_validate(settings | {"algo": "sac"})
-    with pytest.raises(NotImplementedError, match="a network"):  # dense layers alone are not bound to such inputs
+    with pytest.raises(NotImplementedError, match="a network"):  # it never sees such inputs
         resumed(sac, Checkpoints(config.folder), learner_for(sac).meters, unmade)
     by_reference = of_then | {"algo": "absent:SPEC"}  # which is not imported, since a checkpoint is data
     torch.save(before | {"config": by_reference}, config.folder / "checkpoint.pt")

@@ -1,21 +1,24 @@
 """Continuous actions: how they fill their box, how they are explored, and which environments are refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.algo_fakes import ALGORITHMS, BOX, NESTED, generator, values_of
-from tests.box_fakes import control, mlp, of_critics, transitions
+from tests.algo_fakes import ALGORITHMS, BOX, NESTED, REACH, generator
+from tests.box_fakes import N, control, mlp, of_critics, transitions
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.rl.nets.q_control import Critics
-from zerobeast.rl.nets.vectors import Vectors
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.control.networks import BoxPolicy, Critics
 from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.replay_settings import BoxSettings
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
 MANY = 2000
+SIGNS = replace(REACH, obs=ArraySpace.box((12, 12), "|u1", (0.0,), (255.0,)))
 LOW, HIGH = (torch.tensor(bound) for bound in (BOX.low, BOX.high))
 
 
@@ -67,16 +70,65 @@ def test_actions_are_uniform_until_random_steps_and_greedy_ones_never_are(tmp_pa
     assert not torch.equal(acts(algorithm, net), acts(algorithm, net, seed=2))
 
 
-def test_every_array_of_an_observation_is_in_the_vector() -> None:
-    vectors = Vectors(NetConfig(torso="mlp", normalize_obs=True), NESTED)
-    obs = values_of(NESTED.obs, 1, 3)
-    seen = vectors(obs)
-    assert seen.shape == (3, vectors.size) == (3, 6 * 8 + 4)
-    torch.testing.assert_close(seen[:, :48], obs["camera"].reshape(3, 48))
-    assert torch.equal(seen[:, 48:].argmax(-1), obs["word"][0])
-    assert vectors.norm is not None
-    vectors.norm.observe(obs)
-    torch.testing.assert_close(vectors(obs)[:, :48].mean(0), torch.zeros(48), atol=1e-5, rtol=0)
+def test_every_array_of_an_observation_is_a_feature_as_it_is() -> None:
+    net = BoxPolicy(NetConfig(torso="mlp", normalize_obs=True), NESTED, 2)
+    inputs = transitions(env=replace(REACH, obs=NESTED.obs), n=3).inputs
+    seen = net.encode(inputs)
+    assert seen.shape == (3, net.vectors.out_size) == (3, 6 * 8 + 4)
+    torch.testing.assert_close(seen[:, :48], inputs.obs["camera"].reshape(3, 48))
+    assert torch.equal(seen[:, 48:].argmax(-1), inputs.obs["word"][0])
+    net.observe(inputs.obs)
+    torch.testing.assert_close(net.encode(inputs)[:, :48].mean(0), torch.zeros(48), atol=1e-5, rtol=0)
+    names = ["agent_steps", *(f"vectors.norm.arrays.0.{name}" for name in ("mean", "variance", "count"))]
+    layers = [f"mlp.{layer}.{part}" for layer in ("first", "second", "out") for part in ("weight", "bias")]
+    assert list(net.state_dict()) == names + layers, "names in checkpoints stay"
+
+
+@pytest.mark.parametrize("name", CONTROL)
+@pytest.mark.parametrize(
+    ("env", "torso"),
+    [
+        (SIGNS, "auto"),
+        (replace(REACH, obs=NESTED.obs), "auto"),
+        (replace(REACH, obs=NESTED.obs), "tests.unit.test_networks:Tokens"),
+    ],
+)
+def test_an_encoder_learns_from_the_critics_alone(tmp_path: Path, name: str, env: EnvSpec, torso: str) -> None:
+    algorithm = control(tmp_path, name, env, net={"torso": torso}, **({"policy_delay": 1} if name == "td3" else {}))
+    net = algorithm.network()
+    learning = algorithm.learning(net)
+    for weight, learns in ((torch.zeros(N), False), (torch.ones(N), True)):
+        before = [{key: value.clone() for key, value in part.state_dict().items()} for part in (net.vectors, net.mlp)]
+        assert learning.update(transitions(env=env), weight, 0).step.applied
+        for part, old, changes in zip((net.vectors, net.mlp), before, (learns, True), strict=True):
+            changed = [not torch.equal(value, old[key]) for key, value in part.state_dict().items()]
+            assert all(changed) if changes else not any(changed)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_actions_are_learned_from_pixels(tmp_path: Path, name: str) -> None:
+    """The brighter half of the picture says which end of the box is rewarded."""
+    torch.manual_seed(1)
+    more = {"temperature": 0.01} if name == "sac" else {}
+    algorithm = control(tmp_path, name, SIGNS, net={"hidden_size": 64}, learning_rate=1e-3, **more)
+    net = algorithm.network()
+    learning, n = algorithm.learning(net), 32
+    for seed in range(120):
+        batch = transitions(seed, SIGNS, n)
+        right = torch.rand(n) < 0.5
+        bright = (torch.arange(12) >= 6) == right[:, None]
+        obs = bright[None, :, None].expand(1, n, 12, 12).to(torch.uint8) * 255
+        units = torch.rand(n, 2) * 2 - 1
+        batch = batch._replace(
+            inputs=batch.inputs._replace(obs=obs),
+            action=algorithm.box.actions(units),
+            reward=-(units[:, 0] - (right * 2.0 - 1)).square(),
+            discount=torch.zeros(n),
+        )
+        learning.update(batch, torch.ones(n), 0)
+    best = algorithm.best(net(net.encode(batch.inputs)))[:, 0]
+    assert (best[right] > 0.5).all()
+    assert (best[~right] < -0.5).all()
 
 
 @pytest.mark.parametrize("j", [None, 1, 2])

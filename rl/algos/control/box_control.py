@@ -13,11 +13,11 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.precision import without_autocast
-from zerobeast.rl.nets.q_control import BoxPolicy
 from zerobeast.rl.ops.gaussian import Box
 from zerobeast.rl.protocol import Act, Learning, Sampling
 from zerobeast.rl.replay_settings import BoxSettings
@@ -41,7 +41,7 @@ class BoxControl(ABC, Generic[Settings]):
         assert isinstance(env.action, ArraySpace), "which `fit` checks"
         self.box, self.action_size = Box(env.action), math.prod(env.action.shape)
         best = (Field("best", "<f4", (self.action_size,)),)  # for `divergence`
-        self.policy = PolicySpec(best if config.sync.parsed.measured else (), 0)
+        self.policy = PolicySpec(best if config.sync.parsed.measured else (), self.network().core_size)
 
     def network(self) -> BoxPolicy:
         """A new network on the CPU; its weights depend on the run's seed alone."""
@@ -52,7 +52,7 @@ class BoxControl(ABC, Generic[Settings]):
     @torch.inference_mode()
     def act(self, net: BoxPolicy, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """One step of B environments, whatever their slots."""
-        outputs = net(net.vectors(inputs.obs))
+        outputs = net(net.encode(inputs))
         extras = {"best": self.best(outputs)} if self.policy.extras else {}
         if sampling.greedy:
             return Act(self.box.actions(self.best(outputs)), extras), core
@@ -65,7 +65,7 @@ class BoxControl(ABC, Generic[Settings]):
     def divergence(self, net: BoxPolicy, batch: Batch) -> Tensor:
         """How far the likeliest action has moved, mean over its components, in units of half their box."""
         with without_autocast(net.device):  # nor is there any when it acts
-            best = self.best(net(net.vectors(steps(batch.obs, slice(-1)))))
+            best = self.best(net(net.encode(steps(batch.inputs, slice(-1)))))
         moved = best - batch.extras["best"].flatten(0, 1)
         return moved.abs().mean(-1).view(batch.mask.shape)
 

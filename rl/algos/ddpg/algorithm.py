@@ -10,10 +10,10 @@ from torch import Tensor
 
 from zerobeast.rl.algos.control.box_control import BoxControl
 from zerobeast.rl.algos.control.box_learning import BoxLearning
+from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.ddpg.config import DDPGConfig
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.learning.target import Target
-from zerobeast.rl.nets.q_control import BoxPolicy
 from zerobeast.rl.protocol import Metrics
 
 Settings = TypeVar("Settings", bound=DDPGConfig)
@@ -56,19 +56,19 @@ class DDPGLearning(BoxLearning):
         self._policy_descent = GradientDescent(run, settings.of_policy(), net.mlp.parameters())
         self.parts |= {"policy_target": self._policy, "policy_optimizer": self._policy_descent}
 
-    def next_actions(self, vectors: Tensor) -> Tensor:
+    def next_actions(self, features: Tensor) -> Tensor:
         """[N, d] by the target policy."""
-        return torch.tanh(self._policy.copy(vectors))
+        return torch.tanh(self._policy.copy(features))
 
-    def next_values(self, vectors: Tensor) -> Tensor:
+    def next_values(self, features: Tensor) -> Tensor:
         """[N] by the target critics of the target policy's actions."""
-        values: Tensor = self._critics.copy(vectors, self.next_actions(vectors))
+        values: Tensor = self._critics.copy(features, self.next_actions(features))
         return values.amin(0)
 
-    def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
+    def improve(self, features: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
         """A step up Q along the action (Lillicrap et al. 2016, equation 6), after which all targets follow."""
         with self._policy_descent.autocast():
-            loss = -self._critics.source(vectors, torch.tanh(self._net(vectors)), 1).mean()
+            loss = -self._critics.source(features, torch.tanh(self._net(features)), 1).mean()
         step = self._policy_descent.step(loss, agent_steps)
         self._critics.count()
         self._policy.count()

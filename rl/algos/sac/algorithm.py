@@ -9,12 +9,12 @@ from torch import Tensor
 
 from zerobeast.rl.algos.control.box_control import BoxControl
 from zerobeast.rl.algos.control.box_learning import BoxLearning
+from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.sac.config import SACConfig
 from zerobeast.rl.algos.sac.policy import DrawnActions, TanhNormal, draw
 from zerobeast.rl.algos.sac.temperature import Temperature
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.nets.q_control import BoxPolicy
 from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.protocol import Metrics
 
@@ -62,23 +62,23 @@ class SACLearning(BoxLearning):
         self._policy_descent = GradientDescent(run, settings.of_policy(), [*net.mlp.parameters(), *learned])
         self.parts |= {"temperature": self._temperature, "policy_optimizer": self._policy_descent}
 
-    def next_values(self, vectors: Tensor) -> Tensor:
+    def next_values(self, features: Tensor) -> Tensor:
         """[N]: the smaller target value of a fresh action, plus its entropy (Haarnoja et al. 2018b, equation 3)."""
-        drawn = self._draw(vectors)
-        values: Tensor = self._critics.copy(vectors, drawn.units)
+        drawn = self._draw(features)
+        values: Tensor = self._critics.copy(features, drawn.units)
         return values.amin(0) - self._temperature.value * drawn.log_prob
 
-    def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
+    def improve(self, features: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
         """A step of policy (equation 9) and temperature (equation 18), after which the critics' target follows."""
         with self._policy_descent.autocast():
-            drawn, alpha = self._draw(vectors), self._temperature.value
-            values = self._critics.source(vectors, drawn.units).amin(0)
+            drawn, alpha = self._draw(features), self._temperature.value
+            values = self._critics.source(features, drawn.units).amin(0)
             policy_loss = (alpha * drawn.log_prob - values).mean()
         step = self._policy_descent.step(policy_loss + self._temperature.loss(drawn.log_prob), agent_steps)
         self._critics.count()
         entropy = -drawn.log_prob.detach().mean()
         return step.applied, {"policy_loss": policy_loss.detach(), "entropy": entropy, "temperature": alpha}
 
-    def _draw(self, vectors: Tensor) -> DrawnActions:
-        outputs = self._net(vectors)
+    def _draw(self, features: Tensor) -> DrawnActions:
+        outputs = self._net(features)
         return draw(outputs, torch.randn_like(outputs[:, : outputs.shape[-1] // 2]))

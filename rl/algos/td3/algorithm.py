@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.ddpg.algorithm import DDPGLearning, Deterministic
 from zerobeast.rl.algos.td3.config import TD3Config
-from zerobeast.rl.nets.q_control import BoxPolicy
 from zerobeast.rl.protocol import Learned, Metrics
 
 
@@ -35,28 +35,29 @@ class TD3Learning(DDPGLearning):
         self._updates = 0  #: of the critics
         self._improved: Metrics = {"policy_loss": torch.zeros((), device=net.device)}  #: of its last update
 
-    def next_actions(self, vectors: Tensor) -> Tensor:
+    def next_actions(self, features: Tensor) -> Tensor:
         """[N, d] by the target policy, with clipped noise (equation 14)."""
-        actions = super().next_actions(vectors)
+        actions = super().next_actions(features)
         if self._td3.target_noise == 0:
             return actions
         most = self._td3.target_noise_clip
         noise = (self._td3.target_noise * torch.randn_like(actions)).clamp_(-most, most)
         return noise.add_(actions).clamp_(-1.0, 1.0)
 
-    def improve(self, vectors: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
+    def improve(self, features: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
         """As DDPG, but only at every d-th update of the critics."""
         self._updates += 1
         applied = True
         if self._updates % self._td3.policy_delay == 0:
-            applied, self._improved = super().improve(vectors, agent_steps)
+            applied, self._improved = super().improve(features, agent_steps)
         return applied, self._improved
 
     def step(self, agent_steps: int) -> Learned:
-        """As DDPG, but `changed` only if at least one of these updates was of the policy."""
+        """As DDPG, but `changed` only if at least one of these updates was of the policy, or its encoder learns too."""
         before = self._updates // self._td3.policy_delay
         learned = super().step(agent_steps)
-        return learned._replace(changed=self._updates // self._td3.policy_delay > before)
+        improved = self._updates // self._td3.policy_delay > before
+        return learned if list(self._net.vectors.parameters()) else learned._replace(changed=improved)
 
     def state(self) -> dict[str, Any]:
         """The training state besides the policy, for a checkpoint."""

@@ -1,7 +1,13 @@
-"""Networks for algorithms that learn Q(s, a) of real actions and a policy that ascends it: dense layers, no sharing.
+"""Networks of algorithms that learn Q(s, a) of real actions and a policy that ascends it: dense layers on features.
 
-Layers are initialised as torch's are, with U(-1, 1) / sqrt(inputs): as in the code of TD3 and of Stable-Baselines3,
-and as in Lillicrap et al. 2016 except for the last layers. Neither network sees last actions or rewards.
+What is no image is a feature as it is, and so is everything with `net.torso mlp`: policy and critics then share no
+weights. An image, or the whole observation if `net.torso` names a package's torso, has an encoder that both share. It
+learns from the critics' loss alone, because the policy's makes learning unstable (Yarats et al. 2021, "Improving sample
+efficiency in model-free reinforcement learning from images", arXiv:1910.01741), and has no slow copy, as in DrQ-v2
+(arXiv:2107.09645).
+
+Dense layers are initialised as torch's are, with U(-1, 1) / sqrt(inputs): as in the code of TD3 and of
+Stable-Baselines3, and as in Lillicrap et al. 2016 except for the last layers. None sees last actions or rewards.
 """
 
 from __future__ import annotations
@@ -15,10 +21,10 @@ from torch import Tensor, nn
 
 from zerobeast.common.settings.run import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.nets.body import make_body
 from zerobeast.rl.nets.dense import Dense
-from zerobeast.rl.nets.network import Network
+from zerobeast.rl.nets.network import Network, StepInput
 from zerobeast.rl.nets.precision import without_autocast
-from zerobeast.rl.nets.vectors import Vectors
 
 HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
 
@@ -45,23 +51,34 @@ class Perceptron(Dense):
 
 
 class BoxPolicy(Network):
-    """The policy, from observations to the parameters of real actions. Nothing else is published.
+    """The encoder, and the policy from its features to the parameters of real actions. Nothing else is published.
 
     Args:
-      config: widths of the hidden layers, and how observations become vectors.
+      config: widths of the hidden layers, and the encoder.
       env: its observations.
       n_out: parameters of an action.
     """
 
     def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
         super().__init__()
-        self.vectors = Vectors(config, env)
-        self.mlp = Perceptron([self.vectors.size, *config.widths(HIDDEN_SIZE)], n_out, config.activation)
+        blind = config.model_copy(update={"last_action_reward": "never", "use_lstm": False})
+        self.vectors = make_body(blind, env, bare=True)
+        self.core_size = self.vectors.core_size  # of a package's, for which it is refused
+        self.mlp = Perceptron([self.vectors.out_size, *config.widths(HIDDEN_SIZE)], n_out, config.activation)
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        """[N, size] of `vectors` -> [N, n_out] float32."""
-        out: Tensor = self.mlp(vectors)
+    def encode(self, inputs: StepInput) -> Tensor:
+        """Features [T B, size] float32 of T steps of B environments."""
+        features: Tensor = self.vectors(inputs, self.initial_state(inputs.first.shape[1]))[0][0]
+        return features.flatten(0, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[N, size] -> [N, n_out] float32."""
+        out: Tensor = self.mlp(features)
         return out
+
+    def lower(self, dtype: torch.dtype) -> None:
+        """Compute the encoder in `dtype`."""
+        self.vectors.lower(dtype)
 
 
 class StackedLinear(nn.Module):
@@ -92,7 +109,7 @@ class Critics(Dense):
 
     Args:
       k: how many.
-      sizes: entries of a vector and an action together, then the width of each hidden layer.
+      sizes: features and components of an action together, then the width of each hidden layer.
       activation: after each hidden layer, relu by default.
     """
 
@@ -101,17 +118,17 @@ class Critics(Dense):
         self._k = k
         self.out = StackedLinear(k, sizes[-1], 1)
 
-    def forward(self, vectors: Tensor, actions: Tensor, j: int | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, features: Tensor, actions: Tensor, j: int | None = None) -> Tensor:  # type: ignore[override]
         """Estimate Q(s, a).
 
         Args:
-          vectors: [N, size].
+          features: [N, size].
           actions: [N, d] in units of their box.
           j: evaluate only the first j critics; None: all.
 
         Returns:
           [j, N] float32.
         """
-        x = super().forward(torch.cat([vectors, actions], -1).expand(j or self._k, -1, -1))
+        x = super().forward(torch.cat([features, actions], -1).expand(j or self._k, -1, -1))
         with without_autocast(x.device):
             return torch.squeeze(self.out(x.float()), -1)

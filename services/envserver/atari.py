@@ -88,10 +88,14 @@ class AtariVectorEnv(InlineEnvs):
     takes_options = False
 
     def __init__(self, rom: str, config: EnvConfig, num_envs: int, seed: int, threads: int) -> None:
+        from gymnasium import spaces
+
         self._env = _make(rom, config, num_envs, threads)
-        action, stack, skip = self._env.single_action_space, config.frame_stack, config.frame_skip
-        super().__init__(env_spec(config.id, _one_frame(self._env), action, stack=stack, skip=skip), num_envs)
-        self._seeds = one_by_one(seed, num_envs)  #: for the next reset of each environment, or None
+        stack, action = self._env.single_observation_space, self._env.single_action_space  # a stack of one
+        frame = spaces.Box(stack.low[0], stack.high[0], dtype=stack.dtype)
+        spec = env_spec(config.id, frame, action, stack=config.frame_stack, skip=config.frame_skip)
+        super().__init__(spec, num_envs)
+        self._seed: int | None = seed
         self._episodic_life = config.episodic_life
         self._resume_action = _resume_action(self._env, config)
         self._lives = np.zeros(num_envs, np.int64)
@@ -101,9 +105,9 @@ class AtariVectorEnv(InlineEnvs):
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         del options  # the emulator's only option is the mask
         chosen = np.ones(self.num_envs, np.bool_) if only is None else only
-        seeds = one_by_one(seed, self.num_envs)
-        due = [self._seeds[i] if seeds[i] is None else seeds[i] for i in np.flatnonzero(chosen)]
-        self._seeds = one_by_one(None, self.num_envs)
+        seeds = one_by_one(self._seed if seed is None else seed, self.num_envs)
+        self._seed = None
+        due = [each for each, is_chosen in zip(seeds, chosen, strict=True) if is_chosen]
         numbers = np.array([GOES_ON if each is None else each % MAX_SEED for each in due])
         obs, info = self._env.reset(seed=numbers, options={"reset_mask": chosen})
         self._keep(info, chosen)
@@ -137,14 +141,6 @@ class AtariVectorEnv(InlineEnvs):
     def close(self) -> None:
         """Drop the emulator; its threads end with it."""
         del self._env
-
-
-def _one_frame(env: Any) -> Any:
-    """The space of one frame, without the axis of a stack of one."""
-    from gymnasium import spaces
-
-    space = env.single_observation_space
-    return spaces.Box(space.low[0], space.high[0], dtype=space.dtype)
 
 
 def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:

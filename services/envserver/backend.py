@@ -6,7 +6,7 @@
 
 The name of the entry point is the pattern of the ids that it claims, with `*` for any characters but `/`. Of several
 patterns that match, the one with the most text before its first `*` counts, and of those the longest. Only the backend
-that claims an id is imported. An id with a colon is a reference to a class or function (`making`), never a backend's.
+that claims an id is imported. An id with a colon is a reference (`catalogue`), never a backend's.
 """
 
 from __future__ import annotations

@@ -38,14 +38,21 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv | None:
       EnvError: the id is unknown, or is of a game whose settings it decides.
     """
     import gymnasium
+    from gymnasium.envs.registration import load_env_creator
+    from gymnasium.vector import AutoresetMode, VectorEnv
 
     config = request.config
     refuse_raw(config.id)
     try:
-        native = has_native(config.id)
+        entry_point: Any = gymnasium.spec(config.id).vector_entry_point
     except gymnasium.error.Error as error:
         raise unknown(config.id, str(error)) from error
-    if not native or config.action_mask or request.masks:  # it cannot reset some copies and leave the others
+    made_by = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    if not (isinstance(made_by, type) and issubclass(made_by, VectorEnv)):
+        return None
+    if made_by.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP:
+        return None
+    if config.action_mask or request.masks:  # it cannot reset some copies and leave the others
         return None
     return InlineVectorEnv(partial(NativeVectorEnv, config), request.num_envs, request.seed, request.num_envs)
 
@@ -120,25 +127,6 @@ class NativeVectorEnv(InlineEnvs):
 
     def close(self) -> None:
         self._env.close()
-
-
-def has_native(env_id: str) -> bool:
-    """Whether gymnasium has a vectorised implementation of an id with our autoreset rule.
-
-    Raises:
-      EnvError: its package is not installed.
-      gymnasium.error.Error: the id is unknown.
-    """
-    import gymnasium
-    from gymnasium.envs.registration import load_env_creator
-    from gymnasium.vector import AutoresetMode, VectorEnv
-
-    entry_point: Any = gymnasium.spec(env_id).vector_entry_point
-    with contained(f"env.id {env_id!r} cannot be made"):
-        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    if not (isinstance(creator, type) and issubclass(creator, VectorEnv)):
-        return False
-    return bool(creator.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP)
 
 
 BACKEND = Backend(make, make_vec, ids)

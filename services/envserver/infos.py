@@ -9,6 +9,7 @@ shape than earlier in the same step, or exceeds the limits: no step is lost beca
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,16 @@ class InfoTable:
 
     def put_one(self, info: Any, env: int) -> None:
         """Add the info that one environment's reset or step returned."""
-        self._put(self.infos, _lifted(info) if isinstance(info, dict) else {}, slice(env, env + 1))
+        if isinstance(info, dict):
+            self._put(self.infos, info, slice(env, env + 1), _lifted)
 
     def put(self, infos: Any, part: slice) -> None:
-        """Add infos of some environments, in the form that the module describes."""
+        """Add infos of some environments: a table of them, or what one holds."""
+        if isinstance(infos, InfoTable):
+            self.left_out += infos.left_out
+            infos = infos.infos
         if isinstance(infos, dict):
-            self._put(self.infos, infos, part)
+            self._put(self.infos, infos, part, lambda values: values)
 
     def beside(self, episodes: list[Any]) -> Infos:
         """The infos, or none if they do not fit a header together with these episodes."""
@@ -60,26 +65,24 @@ class InfoTable:
             self.clear()
         return self.infos
 
-    def _put(self, into: Infos, infos: Infos, part: slice, *, nested: bool = False) -> None:
+    def _put(self, into: Infos, infos: Infos, part: slice, read: Callable[[Any], Any], *, nested: bool = False) -> None:
+        count = part.stop - part.start
         for name, values in infos.items():
             if isinstance(name, str) and name[:1] == "_" and name[1:] in infos:
                 continue  # a mask
-            is_map = isinstance(values, dict) and not nested
-            if not (self._fill_map if is_map else self._fill)(into, name, values, part):
+            if isinstance(values, dict) and not nested:
+                if name not in into and self._has_room(name, 0):
+                    into[name] = {}
+                if is_put := isinstance(into.get(name), dict):
+                    self._put(into[name], values, part, read, nested=True)
+            else:
+                is_put = self._fill(into, name, read(values), part)
+            if not is_put:
                 self.left_out += 1
                 continue
-            mask, count = infos.get(f"_{name}"), part.stop - part.start
+            mask = infos.get(f"_{name}")
             is_mask = isinstance(mask, np.ndarray) and (mask.dtype, mask.shape) == (np.bool_, (count,))
             into.setdefault(f"_{name}", np.zeros(self.num_envs, np.bool_))[part] = mask if is_mask else True
-
-    def _fill_map(self, into: Infos, name: Any, values: Infos, part: slice) -> bool:
-        """Add a map under a name; returns whether that worked."""
-        if name not in into and self._has_room(name, 0):
-            into[name] = {}
-        inner = into.get(name)
-        if isinstance(inner, dict):
-            self._put(inner, values, part, nested=True)
-        return isinstance(inner, dict)
 
     def _fill(self, into: Infos, name: Any, values: Any, part: slice) -> bool:
         """Add values under a name; returns whether that worked."""
@@ -107,15 +110,9 @@ class InfoTable:
         return True
 
 
-def _lifted(info: Infos, *, nested: bool = False) -> Infos:
-    """Infos of one environment, with a leading axis of length 1."""
-    found: Infos = {}
-    for name, value in info.items():
-        if isinstance(value, dict) and not nested:
-            found[name] = _lifted(value, nested=True)
-        else:
-            found[name] = np.asarray(value)[None] if isinstance(value, _NUMBERS) else None
-    return found
+def _lifted(value: Any) -> Any:
+    """A number or an array of one environment, with a leading axis of length 1."""
+    return np.asarray(value)[None] if isinstance(value, _NUMBERS) else None
 
 
 def _is_name(name: Any) -> bool:

@@ -18,23 +18,38 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.checks import illegal
 from zerobeast.common.wire.seeds import EnvSeeds, of_part
-from zerobeast.common.wire.spaces import by_array
+from zerobeast.common.wire.spaces import ArraySpace, by_array
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.vector import Episodes, EpisodeTracker, Only, VectorEnv, contained, rows_for
 
 
 class InlineEnvs(ABC):
-    """Base class of N environments that step inside this process, in code that never waits for a peer."""
+    """Base class of N environments that step inside this process, in code that never waits for a peer.
+
+    Attributes:
+      infos: of the newest answer, in the form of gymnasium's vector environments.
+      wants_infos: whether anybody reads them.
+      failures: [index, traceback] of environments that raised and were replaced; taken with each answer.
+    """
 
     takes_options: ClassVar[bool] = True
     independent: ClassVar[bool] = True
+    resets_when_made: ClassVar[bool] = True  #: in a turn of its own, since that takes as long as making them
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec, self.num_envs = spec, num_envs
-        self.rows = rows_for(spec, num_envs)
         self.episodes: Episodes = []
-        self.infos: dict[str, Any] = {}  #: of the newest answer, in the library's form
+        self.infos: dict[str, Any] | InfoTable = {}
+        self.wants_infos = False
+        self.failures: list[list[Any]] = []
         self.statistics = EpisodeTracker(num_envs)
+        self.write_to(rows_for(spec, num_envs))
+
+    def write_to(self, rows: NDArray[Any]) -> None:
+        """Write all answers from now on into `rows` [N] of `step_record`."""
+        self.rows = rows
+        self.columns: tuple[tuple[ArraySpace, NDArray[Any]], ...] = tuple(by_array(self.spec.obs, rows["obs"]))
 
     @abstractmethod
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
@@ -47,6 +62,10 @@ class InlineEnvs(ABC):
     @abstractmethod
     def finish_step(self) -> None:
         """Fill rows and episodes."""
+
+    def step(self, actions: NDArray[Any]) -> None:
+        self.begin_step(actions)
+        self.finish_step()
 
     @abstractmethod
     def close(self) -> None:
@@ -73,8 +92,7 @@ class InlineEnvs(ABC):
         """Write rows. All arguments are [N, ...], obs nested as its space; first rows get no reward and no end."""
         rows = self.rows
         self._check("a reward", reward, rows["reward"].shape)
-        columns = by_array(self.spec.obs, rows["obs"])
-        for (_, column), (_, values) in zip(columns, by_array(self.spec.obs, obs), strict=True):
+        for (_, column), (_, values) in zip(self.columns, by_array(self.spec.obs, obs), strict=True):
             self._check("an observation", values, column.shape)
             column[...] = values
         if sentence := illegal(f"environment {self.spec.env_id!r}: an observation", rows["obs"], self.spec.obs):
@@ -108,25 +126,27 @@ class InlineVectorEnv(VectorEnv):
 
     def __init__(self, make: Callable[[int, int], InlineEnvs], num_envs: int, seed: int, most: int) -> None:
         super().__init__(num_envs)
-        self._make, self._seed, self._most = make, seed, most
+        self._make, self._seed = make, seed
         self._parts: list[tuple[slice, InlineEnvs]] = []
-        self._made = 0  #: environments that exist and were reset
+        parts = [slice(start, min(start + most, num_envs)) for start in range(0, num_envs, most)]
+        calls = [(partial(self._make_part, part), self._reset_newest) for part in parts]
+        self._begun: list[Callable[[], None]] | None = list(chain.from_iterable(calls))  #: the calls that finish it
+        self._at_once = False  #: whether one `collect` makes all these calls, or each makes one
         self._was_reset = False
-        self._begun: list[Callable[[], None]] | None = None  #: the calls that finish it
-        self._at_once = True  #: whether one `collect` makes all these calls, or each makes one
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         is_first, self._was_reset = not self._was_reset, True
         if is_first and options is not None and seed is None:
             seed = self._seed
         self._at_once, self._begun = seed is None, []
-        if not is_first or seed is not None:  # otherwise making the parts has done the first reset
-            for part, env in self._parts:
-                if only is not None and not only[part].any():
-                    env.episodes, env.infos = [], {}
-                    continue
-                part_only = None if only is None else only[part]
-                self._begun.append(partial(env.reset, of_part(seed, part), options, part_only))
+        for part, env in self._parts:
+            if is_first and seed is None and env.resets_when_made:
+                continue  # its rows are those of the first reset
+            if only is not None and not only[part].any():
+                env.episodes, env.infos = [], {}
+                continue
+            part_only = None if only is None else only[part]
+            self._begun.append(partial(env.reset, of_part(seed, part), options, part_only))
 
     def step(self, actions: NDArray[Any]) -> None:
         with contained(f"environment {self.spec.env_id!r} cannot take a step"):
@@ -135,22 +155,21 @@ class InlineVectorEnv(VectorEnv):
         self._at_once, self._begun = True, [env.finish_step for _, env in self._parts]
 
     def collect(self) -> bool:
-        if self._made < self.num_envs:
-            self._make_or_reset_next()
-            return self._made == self.num_envs
         if self._begun is None:
             return False
         calls = self._begun if self._at_once else self._begun[:1]
-        self._finish(*calls)
+        try:
+            for call in calls:
+                call()
+        finally:
+            for part, env in self._parts:
+                self.count_failures(env.failures, self.spec.env_id, part.start)
+                env.failures = []
         self._begun = self._begun[len(calls) :]
         if self._begun:
             return False
         self._begun = None
-        if self.infos is not None:
-            self.infos.clear()
-            for part, env in self._parts:
-                self.infos.put(env.infos, part)
-        self.episodes = list(chain.from_iterable(env.episodes for _, env in self._parts))
+        self.answered((part, env.episodes, env.infos) for part, env in self._parts)
         return True
 
     def close(self) -> None:
@@ -158,22 +177,16 @@ class InlineVectorEnv(VectorEnv):
             with suppress(Exception):  # foreign code, and nothing depends on it
                 env.close()
 
-    def _make_or_reset_next(self) -> None:
-        """Reset the newest part, or make the next."""
-        if self._parts and self._parts[-1][0].stop > self._made:
-            part, env = self._parts[-1]
-            self._finish(env.reset)
-            self._made = part.stop
-            return
-        part = slice(self._made, min(self._made + self._most, self.num_envs))
+    def _make_part(self, part: slice) -> None:
         env = self._make(part.stop - part.start, self._seed + part.start)
         if not self._parts:
             self.spec, self.rows = env.spec, rows_for(env.spec, self.num_envs)
             self.takes_options, self.independent = env.takes_options, env.independent
-        env.rows = self.rows[part]
+        env.write_to(self.rows[part])
+        env.wants_infos = self.infos is not None
         self._parts.append((part, env))
 
-    def _finish(self, *calls: Callable[[], None]) -> None:
-        with contained(f"environment {self.spec.env_id!r} has failed"):
-            for call in calls:
-                call()
+    def _reset_newest(self) -> None:
+        env = self._parts[-1][1]
+        if env.resets_when_made:
+            env.reset()

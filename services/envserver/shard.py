@@ -17,8 +17,9 @@ from zerobeast.common.wire.checks import forbidden
 from zerobeast.common.wire.seeds import EnvSeeds, one_by_one
 from zerobeast.common.wire.spaces import Space, by_array
 from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, fitted, obs_adapter
-from zerobeast.services.envserver.vector import Only, contained, rows_for
+from zerobeast.services.envserver.vector import Only, contained
 
 MAX_FAILURES = 10  #: of one environment without a step in between, after which its session ends
 FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
@@ -40,7 +41,7 @@ def trace_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))[-MAX_TEXT:]
 
 
-class Shard:
+class Shard(InlineEnvs):
     """Some of a session's environments.
 
     One that has failed is replaced, at once or after a pause in which its rows are the first of episodes.
@@ -52,12 +53,15 @@ class Shard:
       seed: of the first environment's first reset, or None.
       mask: the key of action masks, or "".
       failed: how often each has failed in a row, in the process before this one.
-      infos: table to fill with the infos of each answer, if they are wanted.
+      wants_infos: as in `InlineEnvs`.
       progress: called after each environment that was made, reset or stepped.
 
     Raises:
       EnvError: they cannot be made.
     """
+
+    resets_when_made = False
+    infos: InfoTable
 
     def __init__(
         self,
@@ -66,36 +70,32 @@ class Shard:
         num_envs: int,
         seed: int | None,
         mask: str = "",
+        *,
         failed: Sequence[int] = (),
-        infos: InfoTable | None = None,
+        wants_infos: bool = False,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
-        self.env_id = env_id
-        self._make = make
-        self.mask = mask
-        self.num_envs = num_envs
-        self.infos = infos
-        self._progress = progress
-        self.failures: list[list[Any]] = []  #: since the caller last took them
+        self.env_id, self.mask = env_id, mask
+        self._make, self._progress = make, progress
         self._envs = [self._made() for _ in range(num_envs)]
+        obs, action = without_mask(self._envs[0].observation_space, mask), self._envs[0].action_space
+        super().__init__(env_spec(env_id, obs, action, masked=bool(mask)), num_envs)
+        self.wants_infos = wants_infos
+        self._adapt_obs, self._adapt_action = obs_adapter(obs), action_adapter(action)
         self._seeds = one_by_one(seed, num_envs)
+        self._actions: NDArray[Any] = np.empty(0)
         self._done = np.zeros(num_envs, np.bool_)
         self.failed = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
         self._retry_at = [0.0] * num_envs  #: when to replace each that has failed; 0: it works
         self.worn = False  #: whether a fresh process may help an environment that this one does not
-        obs, action = without_mask(self._envs[0].observation_space, mask), self._envs[0].action_space
-        self.spec = env_spec(env_id, obs, action, masked=bool(mask))
-        self._adapt_obs, self._adapt_action = obs_adapter(obs), action_adapter(action)
-        self.rows = rows_for(self.spec, num_envs)
-        if mask:
-            self.rows["action_mask"] = True
-        self._columns = tuple(by_array(self.spec.obs, self.rows["obs"]))
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         """Begin new episodes; as `VectorEnv.reset`. Raises EnvError if an environment cannot be reset at all."""
-        self._forget_infos()
+        chosen = np.arange(self.num_envs) if only is None else np.flatnonzero(only)
+        self.statistics.forget(chosen)
+        self.episodes, self.infos = [], InfoTable(self.num_envs)
         seeds = one_by_one(seed, self.num_envs)
-        for i in range(self.num_envs) if only is None else np.flatnonzero(only).tolist():
+        for i in chosen.tolist():
             if seeds[i] is not None:
                 self._seeds[i] = seeds[i]
             if options is None or self._retry_at[i]:
@@ -104,15 +104,18 @@ class Shard:
                 with contained(f"environment {self.env_id!r} cannot be reset with options {options!s:.200}"):
                     self._open_episode(i, options)
 
-    def step(self, actions: NDArray[Any]) -> None:
-        """Step all environments with actions [n, *action shape]. Raises EnvError if one cannot go on at all."""
-        self._forget_infos()
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        self._actions = actions
+
+    def finish_step(self) -> None:
+        """Step all environments. Raises EnvError if one cannot go on at all."""
+        self.infos = InfoTable(self.num_envs)
         for i in range(self.num_envs):
             if self._done[i] or self._retry_at[i]:
                 self._reset(i)
                 continue
             try:
-                action = self._adapt_action(actions[i])
+                action = self._adapt_action(self._actions[i])
                 self._write(i, *self._call(i, "step", action.item() if isinstance(action, np.integer) else action))
             except Exception as error:  # foreign code: contained, counted and reported
                 self._fail(i, error)
@@ -121,6 +124,8 @@ class Shard:
                 self._progress()
         if all(self._retry_at):  # nothing was stepped, and the next step is not to come at once
             time.sleep(min(PAUSE_S, max(0.0, min(self._retry_at) - time.monotonic())))
+        rows = self.rows
+        self.episodes = self.statistics.update(rows["reward"], rows["first"], rows["terminated"] | rows["truncated"])
 
     def close(self) -> None:
         for env in self._envs:
@@ -155,7 +160,7 @@ class Shard:
         row, over = self.rows[i], bool(terminated or truncated)
         try:
             entries = by_array(self.spec.obs, self._adapt_obs(obs))
-            for (space, column), (_, value) in zip(self._columns, entries, strict=True):
+            for (space, column), (_, value) in zip(self.columns, entries, strict=True):
                 column[i] = fitted("an observation", value, space)
             if self.mask:
                 row["action_mask"] = mask_of(self.mask, obs, info, self.spec.action, over=over)
@@ -166,7 +171,7 @@ class Shard:
         row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         self._done[i] = terminated or truncated
-        if self.infos is not None:
+        if self.wants_infos:
             self.infos.put_one(info, i)
 
     def _reset(self, i: int) -> None:
@@ -190,10 +195,6 @@ class Shard:
         self.rows[i]["first"] = True
         self._progress()
 
-    def _forget_infos(self) -> None:
-        if self.infos is not None:
-            self.infos.clear()
-
     def _fail(self, i: int, error: Exception) -> None:
         """Note a failure. Raises EnvError if there is no point in another try."""
         self.failures.append([i, trace_of(error)])
@@ -204,6 +205,7 @@ class Shard:
         if self.failed[i] >= MAX_FAILURES:
             times = f"environment {self.env_id!r} failed {self.failed[i]} times in a row"
             raise EnvError(f"{times}, the last time with {_said(error)}") from error
+        self.statistics.forget(i)
         row, self._done[i] = self.rows[i], False
         row["reward"], row["terminated"], row["truncated"], row["first"] = 0, False, False, True
         self._retry_at[i] = time.monotonic() + backoff_s(self.failed[i])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -54,7 +54,7 @@ def contained(what: str) -> Iterator[None]:
 
 
 def rows_for(spec: EnvSpec, num_envs: int) -> NDArray[Any]:
-    """[N] rows of `step_record`, all zero.
+    """[N] rows of `step_record`: zeros, and everything is legal.
 
     Raises:
       EnvError: they would not fit one message.
@@ -65,7 +65,10 @@ def rows_for(spec: EnvSpec, num_envs: int) -> NDArray[Any]:
         raise EnvError(
             f"{num_envs} observations of {spec.env_id!r} are {size} MiB, expected at most {limit} in a message"
         )
-    return np.zeros(num_envs, record.dtype)
+    rows = np.zeros(num_envs, record.dtype)
+    if spec.action_mask:
+        rows["action_mask"] = True
+    return rows
 
 
 class VectorEnv(ABC):
@@ -101,6 +104,16 @@ class VectorEnv(ABC):
         """Counts so far, by their names on the health page."""
         left_out = self.infos.left_out if self.infos else 0
         return Counter(env_errors=self.errors, env_timeouts=self.timeouts, infos_left_out=left_out)
+
+    def answered(self, parts: Iterable[tuple[slice, Episodes, Any]]) -> None:
+        """Take the episodes and infos of all parts of an answer."""
+        if self.infos is not None:
+            self.infos.clear()
+        self.episodes = []
+        for part, episodes, infos in parts:
+            self.episodes += episodes
+            if self.infos is not None:
+                self.infos.put(infos, part)
 
     def count_failures(self, failures: list[list[Any]], env_id: str, start: int = 0) -> None:
         """Count environments that raised, each [index from `start`, traceback], and log the first of them."""
@@ -165,7 +178,7 @@ class EpisodeTracker:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
 
-    def forget(self, envs: NDArray[Any] | slice) -> None:
+    def forget(self, envs: NDArray[Any] | slice | int) -> None:
         """Drop the episodes in progress of some environments, which were cut off.
 
         Args:
@@ -173,17 +186,6 @@ class EpisodeTracker:
         """
         self._returns[envs] = 0
         self._lengths[envs] = 0
-
-    def note(self, rows: NDArray[Any], only: NDArray[np.bool_] | None = None) -> list[list[float | int]]:
-        """Apply `update` to rows [N] of `step_record`; some of their episodes may have been cut off without an end.
-
-        With `only`, the rows answer a reset of these environments, and the others have not changed.
-        """
-        if only is not None:
-            self.forget(only)
-            return []
-        self.forget(rows["first"])
-        return self.update(rows["reward"], rows["first"], rows["terminated"] | rows["truncated"])
 
     def update(self, reward: NDArray[Any], void: NDArray[Any], over: NDArray[Any]) -> list[list[float | int]]:
         """Add one step.
@@ -199,6 +201,8 @@ class EpisodeTracker:
         self._returns += reward
         self._lengths += ~void
         ended = np.flatnonzero(over)
-        finished: list[list[float | int]] = [[float(self._returns[i]), int(self._lengths[i])] for i in ended]
+        if not ended.size:
+            return []
+        finished: Episodes = [[float(self._returns[i]), int(self._lengths[i])] for i in ended]
         self.forget(ended)
         return finished

@@ -7,9 +7,9 @@ RESET and msgpack [seed, options, only] an outcome with rows
 STEP and the actions                    an outcome with rows
 end of the pipe: close, exit
 
-An outcome is a msgpack map: `rows`, bytes of `step_record`, `failures` [[environment, traceback], ...] and, if the
-session asked for them, `infos` and how many were `left_out`, and, if a fresh process may help environments that have
-`failed`, how often each has; or `fatal`, a sentence, `failures`, and whether this is due to a `wrong_interface`.
+An outcome is a msgpack map: `rows`, bytes of `step_record`, `episodes`, `failures` [[environment, traceback], ...],
+`infos` and how many were `left_out`, and, if a fresh process may help environments that have `failed`, how often each
+has; or `fatal`, a sentence, `failures`, and whether this is due to a `wrong_interface`.
 Each is one message, because switching between processes is most of the cost of a cheap environment. Only bytes go
 through the pipe.
 """
@@ -90,17 +90,18 @@ def serve(connection: Connection, make: Callable[..., Shard]) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(_end_descendants)  # however this ends, or multiprocessing would wait for them
         stack.enter_context(contextlib.suppress(EOFError, ConnectionError))  # the server has closed the pipe
+        shard: Shard | None = None
         try:
             shard = make(progress=_progress(connection))
+            stack.callback(shard.close)
+            connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
+            actions = action_record(shard.spec.action).dtype["action"]
+            while True:
+                connection.send_bytes(pack(_outcome(memoryview(connection.recv_bytes()), shard, actions)))
         except EnvError as error:
-            failures = [[0, trace_of(error)]] if error.__cause__ else []
-            connection.send_bytes(pack({"fatal": str(error), "failures": failures}))
-            return
-        stack.callback(shard.close)
-        connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
-        actions = action_record(shard.spec.action).dtype["action"]
-        while True:
-            _answer(connection, shard, actions)
+            failures = shard.failures if shard else [[0, trace_of(error)]] if error.__cause__ else []
+            wrong = isinstance(error, WrongInterface)
+            connection.send_bytes(pack({"fatal": str(error), "failures": failures, "wrong_interface": wrong}))
 
 
 def _progress(connection: Connection) -> Callable[[], None]:
@@ -117,26 +118,21 @@ def _progress(connection: Connection) -> Callable[[], None]:
     return progress
 
 
-def _answer(connection: Connection, shard: Shard, actions: np.dtype[Any]) -> None:
-    request = memoryview(connection.recv_bytes())
+def _outcome(request: memoryview, shard: Shard, actions: np.dtype[Any]) -> dict[str, Any]:
     command, body = request[:1], request[1:]
-    try:
-        if command == RESET:
-            shard.reset(*unpack(body))
-        else:
-            shard.step(np.frombuffer(body, actions))
-    except EnvError as error:
-        wrong = isinstance(error, WrongInterface)
-        connection.send_bytes(pack({"fatal": str(error), "failures": shard.failures, "wrong_interface": wrong}))
-        return
-    failures, shard.failures = shard.failures, []
-    outcome: dict[str, Any] = {"failures": failures, "rows": shard.rows.tobytes()}
-    if shard.worn:
-        outcome["failed"] = shard.failed
-    if shard.infos is not None:
-        outcome |= {"infos": shard.infos.infos, "left_out": shard.infos.left_out}
-        shard.infos.left_out = 0
-    connection.send_bytes(pack(outcome))
+    shard.failures = []
+    if command == RESET:
+        shard.reset(*unpack(body))
+    else:
+        shard.step(np.frombuffer(body, actions))
+    return {
+        "failures": shard.failures,
+        "rows": shard.rows.tobytes(),
+        "episodes": shard.episodes,
+        "infos": shard.infos.infos,
+        "left_out": shard.infos.left_out,
+        **({"failed": shard.failed} if shard.worn else {}),
+    }
 
 
 def _die_with_server() -> None:

@@ -12,9 +12,10 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import select
+import selectors
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -26,14 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
-from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.envserver.infos import InfoTable
-from zerobeast.services.envserver.making import make_env
 from zerobeast.services.envserver.shard import Shard, backoff_s
-from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv, contained, rows_for
+from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, end_marked, marked, serve
 
 log = logging.getLogger(__name__)
@@ -41,6 +39,7 @@ log = logging.getLogger(__name__)
 MAX_DEATHS = 5  #: of one worker without a step in between, before the session is given up
 EXIT_S = 1.0  #: for a process to end after its pipe has
 TRACEBACK_S = 1.0  #: for a process that hangs to write its traceback
+START = RESET + pack([None, None, None])
 
 
 @dataclass
@@ -48,14 +47,15 @@ class _Worker:
     """One process and its slice of the environments."""
 
     part: slice
+    seed: int  #: for its first process
     process: Any = None
     pipe: Connection | None = None  #: None while there is no process
     mark: str = ""  #: carried by every process that it starts
-    seed: int = 0  #: for its first process
+    start: bytes = START  #: the request that a new process gets in place of one that is under way
     awaits: Literal["spec", "rows", ""] = "spec"
     since: float = 0.0  #: when that was asked for, or progress was made; without a process: when to start one
+    outcome: dict[str, Any] = field(default_factory=dict)  #: the newest
     deaths: int = 0
-    failed: list[int] = field(default_factory=list)  #: how often each environment has failed in a row
     hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
 
     @property
@@ -67,53 +67,54 @@ class WorkerVectorEnv(VectorEnv):
     """N environments in worker processes.
 
     Args:
-      config: which environment.
+      env_id: as the user wrote it.
+      make: makes those of one process, given how many, the seed of the first, and keywords of `Shard`.
       num_envs: N.
       seed: environment i gets seed + i at its first reset.
       workers: processes at most.
-      backend: as in `make_env`.
     """
 
-    def __init__(self, config: EnvConfig, num_envs: int, seed: int, workers: int, backend: str = "") -> None:
+    def __init__(self, env_id: str, make: Callable[..., Shard], num_envs: int, seed: int, workers: int) -> None:
         super().__init__(num_envs)
-        self._env_id, self._mask = config.id, config.action_mask
-        self._make = partial(make_env, config.id, dict(config.kwargs), backend)
+        self._env_id, self._make = env_id, make
         self._context = multiprocessing.get_context("spawn")
-        self._poll = select.poll()
-        self._statistics = EpisodeTracker(num_envs)
-        self._by_file: dict[int, _Worker] = {}
+        self._selector = selectors.PollSelector()
         self._leaving: list[Any] = []
         self._begun, self._opened = True, False
-        self._seed: EnvSeeds = None  #: of the reset that was begun
-        self._options: dict[str, Any] | None = None  #: of the same
-        self._only: Only = None  #: of the same
-        self._declared: EnvSpec | None = None  #: spec from the first process that reported one
         bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()
-        self._workers = [_Worker(slice(low, high), seed=seed + low) for low, high in pairwise(bounds)]
+        self._workers = [_Worker(slice(low, high), seed + low) for low, high in pairwise(bounds)]
 
     @property
     def processes(self) -> int:
         return len(self._workers) + len(self._leaving)
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
-        self._seed, self._options, self._only = seed, options, only
-        self._begin(None)
+        for worker in self._workers:
+            terms, part_only = [of_part(seed, worker.part), options], None if only is None else only[worker.part]
+            asked = part_only is None or part_only.any()
+            self._begin(worker, RESET + pack([*terms, part_only]) if asked else b"", RESET + pack([*terms, None]))
 
     def step(self, actions: NDArray[Any]) -> None:
-        self._seed = self._options = self._only = None
-        self._begin(actions)
+        for worker in self._workers:
+            self._begin(worker, STEP + actions[worker.part].tobytes(), START)
 
     def collect(self) -> bool:
         now = time.monotonic()
         for worker in self._workers:
             if worker.pipe is None and worker.awaits and now >= worker.since:
-                self._try_to_start(worker)
-        for file, _ in self._poll.poll(0):
-            self._take(self._by_file[file])
+                try:
+                    self._start(worker)
+                except EnvError as error:
+                    if not self._opened:
+                        raise
+                    self._lost(worker, str(error))
+        for key, _ in self._selector.select(0):
+            self._take(key.data)
         if not self._begun or any(worker.awaits for worker in self._workers):
             return False
         self._begun, self._opened = False, True
-        self.episodes = self._statistics.note(self.rows, self._only)
+        answers = [(worker.part, worker.outcome) for worker in self._workers]
+        self.answered((part, outcome.get("episodes", []), outcome.get("infos")) for part, outcome in answers)
         return True
 
     def tend(self, now: float, limit_s: float) -> None:
@@ -154,9 +155,9 @@ class WorkerVectorEnv(VectorEnv):
             log.warning("environments %r had left %d processes running: killed", self._env_id, left)
 
     def _start(self, worker: _Worker) -> None:
-        seed = None if self._opened else worker.seed
-        infos = None if self.infos is None else InfoTable(worker.size)
-        make = partial(Shard, self._env_id, self._make, worker.size, seed, self._mask, worker.failed, infos)
+        seed, failed = None if self._opened else worker.seed, worker.outcome.get("failed", ())
+        wants_infos = self.infos is not None
+        make = partial(self._make, worker.size, seed, failed=failed, wants_infos=wants_infos)
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
@@ -165,41 +166,32 @@ class WorkerVectorEnv(VectorEnv):
                 worker.process.start()
         worker.pipe, worker.awaits = ours, "spec"
         worker.since, worker.hangs = time.monotonic(), ""
-        self._poll.register(ours, select.POLLIN)
-        self._list_files()
-
-    def _try_to_start(self, worker: _Worker) -> None:
-        try:
-            self._start(worker)
-        except EnvError as error:
-            if not self._opened:
-                raise
-            self._lost(worker, str(error))
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+        self.files = tuple(key.fd for key in self._selector.get_map().values())
 
     def _drop(self, worker: _Worker) -> None:
         if worker.pipe is None:
             return
-        self._poll.unregister(worker.pipe)
+        self._selector.unregister(worker.pipe)
         worker.pipe.close()
         worker.pipe = None
         self._leaving.append((worker.process, worker.mark))
-        self._list_files()
+        self.files = tuple(key.fd for key in self._selector.get_map().values())
 
-    def _list_files(self) -> None:
-        self._by_file = {worker.pipe.fileno(): worker for worker in self._workers if worker.pipe}
-        self.files = tuple(self._by_file)
+    def _begin(self, worker: _Worker, request: bytes, start: bytes) -> None:
+        self._begun, worker.start = True, start
+        if worker.pipe is None:
+            worker.awaits = "spec"  # collect starts one
+        elif request:
+            self._send(worker, request)
+        else:
+            worker.outcome = {}
 
-    def _begin(self, actions: NDArray[Any] | None) -> None:
-        self._begun = True
-        if self.infos is not None:
-            self.infos.clear()
-        for worker in self._workers:
-            if worker.pipe is None:
-                worker.awaits = "spec"  # collect starts one
-            elif actions is not None:
-                self._request(worker, STEP + actions[worker.part].tobytes())
-            elif self._only is None or self._only[worker.part].any():
-                self._request_reset(worker, self._only)
+    def _send(self, worker: _Worker, request: bytes) -> None:
+        assert worker.pipe is not None
+        worker.awaits, worker.since = "rows", time.monotonic()
+        with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
+            worker.pipe.send_bytes(request)
 
     def _take(self, worker: _Worker) -> None:
         assert worker.pipe is not None
@@ -224,46 +216,31 @@ class WorkerVectorEnv(VectorEnv):
         if "spec" in outcome:
             self._made(worker, EnvSpec.from_wire(outcome["spec"]))
             return
-        self._fill(worker.part, outcome)
-        worker.awaits = ""
-        if not self.rows["first"][worker.part].all():
-            worker.deaths = 0
-        worker.failed = outcome.get("failed", [])
-        if worker.failed:  # the next request starts a fresh process
+        self._fill(worker, outcome.get("rows"))
+        worker.awaits, worker.outcome = "", outcome
+        if self.infos is not None:
+            self.infos.left_out += outcome["left_out"]
+        if "failed" in outcome:  # the next request starts a fresh process
             worker.process.kill()
             self._drop(worker)
 
-    def _made(self, worker: _Worker, spec: EnvSpec) -> None:
-        """Note that environments exist; those of a replacement worker have to be reset before they can answer."""
-        if self._declared is None:
-            self.spec = self._declared = spec
-            self.rows = rows_for(spec, self.num_envs)
-        elif spec != self._declared:
-            raise EnvError(f"environments {self._env_id!r} of one session differ: {spec} and {self._declared}")
-        worker.awaits = ""
-        if self._opened:
-            self._statistics.forget(worker.part)
-            self._request_reset(worker)
-
-    def _request_reset(self, worker: _Worker, only: Only = None) -> None:
-        seed, part_only = of_part(self._seed, worker.part), None if only is None else only[worker.part]
-        self._request(worker, RESET + pack([seed, self._options, part_only]))
-
-    def _request(self, worker: _Worker, request: bytes) -> None:
-        assert worker.pipe is not None
-        worker.awaits, worker.since = "rows", time.monotonic()
-        with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
-            worker.pipe.send_bytes(request)
-
-    def _fill(self, part: slice, outcome: dict[str, Any]) -> None:
-        rows, wanted = outcome.get("rows"), self.rows[part].view(np.uint8)
+    def _fill(self, worker: _Worker, rows: Any) -> None:
+        wanted = self.rows[worker.part].view(np.uint8)
         if not isinstance(rows, bytes) or len(rows) != wanted.nbytes:
             raise RemoteProtocolError(f"expected {wanted.nbytes} bytes of rows")
         wanted[:] = np.frombuffer(rows, np.uint8)
-        if self.infos is not None:
-            self.infos.put(outcome.get("infos"), part)
-            left_out = outcome.get("left_out")
-            self.infos.left_out += left_out if isinstance(left_out, int) else 0
+        if not self.rows["first"][worker.part].all():
+            worker.deaths = 0
+
+    def _made(self, worker: _Worker, spec: EnvSpec) -> None:
+        """Note that environments exist; those of a replacement worker have to be reset before they can answer."""
+        if not hasattr(self, "spec"):
+            self.spec, self.rows = spec, rows_for(spec, self.num_envs)
+        elif spec != self.spec:
+            raise EnvError(f"environments {self._env_id!r} of one session differ: {spec} and {self.spec}")
+        worker.awaits = ""
+        if self._opened:
+            self._send(worker, worker.start)
 
     def _died(self, worker: _Worker, why: str = "") -> None:
         worker.process.join(EXIT_S)

@@ -15,10 +15,11 @@ from tests.helpers import killed_at_last, python, running_still, wait_until
 from tests.integration.envservers import COUNTER, ODD, running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
-from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import stream
 from zerobeast.services.envserver import service, shard, workers
+from zerobeast.services.envserver.catalogue import make_vector_env
 
 
 def counter(**kwargs: Any) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def test_the_limit_is_that_of_each_environment_and_the_sentence_names_its_settin
 ) -> None:
     monkeypatch.setattr(workers, "MAX_DEATHS", 1)
     kwargs = {"reset_s": 0.3, "at": 1, "deed": "hang"}
-    env = workers.WorkerVectorEnv(EnvConfig(id=ODD, kwargs=kwargs), 4, seed=0, workers=1)
+    env = make_vector_env(EnvConfig(id=ODD, kwargs=kwargs), 4, 0, EnvServerConfig(workers=1))
 
     def finish(limit_s: float) -> None:
         while not env.collect():

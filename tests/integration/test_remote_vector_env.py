@@ -19,7 +19,7 @@ from gymnasium.wrappers.vector import (
 from tests.integration.envservers import COUNTER, running
 from zerobeast import RemoteVectorEnv
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
-from zerobeast.services.envserver.making import make_env
+from zerobeast.services.envserver.catalogue import make_env
 
 pytestmark = pytest.mark.timeout(600)
 

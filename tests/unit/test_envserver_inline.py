@@ -52,7 +52,7 @@ def test_rows_and_episodes_are_those_of_one_vector_environment() -> None:
 def test_an_observed_choice_out_of_range_is_refused() -> None:
     env = NativeVectorEnv(EnvConfig(id="CartPole-v1"), 2, 0)
     env.spec = EnvSpec("Choice-v0", ArraySpace.discrete(5), ArraySpace.discrete(2))
-    env.rows = rows_for(env.spec, 2)
+    env.write_to(rows_for(env.spec, 2))
     env.fill_first(np.array([4, 0]))
     with pytest.raises(EnvError, match="environment 'Choice-v0': an observation holds the choice 5, expected 0 to 4"):
         env.fill_first(np.array([0, 5]))

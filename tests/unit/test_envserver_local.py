@@ -5,13 +5,13 @@ import select
 import numpy as np
 
 from tests.integration.envservers import COUNTER
-from zerobeast.common.settings.run import EnvConfig
-from zerobeast.services.envserver.local import LocalVectorEnv
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.vector import VectorEnv
-from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 N, STEPS = 3, 120
-CONFIG = EnvConfig(id="CartPole-v1", kwargs={"max_episode_steps": 12})
+CONFIG = EnvConfig(id="gymnasium.envs:CartPole-v1", kwargs={"max_episode_steps": 12})
+LOCAL, WORKERS = EnvServerConfig(in_process=True), EnvServerConfig(workers=2)
 
 
 def collected(env: VectorEnv) -> VectorEnv:
@@ -21,7 +21,7 @@ def collected(env: VectorEnv) -> VectorEnv:
 
 
 def test_rows_and_episodes_are_those_of_worker_processes() -> None:
-    local, workers = LocalVectorEnv(CONFIG, N, seed=5), WorkerVectorEnv(CONFIG, N, 5, 2)
+    local, workers = (make_vector_env(CONFIG, N, 5, server) for server in (LOCAL, WORKERS))
     try:
         assert collected(local).spec == collected(workers).spec
         for env in (local, workers):
@@ -45,7 +45,7 @@ def test_rows_and_episodes_are_those_of_worker_processes() -> None:
 
 
 def test_an_environment_that_raises_is_counted_and_made_anew() -> None:
-    env = LocalVectorEnv(EnvConfig(id=COUNTER, kwargs={"raise_at": 2}), 2, seed=1)
+    env = make_vector_env(EnvConfig(id=COUNTER, kwargs={"raise_at": 2}), 2, 1, LOCAL)
     collected(env).reset()
     for _ in range(2):
         assert collected(env).rows["first"].all() or env.errors == 0

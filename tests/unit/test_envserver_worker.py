@@ -16,7 +16,7 @@ from zerobeast.common.wire.checks import illegal
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import shard as module
-from zerobeast.services.envserver.making import make_env
+from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.shard import MAX_FAILURES, Shard
 from zerobeast.services.envserver.vector import rows_for
 

@@ -125,7 +125,8 @@ def reference_to(part: Any, what: str) -> str:
       ConfigError: no other process can import it; the error begins with `what`.
     """
     home, name = getattr(part, "__module__", ""), getattr(part, "__qualname__", "")
-    if not name:  # an object: some module has it under a name, better one that is imported than the script itself
+    # an object, unless it is a mere number or list: a module has it under a name, better one than the script itself
+    if not name and type(part).__module__ != "builtins":
         modules = sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__")
         found = ((home, name) for home, module in modules for name, one in vars(module).items() if one is part)
         home, name = next(found, ("", ""))

@@ -54,7 +54,7 @@ def readings(env: EnvSpec, net: NetConfig) -> list[str]:
 
 def _in_words(space: ArraySpace, net: NetConfig) -> str:
     own = "" if net.torso in (*OF_MATRICES, "auto", "mlp") else net.torso
-    if space.sizes:
+    if space.sizes or (own and space.kind != "box"):
         return f"choices, {own or 'one-hot, MLP'}"
     convolved, scale = Reading.of(space, net)
     values = "as they are"

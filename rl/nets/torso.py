@@ -12,7 +12,7 @@
             ...
 
 `obs` has N rows: a tensor [N, *shape], or a dict of tensors by name, nested as `env.obs` is; with frame stacks, each
-is [N, k, *shape]. Numbers are float32, pictures scaled and numbers normalised as the settings say; choices are int64.
+is [N, k, *shape]. Boxes are float32, pictures scaled and numbers normalised as the settings say; all else is int64.
 Names of parameters are those of the checkpoint. Its weights stay float32; where the run computes in bfloat16, so does
 autocast in it.
 

@@ -35,6 +35,7 @@ class PPOLearning(OneBatch):
     """See `zerobeast.rl.protocol.Learning`.
 
     `minibatches` refers to a full batch of `learner.batch_size` rollouts; a smaller batch makes fewer of the same size.
+    Every batch is learned from with `settings`, which a subclass may replace before it, for a schedule.
 
     Args:
       algorithm: provides the settings and the distributions.
@@ -42,11 +43,11 @@ class PPOLearning(OneBatch):
     """
 
     def __init__(self, algorithm: PPO, net: PolicyAndValue) -> None:
-        config = algorithm.settings
-        self._config, self._family, self._net = config, algorithm.family, net
-        self._descent = GradientDescent(algorithm.config, config, net.parameters())
-        self._minibatches_per_rollout = config.minibatches / algorithm.config.learner.batch_size
-        self._scale = ReturnScale().to(net.device) if config.normalize_returns else None
+        self.settings = settings = algorithm.settings
+        self._family, self._net = algorithm.family, net
+        self._descent = GradientDescent(algorithm.config, settings, net.parameters())
+        self._minibatches_per_rollout = settings.minibatches / algorithm.config.learner.batch_size
+        self._scale = ReturnScale().to(net.device) if settings.normalize_returns else None
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and stop early if the divergence exceeds `target_kl`."""
@@ -68,11 +69,11 @@ class PPOLearning(OneBatch):
             self._scale.load_state_dict(state["return_scale"])
 
     def _steps(self, samples: Samples, minibatches: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:
-        for _ in range(self._config.epochs):
+        for _ in range(self.settings.epochs):
             for minibatch in samples.minibatches(minibatches):
                 with self._descent.autocast():
-                    total, terms = loss(self._config, self._family, self._net, minibatch)
-                if 0.0 < self._config.target_kl < terms["kl"]:
+                    total, terms = loss(self.settings, self._family, self._net, minibatch)
+                if 0.0 < self.settings.target_kl < terms["kl"]:
                     return
                 yield self._descent.step(total, agent_steps), terms
 
@@ -93,7 +94,7 @@ class PPOLearning(OneBatch):
             logits=logits[:-1],
             values=values[:-1],
             targets=targets,
-            advantages=normalized(advantages, mask) if self._config.normalize_advantages else advantages,
+            advantages=normalized(advantages, mask) if self.settings.normalize_advantages else advantages,
             mask=mask,
             core_state=batch.core_state,
         )
@@ -106,8 +107,8 @@ class PPOLearning(OneBatch):
 
     def _estimate(self, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
         """Value targets and advantages, [T, B] each: GAE(lambda) if `vtrace` is off."""
-        log_rhos = log_rhos if self._config.vtrace else torch.zeros_like(log_rhos)
-        estimated = partial(estimate, self._config, batch, values, log_rhos)
+        log_rhos = log_rhos if self.settings.vtrace else torch.zeros_like(log_rhos)
+        estimated = partial(estimate, self.settings, batch, values, log_rhos)
         if (scale := self._scale) is None:
             return estimated()
         if not scale.count:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.compose_project import BASE, FUSED, NO_ENGINE, Project, docker, needs_docker
+from tests.e2e.compose_project import BASE, FUSED, Project, docker, needs_docker
 from tests.helpers import wait_until
 from zerobeast.common.process.roles import HOSTED, PROCESSES, ROLES
 
@@ -20,14 +20,6 @@ SETTINGS = {
 }
 ENVS = 128  #: environments that an actor drives on CartPole
 MB = 1_000_000
-
-
-@pytest.fixture(scope="module")
-def images() -> None:
-    """Build all five images; a second build comes from the cache."""
-    assert not NO_ENGINE
-    for files in ([BASE], [BASE, FUSED]):
-        Project("zerobeast-build", {}, files).compose("build")
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,14 @@
 """The wheel is all that a user needs, and gets on with packages of theirs that have the same names as ours."""
 
 import os
-import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
-import pydantic
 import pytest
 
 pytestmark = pytest.mark.timeout(300)
 
-ROOT = Path(__file__).parents[2]
 NAMES = ("common", "rl", "services", "deploy", "tests", "tools")
 GAME = f"""
 import os, sys
@@ -29,37 +25,11 @@ register("Mine-v0", entry_point=CartPoleEnv, max_episode_steps=50)
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # a clean copy: leftovers of an earlier build would be packed as well
-    for package in ("src", "zerobeast", "common", "rl", "services", "tools"):
-        shutil.copytree(ROOT / package, source / package, symlinks=True)
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, source)
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source]
-    subprocess.run(command, check=True, timeout=120)
-    (found,) = folder.glob("*.whl")
-    return found
-
-
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has the wheel, and this one's libraries without the repository."""
-    venv = tmp_path_factory.mktemp("user") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True, timeout=120)
-    (packages,) = venv.glob("lib/python*/site-packages")
-    (packages / "libraries.pth").write_text(str(Path(pydantic.__file__).parents[1]))
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
-    return venv / "bin" / "python"
-
-
-def beast_train(python: Path, folder: Path, env: str) -> str:
+def beast_train(venv: Path, folder: Path, env: str) -> str:
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     flags = ["--env", env, "--total_steps", "2000", "--learner.device", "cpu", "--broker.device", "cpu", "--plain"]
     done = subprocess.run(
-        [python, "-m", "zerobeast", "train", *flags], cwd=folder, env=environ, capture_output=True, text=True
+        [venv / "bin" / "beast", "train", *flags], cwd=folder, env=environ, capture_output=True, text=True
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
@@ -78,13 +48,13 @@ def test_a_wheel_has_one_top_level_package_and_all_files(wheel: Path) -> None:
     assert any(file.endswith("/LICENSE") for file in files)
 
 
-def test_it_trains_from_an_empty_folder(python: Path, tmp_path: Path) -> None:
-    assert "checkpoint: runs/" in beast_train(python, tmp_path, "CartPole-v1")
+def test_it_trains_from_an_empty_folder(venv: Path, tmp_path: Path) -> None:
+    assert "checkpoint: runs/" in beast_train(venv, tmp_path, "CartPole-v1")
 
 
-def test_a_project_with_packages_of_the_same_names_trains(python: Path, tmp_path: Path) -> None:
+def test_a_project_with_packages_of_the_same_names_trains(venv: Path, tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("MINE = True")
     (tmp_path / "mygame.py").write_text(GAME)
-    assert "checkpoint: runs/" in beast_train(python, tmp_path, "mygame:Mine-v0")
+    assert "checkpoint: runs/" in beast_train(venv, tmp_path, "mygame:Mine-v0")

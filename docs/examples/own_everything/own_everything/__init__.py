@@ -1,0 +1,1 @@
+"""An algorithm, a network and environments of one's own, in a package beside ZeroBeast."""

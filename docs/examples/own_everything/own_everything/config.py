@@ -1,0 +1,21 @@
+"""Settings of PPO with an entropy bonus that falls. No torch: every service reads them."""
+
+from __future__ import annotations
+
+from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.common.settings.section import setting
+from zerobeast.rl.algos.ppo.config import SPEC as PPO
+from zerobeast.rl.algos.ppo.config import PPOConfig
+
+
+class AnnealedPPOConfig(PPOConfig):
+    """PPO's settings and presets; `entropy_cost` is the weight of the bonus in the end."""
+
+    first_entropy_cost: float = setting(0.03, "weight of the entropy bonus at first", ge=0)
+
+    def entropy_cost_at(self, done: float) -> float:
+        """The weight once this share of the run's steps is done."""
+        return self.first_entropy_cost + min(1.0, done) * (self.entropy_cost - self.first_entropy_cost)
+
+
+SPEC = AlgorithmSpec("annealed_ppo", AnnealedPPOConfig, "own_everything.algorithm:AnnealedPPO", parent=PPO)

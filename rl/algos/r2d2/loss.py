@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.algos.r2d2.config import R2D2Config
-from zerobeast.rl.algos.value.exploration import best
+from zerobeast.rl.algos.value.exploration import best, of_actions
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.learning.returns import shaped
 from zerobeast.rl.ops.losses import masked_reduce
@@ -46,8 +46,8 @@ def loss(config: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequences, 
     with torch.no_grad():
         aimed, action_mask = unroll(target, batch), batch.inputs.action_mask
         legal = None if action_mask is None else action_mask[batch.burn_in :]
-        values = _of(aimed, best(answers if config.double else aimed, legal))
-    mask, q = batch.mask[batch.burn_in :], _of(answers[:-1], batch.action[batch.burn_in :])
+        values = of_actions(aimed, best(answers if config.double else aimed, legal))
+    mask, q = batch.mask[batch.burn_in :], of_actions(answers[:-1], batch.action[batch.burn_in :])
     aims = targets(config, batch, values, mask)
     errors = (aims - q).masked_fill(~mask, 0.0)
     total = (weights * 0.5 * errors.square().sum(0)).mean()
@@ -120,8 +120,3 @@ def first_priorities(config: R2D2Config, batch: Sequences) -> Tensor:
     mask = mask & (more | batch.terminated[batch.burn_in + 1 :])
     aims = targets(config, batch, torch.cat([highest, highest[-1:]]), mask)
     return priorities(config, (aims - q).abs(), mask)
-
-
-def _of(answers: Tensor, actions: Tensor) -> Tensor:
-    """The answers for actions [T, N]: [T, N, A] -> [T, N]."""
-    return answers.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)

@@ -48,6 +48,12 @@ def best(q: Tensor, legal: Tensor | None = None) -> Tensor:
     return (q if legal is None else q.masked_fill(~legal, float("-inf"))).argmax(-1)
 
 
+def of_actions(answers: Tensor, actions: Tensor) -> Tensor:
+    """The answers for actions [...]: [..., A] or [..., A, K] -> [...] or [..., K]."""
+    places = actions.long().reshape(*actions.shape, *[1] * (answers.ndim - actions.ndim))
+    return answers.take_along_dim(places, actions.ndim).squeeze(actions.ndim)
+
+
 def epsilon_greedy(q: Tensor, epsilon: Tensor, generator: torch.Generator, legal: Tensor | None = None) -> Tensor:
     """The best action, or with probability epsilon a uniformly random legal one.
 

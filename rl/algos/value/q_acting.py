@@ -12,7 +12,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
-from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy, epsilons
+from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy, epsilons, of_actions
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.algos.value.q_values import Values
 from zerobeast.rl.data.batch import Batch
@@ -102,5 +102,4 @@ BEST = (Field("best", "<i8", ()),)  #: the best action, for `divergence`
 def acted_by(q: Tensor, action: Tensor, legal: Tensor | None) -> dict[str, Tensor]:
     """The extras named above, [B] each, from values [B, A] and actions [B]."""
     greedy = best(q, legal)
-    taken, highest = (q.gather(-1, which.unsqueeze(-1)).squeeze(-1) for which in (action, greedy))
-    return {"q": taken, "q_max": highest, "best": greedy}
+    return {"q": of_actions(q, action), "q_max": of_actions(q, greedy), "best": greedy}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerobeast.rl.algos.value.exploration import best
+from zerobeast.rl.algos.value.exploration import best, of_actions
 from zerobeast.rl.algos.value.q_acting import ACTED_BY, QActing, Settings
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
@@ -117,11 +117,6 @@ def answers(net: QNetwork, inputs: StepInput) -> Tensor:
     every, _ = net(inputs, net.initial_state(inputs.first.shape[1]))
     of_step: Tensor = every[0]
     return of_step
-
-
-def of_actions(every: Tensor, actions: Tensor) -> Tensor:
-    """The entries of actions [N]: [N, A] or [N, A, K] -> [N] or [N, K]."""
-    return every[torch.arange(len(actions), device=actions.device), actions.long()]
 
 
 def first_priorities(new: Transitions) -> Tensor:

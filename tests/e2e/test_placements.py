@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.helpers import finished, killed_at_last, python
+from tests.helpers import ROOT, finished, killed_at_last, python
 from zerobeast.common.process.usage import cores
 
 #: tests/e2e/test_policy_client.py has programs for the placement `serve`
@@ -23,6 +23,7 @@ PLACEMENTS = (
     "--local.placement mixed --local.workers 1",
 )
 SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--net.use_lstm", "--net.lstm_size", "8", "--plain")
+TORSO = ("--net.torso", f"{ROOT}/tests/e2e/token_torso.py:Tokens")
 PROCESSES = {"fused": 1 + min(2, int(cores())), "apart": 4, "mixed": 5}  #: for two env groups
 CODE = """
 import gymnasium
@@ -40,7 +41,7 @@ gymnasium.register("Stops-v0", Stops, max_episode_steps=50)
 @pytest.mark.parametrize("flags", PLACEMENTS)
 def test_it_trains(flags: str, tmp_path: Path) -> None:
     run = ("--root", tmp_path, "--name", "x", "--total_steps", "4000")
-    train = python("-m", "zerobeast", "train", *run, *SMALL, *flags.split())
+    train = python("-m", "zerobeast", "train", *run, *SMALL, *TORSO, *flags.split())
     code, out, error = finished(train)
     assert code == 0, error
     assert "x: trained 4,000 agent steps" in out

@@ -1,6 +1,5 @@
 """Torsos of other packages: named by reference, tried when they are made, with one sentence for each way to fail."""
 
-import math
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from tests.algo_fakes import NESTED as NESTED_ACTION
 from tests.algo_fakes import values_of
+from tests.e2e.token_torso import Tokens
 from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.trust import flags_of
@@ -33,25 +33,6 @@ HERE = "tests.unit.test_networks"
 POLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 NESTED = replace(NESTED_ACTION, action=POLE.action, action_mask=False)
 FRAMES = EnvSpec("Frames-v0", ArraySpace.box((12, 12), "|u1"), ArraySpace.discrete(3), frame_stack=2)
-
-
-class Tokens(nn.Module):
-    """Each array of an observation is a token of a transformer."""
-
-    def __init__(self, net: NetConfig, env: EnvSpec) -> None:
-        super().__init__()
-        self.out_size = net.hidden_size or 16
-        k = env.frame_stack
-        self.embed = nn.ModuleList(nn.Linear(k * math.prod(array.shape), self.out_size) for array in env.obs.arrays)
-        self.mix = nn.TransformerEncoderLayer(self.out_size, 2, 32, 0.0, batch_first=True)
-        self.seen: list[Any] = []
-
-    def forward(self, obs: Any) -> Tensor:
-        self.seen.append(obs)
-        arrays = list(obs.values()) if isinstance(obs, dict) else [obs]
-        tokens = [layer(array.reshape(len(array), -1).float()) for layer, array in zip(self.embed, arrays, strict=True)]
-        mixed: Tensor = self.mix(torch.stack(tokens, 1))
-        return mixed.mean(1)
 
 
 class Raises(nn.Module):

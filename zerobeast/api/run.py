@@ -112,7 +112,7 @@ def start(
     callbacks: Callbacks | Callable[[Run, Row], Any] | None = None,
     **settings: Any,
 ) -> Run:
-    """Start a run and return at once. What is not given is as for `beast train`, whose checks apply.
+    """Start a run and return at once. It has the defaults and checks of `beast train`, and ends when this process does.
 
     Args:
       env: an id, `module:Name`, or a class or function that makes one environment, wrapped or not: at the top level of

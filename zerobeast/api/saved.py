@@ -256,7 +256,11 @@ def play(
     greedy = config.algorithm.drawing_explores if deterministic is None else deterministic
     num_envs, limit_s = min(episodes, MAX_ENVS), START_LIMIT_S + config.envserver.step_timeout_s
     env = config.env.model_copy(update={"episodic_life": False}).model_dump()
-    with Context() as context, EnvClient(context, endpoint, env, num_envs, seed, limit_s) as envs:
+    with (
+        _threads(config.broker.threads or 1),
+        Context() as context,
+        EnvClient(context, endpoint, env, num_envs, seed, limit_s) as envs,
+    ):
         policy.refuse_unlike(envs.spec)
         policy.seed(seed)
         counter, state, rows = EpisodeCounter(quotas(episodes, num_envs)), None, envs.reset()
@@ -268,6 +272,19 @@ def play(
             watch(counter.add(rows))
         returns, lengths = map(list, zip(*counter.episodes, strict=True))
         return Evaluation(envs.spec.env_id, returns, lengths, greedy, seed, envs.spec.frame_skip, policy.agent_steps)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with this many threads: for small batches, more of them wait for each other on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def quotas(episodes: int, num_envs: int) -> NDArray[np.int64]:

@@ -58,9 +58,6 @@ def main(argv: list[str]) -> int:
     config, own = policy.config, policy.loaded.own
     if own.greedy and own.sample:
         raise ConfigError("--greedy and --sample exclude each other")
-    import torch
-
-    torch.set_num_threads(config.broker.threads or 1)
     how = {"episodes": own.episodes, "seed": own.seed, "deterministic": own.greedy or (False if own.sample else None)}
     with env_server(config) as endpoint:
         for task in config.env.tasks:

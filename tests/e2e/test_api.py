@@ -70,6 +70,7 @@ def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path
         ("zb.start(Mine)", "env Mine is defined in a notebook or on the command line, expected one in a file *.py"),
         ("zb.start(lambda: 1)", "expected a name, or a class or function at a module's top level"),
         ("zb.start('CartPole-v1', net={'hidden_siz': 1})", "net.hidden_siz: unknown setting; did you mean"),
+        ("zb.start('CartPole-v1', callbacks=3)", "callbacks is 3, expected a function or zerobeast.Callbacks"),
         ("zb.train(name='no-such-run')", "no such run in"),
         ("zb.train('CartPole-v1', local={'placement': 'serial'})", "local.placement serial: expected one of several"),
         ("zb.evaluate('nothing')", "there is no run 'nothing': expected runs/nothing/config.yaml"),

@@ -128,6 +128,8 @@ def start(
       ConfigError: nothing was started, for the reason it gives.
     """
     refuse_imported("starts a run")
+    if not (callbacks is None or callable(callbacks) or isinstance(callbacks, Callbacks)):
+        raise ConfigError(f"callbacks is {callbacks!r:.100}, expected a function or zerobeast.Callbacks")
     own = {"env": env, "algo": algo, "total_steps": total_steps, "root": root, "name": name}
     flags = flags_for({**own, **settings})
     settled = settle(flags, os.environ, datetime.now().astimezone(), own=RunFlags, say=log.info)

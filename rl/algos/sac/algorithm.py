@@ -35,7 +35,7 @@ class SAC(BoxControl[SACConfig]):
 
     def distribution(self, net: BoxPolicy, inputs: StepInput, _core: Tensor) -> Distribution:
         """What actions of one step are drawn from, [B], with gradient."""
-        return TanhNormal(net(net.vectors(inputs.obs)), self.box)
+        return TanhNormal(net(net.encode(inputs)), self.box)
 
     def learning(self, net: BoxPolicy) -> SACLearning:
         """With twin critics."""

@@ -50,10 +50,14 @@ def find(group: str, name: str, setting: str) -> Any:
         find_own_modules()
         return load(name, f"{setting} {name}")
     if name not in installed(group):
-        known = ", ".join(installed(group))
-        hint = did_you_mean(name, installed(group))
-        raise ConfigError(f"{setting} {name!r}: expected {known} or module:NAME{hint}")
+        raise ConfigError(f"{setting} {name!r}: {alternatives(group, name)}")
     return load(reference_of(group, name, f"{setting} {name}", "module:NAME"), f"{setting} {name}")
+
+
+def alternatives(group: str, unknown: str) -> str:
+    """What a setting may name instead of a part that is not installed."""
+    hint = did_you_mean(unknown, installed(group)) or "; a package that brings it has to be installed here"
+    return f"expected {', '.join(installed(group))} or module:NAME{hint}"
 
 
 def reference_of(group: str, name: str, what: str, expected: str = "one") -> str:

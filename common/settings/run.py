@@ -11,11 +11,10 @@ from pydantic import AfterValidator, BeforeValidator, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.plugins import installed
+from zerobeast.common.plugins import alternatives, installed
 from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.sync_rule import Rule
-from zerobeast.common.text.suggest import did_you_mean
 from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
@@ -47,9 +46,8 @@ def _rule(value: str) -> str:
 
 
 def _torso(value: str) -> str:
-    known = installed(NETWORKS)
-    if value != "auto" and ":" not in value and value not in known:
-        raise ValueError(f"expected {', '.join(known)} or module:NAME{did_you_mean(value, known)}")
+    if value != "auto" and ":" not in value and value not in installed(NETWORKS):
+        raise ValueError(alternatives(NETWORKS, value))
     return value
 
 

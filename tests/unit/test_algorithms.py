@@ -273,5 +273,6 @@ def test_installed_algorithms_are_found_without_any_of_ours_and_broken_ones_dist
         "flag --algo: algo twice: two packages bring one of this name, bad:BAD of other and good:GOOD of zerobeast: "
         "expected module:NAME",
         broken,
-        "the defaults: algo 'impala': expected bad, ends, good, twice or module:NAME",
+        "the defaults: algo 'impala': expected bad, ends, good, twice or module:NAME; a package that brings it has "
+        "to be installed here",
     ]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.algo_fakes import NESTED, REACH, VECTORS
-from zerobeast.api.saved import load
+from zerobeast.api.saved import evaluate, load
 from zerobeast.clients.policy import LATE
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.load import load as settings
@@ -182,3 +182,9 @@ def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) ->
         load(folder)
     with pytest.raises(ConfigError, match=r"there is no run 'rnu': expected .*/rnu/config.yaml"):
         load("rnu", root=tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"^run is 3, expected the name of a run, its folder, a checkpoint, or a run$"
+    ):
+        load(3)
+    with pytest.raises(ConfigError, match=r"^--net.hidden_size=8: expected no settings, because a policy has"):
+        evaluate(load(saved(tmp_path / "b", "impala", VECTORS)), net={"hidden_size": 8})

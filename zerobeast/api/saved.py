@@ -91,25 +91,21 @@ def load(run: Saved, *, algo: Any = None, **settings: Any) -> Policy:
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
     known: dict[str, Any] = {"algo": algo}
-    if not isinstance(run, str | os.PathLike):  # its call has said what is imported
-        known = {path: value_at(run.config, path) for path, why in trust.GUARDED.items() if why == trust.CODE}
+    if not isinstance(run, str | os.PathLike):
+        if not isinstance(config := getattr(run, "config", None), RunConfig):
+            raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
+        run, chosen = run.folder, trust.GUARDED.items()  # its call has said what is imported
+        known = {path: value_at(config, path) for path, why in chosen if why == trust.CODE}
     flags = flags_for({**known, **settings})
     return open_policy(find(run, flags), flags, read_only=True)
 
 
-def find(run: Saved, flags: Sequence[str] = (), own: type[Section] = Section) -> Path:
-    """The folder of a run that has a checkpoint, or the checkpoint itself, as it is given.
-
-    Args:
-      run: see `load`.
-      flags: may have another `root`.
-      own: other flags.
+def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Section] = Section) -> Path:
+    """The folder of a run that has a checkpoint, or the checkpoint itself; flags may have another `root`.
 
     Raises:
       ConfigError: there is none.
     """
-    if not isinstance(run, str | os.PathLike):
-        run = run.folder
     if (given := Path(run).expanduser()).is_file():
         return given
     root = gather(flags, os.environ, own=own).config.root
@@ -178,7 +174,7 @@ def evaluate(
       deterministic: take the likeliest or best actions, or draw them, as in training; None: draw them unless that is
         exploration, as with DQN and TD3.
       seed: of environments and actions; by default one that nothing was trained on.
-      algo, settings: as for `load`; if `run` is a policy, it has its own.
+      algo, settings: as for `load`; none if `run` is a policy.
 
     Raises:
       BeastError: the policy cannot be loaded, does not fit the environment, or the environment cannot be made.
@@ -186,13 +182,13 @@ def evaluate(
     refuse_imported("evaluates a policy")
     from zerobeast.clients.policy import Policy
 
+    if isinstance(run, Policy) and (given := flags_for({"algo": algo, **settings})):
+        raise ConfigError(f"{' '.join(given)}: expected no settings, because a policy has its own; give them to load")
     policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
     config, origins = policy.config, dict(policy.loaded.origins)
     if env is not None:
-        origins["env.id"] = "env"
-        config = config.model_copy(
-            update={"env": config.env.alone(env if isinstance(env, str) else reference_to(env, "env"))}
-        )
+        origins["env.id"], env_id = "env", env if isinstance(env, str) else reference_to(env, "env")
+        config = config.model_copy(update={"env": config.env.alone(env_id)})
     guarded = {path: Given(path, value_at(config, path), origins[path]) for path in trust.GUARDED if path in origins}
     if refusals := list(trust.refusals(guarded)):
         raise ConfigError("\n".join(refusals))
@@ -204,10 +200,7 @@ def evaluate(
 
 @contextmanager
 def env_server(config: RunConfig) -> Iterator[str]:
-    """Run an env-server until the context is left.
-
-    Yields:
-      Its endpoint.
+    """Run an env-server until the context is left; yields its endpoint.
 
     Raises:
       BeastError: it ended, for the reason in its log.

@@ -9,19 +9,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError
-from zerobeast.common.wire.checks import illegal
 from zerobeast.common.wire.seeds import EnvSeeds, of_part
 from zerobeast.common.wire.spaces import ArraySpace, by_array
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.spaces import fitted
 from zerobeast.services.envserver.vector import Episodes, EpisodeTracker, Only, VectorEnv, contained, rows_for
+
+REWARD = ArraySpace.box(())
 
 
 class InlineEnvs(ABC):
@@ -90,24 +90,14 @@ class InlineEnvs(ABC):
         first: NDArray[Any],
     ) -> None:
         """Write rows. All arguments are [N, ...], obs nested as its space; first rows get no reward and no end."""
-        rows = self.rows
-        self._check("a reward", reward, rows["reward"].shape)
-        for (_, column), (_, values) in zip(self.columns, by_array(self.spec.obs, obs), strict=True):
-            self._check("an observation", values, column.shape)
-            column[...] = values
-        if sentence := illegal(f"environment {self.spec.env_id!r}: an observation", rows["obs"], self.spec.obs):
-            raise EnvError(f"{sentence}, counted from 0")
+        rows, lead, who = self.rows, (self.num_envs,), f"environment {self.spec.env_id!r}:"
+        rewards = fitted(f"{who} a reward", reward, REWARD, lead=lead)
+        for (space, column), (_, values) in zip(self.columns, by_array(self.spec.obs, obs), strict=True):
+            column[...] = fitted(f"{who} an observation", values, space, lead=lead)
         rows["first"] = first
-        rows["reward"] = np.where(first, 0, reward)
+        rows["reward"] = np.where(first, 0, rewards)
         rows["terminated"] = terminated & ~first
         rows["truncated"] = truncated & ~first
-
-    def _check(self, what: str, values: NDArray[Any], shape: tuple[int, ...]) -> None:
-        """Refuse values that are not finite, and wrong shapes, which numpy would silently broadcast."""
-        if values.shape != shape:
-            raise EnvError(f"environment {self.spec.env_id!r}: {what} has shape {values.shape}, expected {shape}")
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise EnvError(f"environment {self.spec.env_id!r}: {what} is not finite")
 
 
 class InlineVectorEnv(VectorEnv):
@@ -128,17 +118,17 @@ class InlineVectorEnv(VectorEnv):
         super().__init__(num_envs)
         self._make, self._seed = make, seed
         self._parts: list[tuple[slice, InlineEnvs]] = []
-        parts = [slice(start, min(start + most, num_envs)) for start in range(0, num_envs, most)]
-        calls = [(partial(self._make_part, part), self._reset_newest) for part in parts]
-        self._begun: list[Callable[[], None]] | None = list(chain.from_iterable(calls))  #: the calls that finish it
-        self._at_once = False  #: whether one `collect` makes all these calls, or each makes one
+        self._begun: list[list[Callable[[], None]]] | None = []  #: the calls that finish it, those of each `collect`
+        for start in range(0, num_envs, most):
+            part = slice(start, min(start + most, num_envs))
+            self._begun += [[partial(self._make_part, part)], [self._reset_newest]]
         self._was_reset = False
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         is_first, self._was_reset = not self._was_reset, True
         if is_first and options is not None and seed is None:
             seed = self._seed
-        self._at_once, self._begun = seed is None, []
+        calls: list[Callable[[], None]] = []
         for part, env in self._parts:
             if is_first and seed is None and env.resets_when_made:
                 continue  # its rows are those of the first reset
@@ -146,26 +136,25 @@ class InlineVectorEnv(VectorEnv):
                 env.episodes, env.infos = [], {}
                 continue
             part_only = None if only is None else only[part]
-            self._begun.append(partial(env.reset, of_part(seed, part), options, part_only))
+            calls.append(partial(env.reset, of_part(seed, part), options, part_only))
+        self._begun = [calls] if seed is None else [[call] for call in calls]
 
     def step(self, actions: NDArray[Any]) -> None:
         with contained(f"environment {self.spec.env_id!r} cannot take a step"):
             for part, env in self._parts:
                 env.begin_step(actions[part])
-        self._at_once, self._begun = True, [env.finish_step for _, env in self._parts]
+        self._begun = [[env.finish_step for _, env in self._parts]]
 
     def collect(self) -> bool:
         if self._begun is None:
             return False
-        calls = self._begun if self._at_once else self._begun[:1]
         try:
-            for call in calls:
+            for call in self._begun.pop(0) if self._begun else ():
                 call()
         finally:
             for part, env in self._parts:
                 self.count_failures(env.failures, self.spec.env_id, part.start)
                 env.failures = []
-        self._begun = self._begun[len(calls) :]
         if self._begun:
             return False
         self._begun = None

@@ -75,8 +75,7 @@ class Shard(InlineEnvs):
         wants_infos: bool = False,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
-        self.env_id, self.mask = env_id, mask
-        self._make, self._progress = make, progress
+        self.mask, self._make, self._progress = mask, make, progress
         self._envs = [self._made() for _ in range(num_envs)]
         obs, action = without_mask(self._envs[0].observation_space, mask), self._envs[0].action_space
         super().__init__(env_spec(env_id, obs, action, masked=bool(mask)), num_envs)
@@ -101,7 +100,7 @@ class Shard(InlineEnvs):
             if options is None or self._retry_at[i]:
                 self._reset(i)
             else:
-                with contained(f"environment {self.env_id!r} cannot be reset with options {options!s:.200}"):
+                with contained(f"environment {self.spec.env_id!r} cannot be reset with options {options!s:.200}"):
                     self._open_episode(i, options)
 
     def begin_step(self, actions: NDArray[Any]) -> None:
@@ -151,7 +150,7 @@ class Shard(InlineEnvs):
             if several and len(answer) == len(CALLS[name]) and isinstance(answer[-1], INFO):
                 return answer
             came = f"{name} returned {type(answer).__name__}{f' of {len(answer)}' if several else ''}"
-        raise WrongInterface(f"environment {self.env_id!r}: {MUST_RETURN}, but {came}")
+        raise WrongInterface(f"environment {self.spec.env_id!r}: {MUST_RETURN}, but {came}")
 
     def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         number = np.asarray(reward, np.float64).item()
@@ -203,7 +202,7 @@ class Shard(InlineEnvs):
         if isinstance(error, WrongInterface):
             raise error
         if self.failed[i] >= MAX_FAILURES:
-            times = f"environment {self.env_id!r} failed {self.failed[i]} times in a row"
+            times = f"environment {self.spec.env_id!r} failed {self.failed[i]} times in a row"
             raise EnvError(f"{times}, the last time with {_said(error)}") from error
         self.statistics.forget(i)
         row, self._done[i] = self.rows[i], False

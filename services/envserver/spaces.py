@@ -147,8 +147,10 @@ def fitted(
         raise EnvError(f"{what} is {short(value)} of type {given.dtype}, expected {wanted}")
     if given.shape != (shape := (*lead, *space.shape)):
         raise EnvError(f"{what} has shape {list(given.shape)}, expected {list(shape)}")
-    with np.errstate(all="ignore"):
-        stored = given.astype(wanted, copy=False)
+    stored = given
+    if given.dtype != wanted:
+        with np.errstate(all="ignore"):
+            stored = given.astype(wanted)
     if wanted.kind == "f" and not np.isfinite(stored).all():
         raise EnvError(f"{what} is {short(value)}, expected finite numbers")
     if wanted.kind != "f" and stored is not given and not (stored == given).all():

@@ -5,8 +5,6 @@ reference names an object in a module or in a file, which need not be installed:
 `folder/script.py:NAME`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import sysconfig

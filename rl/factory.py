@@ -1,7 +1,5 @@
 """Make the algorithm of a run. Each algorithm is imported only when it is asked for."""
 
-from __future__ import annotations
-
 import contextlib
 
 import torch

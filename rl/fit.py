@@ -1,7 +1,5 @@
 """Whether a run fits its environment: what the environment's description tells before any network is made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from zerobeast.common.errors import ConfigError

@@ -1,7 +1,5 @@
 """Our own torsos, as packages register theirs; `zerobeast.rl.nets.torsos` has the networks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from zerobeast.common.settings.networks import TorsoSpec

@@ -25,8 +25,6 @@ steps each of those takes. So the interface needs nothing more for
     a pace of its own         `due`, by `zerobeast.rl.data.pace`
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 

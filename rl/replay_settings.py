@@ -1,7 +1,5 @@
 """Settings of algorithms with a replay; `zerobeast.rl.settings` has those of all algorithms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, Self
 

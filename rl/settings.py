@@ -5,8 +5,6 @@ most; all other defaults are in each algorithm's own `config.py`. Torch-free: ev
         learning_rate: LearningRate = 3e-4
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

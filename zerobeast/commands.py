@@ -1,7 +1,5 @@
 """Commands with subcommands: `beast`, `beast bench` and `beast chaos`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Settings of a call in Python, as the flags that say the same: whatever reads and checks flags does so for both."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The settings tree for people: as YAML, as its differences from the defaults, and as the text of --help."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """What a setting takes, in plain words."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo

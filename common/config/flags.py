@@ -3,8 +3,6 @@
 --learner.batch_size 32    --learner.batch-size=32    --net.use_lstm    --seed 1    --env CartPole-v1
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A layer is a list of `Given`. Input that cannot even be read becomes a sentence 
 reports every mistake of every layer.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@ Several --config files are read in order, each over the one before; BEAST_CONFIG
 Every value of every layer is checked, even one that a higher layer replaces, and all mistakes are reported at once.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

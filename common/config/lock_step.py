@@ -1,7 +1,5 @@
 """What `deterministic` requires of other settings: a layer above the preset and below everything the user gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ family alone, with IMPALA's settings, of which it gets those of the run.
 The family follows from the spaces of the environment; widely used environments are recognised by their ids.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Flags of one service process, beside the settings of the run that all processes share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from zerobeast.common.settings.section import Section, setting

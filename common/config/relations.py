@@ -1,7 +1,5 @@
 """What must hold between settings that are each valid on their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from zerobeast.common.settings.algorithm import Relation

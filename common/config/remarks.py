@@ -1,7 +1,5 @@
 """Remarks on settings that are all valid: what has no effect, and what may surprise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from zerobeast.common.config import preset, torchbeast

@@ -1,7 +1,5 @@
 """The tree as a flat table, `learner.batch_size` -> its field, and flat values as nested ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache, reduce
 from typing import Any

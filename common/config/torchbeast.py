@@ -8,8 +8,6 @@ here they are spread evenly over the groups of the local actors, and the count i
     learner.window       = ceil(num_buffers / num_actors); the learner widens it if a batch needs more
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from math import ceil
 

@@ -5,8 +5,6 @@ flags and environment variables of whoever starts a process; a file that gives s
 those does too. config.yaml has all settings of a run, so launchers hand these to their services as flags.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Files that a reader sees either complete or as they were before, never partly written."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -5,8 +5,6 @@ disk is full and is never restarted. Here a record that cannot be written raises
 file, and the next record is attempted as usual.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """A file that grows by whole entries or not at all, even if the disk is full or fails."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

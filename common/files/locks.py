@@ -1,7 +1,5 @@
 """Locks of whole files, which some file systems do not have: Lustre mounted without them, some network file systems."""
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import logging

@@ -1,7 +1,5 @@
 """The contents of a run's folder, by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 CONFIG = "config.yaml"  #: the settings that the run is trained with

@@ -4,8 +4,6 @@ Exit code: 0 all its services take work, 1 one does not, 2 unreachable. A stalle
 health` tells whether the run trains. Imports little, because a health check runs every few seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

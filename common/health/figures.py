@@ -1,7 +1,5 @@
 """Numbers of health pages as people read them. A number that is missing, null or nonsense shows as a dash."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ The buckets are the same everywhere, so histograms of several processes or point
 bucket by bucket. One entry costs less than a microsecond, and there is one per message, never one per environment.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ time units are spelt out in seconds, as Prometheus names require. The histograms
 zerobeast_hop_seconds. Entries that are not in the catalogue, such as texts and histories, are not exported.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial

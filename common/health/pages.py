@@ -1,7 +1,5 @@
 """Fetching the health page of a service."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

@@ -5,8 +5,6 @@ brokers learn the network from actors, and actors reach the brokers whose probes
 work and gets none of it done. One that has nothing to do is idle, which is not its fault.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any

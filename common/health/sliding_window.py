@@ -1,7 +1,5 @@
 """How fast totals have grown over the last few seconds. Time is an argument."""
 
-from __future__ import annotations
-
 from collections import deque
 
 SPACING = 0.08  #: smallest gap between two marks, as a share of the window, however often it is called

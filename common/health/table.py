@@ -1,7 +1,5 @@
 """Services as a table of plain text, the times of their hops as another, and all of it as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 

@@ -5,8 +5,6 @@ The learner is checked first: if it never waits, nothing else matters. If it wai
 it is busy all the time, or none is, and then there is too little work in flight.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

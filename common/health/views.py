@@ -1,7 +1,5 @@
 """One service as seen from outside. No sockets, no clock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

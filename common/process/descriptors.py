@@ -4,8 +4,6 @@ When a server on tcp runs out, new connections wait until others end, and existi
 libzmq 4.3.5 ends the process instead, so a run on one machine does not start if that could happen.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Packages that only some installations have, and the extra that installs each."""
 
-from __future__ import annotations
-
 EXTRAS = {
     "torch": "torch",
     "tensorboard": "learner",

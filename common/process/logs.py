@@ -6,8 +6,6 @@ Peers determine how often some events happen, and part of their text. So each st
 of the log, events have a maximum length, and text that would control a terminal or pass for another line is escaped.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 

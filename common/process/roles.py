@@ -3,8 +3,6 @@
 A process is one of them, or hosts several: a worker hosts all but the learner, a serial run all four.
 """
 
-from __future__ import annotations
-
 ROLES = ("learner", "broker", "envserver", "actor")  #: in the order in which a run is started
 #: the services that each process hosts, in the order in which it starts them
 HOSTED = {**{role: (role,) for role in ROLES}, "worker": ROLES[1:], "serial": ROLES}

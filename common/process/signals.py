@@ -1,7 +1,5 @@
 """Temporary signal handlers."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import signal

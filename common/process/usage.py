@@ -1,7 +1,5 @@
 """What a process may use of the machine and what it does use, by its own account. For Linux."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

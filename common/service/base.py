@@ -4,8 +4,6 @@
 in modules without sockets or clocks that these turns call.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -8,8 +8,6 @@
 One thread serves it and only reads: a stuck loop shows as a growing `loop_age_s` although the page is still served.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import selectors

@@ -1,7 +1,5 @@
 """The loop of a process: its services take turns in one thread, and wait together."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

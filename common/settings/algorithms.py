@@ -1,7 +1,5 @@
 """The algorithms that runs can name: those of installed packages, our own among them, and those given by reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

@@ -4,8 +4,6 @@ A torso is described in `zerobeast.rl.nets.torso`. A package registers its class
 the group `zerobeast.networks`; `net.torso` also takes a reference to either, `module:NAME` or `folder/file.py:NAME`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The building blocks of the tree, kept apart from it so that an algorithm's folder can declare its own section."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

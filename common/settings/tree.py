@@ -4,8 +4,6 @@ It is one YAML file (`runs/<name>/config.yaml`), one set of flags (`--learner.ba
 variables (`BEAST_LEARNER__BATCH_SIZE=32`). Every service reads the same tree and uses its part.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator

@@ -1,7 +1,5 @@
 """What a misspelt name may have meant: a setting, a preset, a command, an environment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 

@@ -1,7 +1,5 @@
 """Text from others, made safe for a terminal and a log."""
 
-from __future__ import annotations
-
 import re
 
 #: characters that control a terminal, end a line or change the direction of text

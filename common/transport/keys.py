@@ -10,8 +10,6 @@ the server's key before it knows which server answers. Sockets at an ipc path ar
 guard them.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """Look up a server's name outside the loop: it may take seconds, during which all other conversations would stall."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

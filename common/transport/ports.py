@@ -3,8 +3,6 @@
 PULL + XPUB is as fast as ROUTER, and a subscription doubles as a lease on the client.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Set

@@ -4,8 +4,6 @@ A second topic carries news of the versions, for clients that take only some of 
 only while they wait for a version.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import logging

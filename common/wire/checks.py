@@ -1,7 +1,5 @@
 """Checks of what a peer sent: rows, actions, action masks and episodes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

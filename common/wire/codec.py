@@ -5,8 +5,6 @@ either is remote code execution for any peer that can reach a socket. `unpack` t
 allow-list of dtypes, and never calls that hook; the bytes on the wire stay msgpack-numpy's.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

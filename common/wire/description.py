@@ -1,7 +1,5 @@
 """Write, read and check the contents of HELLO and WELCOME: dataclasses as plain msgpack values."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass

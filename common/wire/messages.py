@@ -31,8 +31,6 @@ Each plane has its own version. Servers speak only the newest. A client greets i
 that it speaks another one of `VERSIONS`, greets again in that one.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ action was (gymnasium's NEXT_STEP autoreset). The true final observation of ever
 sequence, where a truncated step bootstraps from it with the right recurrent state.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from contextlib import suppress
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Seeds of a run that continues: random draws must not repeat those from the beginning of the run."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b

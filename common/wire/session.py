@@ -5,8 +5,6 @@ of a server draws a random epoch; requests of another epoch are answered with UN
 client's half.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from enum import Enum, auto

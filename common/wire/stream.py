@@ -10,8 +10,6 @@ silent after a repetition is behind a dead connection.
 A stream speaks the newest version until a server says that it speaks another; ports let only known versions through.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any

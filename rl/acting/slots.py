@@ -7,8 +7,6 @@ Frames are kept in a ring of k per slot: a step writes one frame and gathers k. 
 being the number of steps since the episode's first, so a reset needs no copy: the gather clips to the first frame.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -7,8 +7,6 @@ any, there is no subscription to the weights. Nor is there one while `sync.rule`
 to the news tells when it does.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

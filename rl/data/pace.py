@@ -13,8 +13,6 @@ et al. 2021, "Reverb: A Framework for Experience Replay"), and neither side can 
 continues with another ratio uses it from that point on. Pure.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

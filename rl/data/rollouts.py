@@ -5,8 +5,6 @@ rollouts.batch        # [T + 1, B] tensors on the device, the frame stacks rebui
 rollouts.rows         # the same as bytes, each frame once: what a replay stores
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -5,8 +5,6 @@ for one in circular.add(batch):     # this batch, and the one that came two befo
     ...
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Generic, TypeVar
 

@@ -6,8 +6,6 @@ dual_loss = dual.loss(kl)               # a step of the multiplier's
 dual.project()
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -9,8 +9,6 @@ descent and leaves no gradient anywhere else, so losses of several descents may 
 network; the descent that changes those parts takes its step last.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """On-policy learning: each batch is learned from in one step on arrival, and acknowledged when that is published."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ class DQNLearning(ReplayLearning[Transitions]):
     def update(self, batch, weights, agent_steps): ...      # what an algorithm adds: one update, new priorities
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol

@@ -7,8 +7,6 @@ target = Target(source=net, copy=deepcopy(net), tau=0.005)      # after each upd
 target.count()      # after each update of the source; True if the copy has just followed
 """
 
-from __future__ import annotations
-
 from typing import Any, Generic, TypeVar
 
 import torch

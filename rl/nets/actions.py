@@ -1,8 +1,6 @@
 """Features of the last action, for the input of a network, and parameters of the next action's distribution
 (`zerobeast.rl.ops.distributions`), from its output."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any

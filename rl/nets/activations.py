@@ -1,7 +1,5 @@
 """Nonlinear functions between the layers of a network, by name (`net.activation`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

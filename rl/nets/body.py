@@ -5,8 +5,6 @@ obs --> normalisation --> torso --+--> [LSTM] --> features
 [reward] -------------------------+
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

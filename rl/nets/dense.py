@@ -1,7 +1,5 @@
 """Dense layers one after another, with names that stay the same however many there are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn

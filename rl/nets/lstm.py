@@ -5,8 +5,6 @@ a plain matmul for the one-step batches of inference. Here the input's share of 
 unroll, and each step adds one more.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Running mean and variance, as tensors that are sent and saved with the module they are part of."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

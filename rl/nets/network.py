@@ -1,7 +1,5 @@
 """What services require of a network, and what every network gets as input."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

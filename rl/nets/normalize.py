@@ -9,8 +9,6 @@ normalisation that the batch was acted with, so that on policy every importance 
 with the weights, so the behaviour policy is always one that the learner had.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor, nn

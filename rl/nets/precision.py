@@ -4,8 +4,6 @@ Losses, V-trace, logits, values and recurrent state are float32 everywhere; bflo
 layers, with float32 master weights in the learner.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from contextlib import AbstractContextManager, nullcontext

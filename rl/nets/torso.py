@@ -20,8 +20,6 @@ A subclass of `zerobeast.rl.nets.body.Body` takes the place of all that is in fr
 subclass of `Torso` gets arrays as they were sent, as ours do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 

@@ -12,8 +12,6 @@ details of PPO"): with torch's default a signal shrinks so much from layer to la
 to the last layer. The residual torso keeps that default; its skip connections make up for it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import TypeVar

@@ -5,8 +5,6 @@ are counts, whatever format and memory layout the module keeps them in. `layout_
 to have the same size.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows of bytes as typed tensors: the torch side of `zerobeast.common.wire.layout`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whether tensors are still finite."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Frame stacks, rebuilt from frames that were sent once each, and taken apart again."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

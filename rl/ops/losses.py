@@ -4,8 +4,6 @@ Each takes a per-transition tensor with gradient and reduces it: "sum" adds up o
 the effective step grows with the batch), "mean" divides by the number of valid transitions.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

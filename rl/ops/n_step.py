@@ -1,7 +1,5 @@
 """Returns over n steps, for every step of sequences at once."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ It differs from `torch.optim.RMSprop` in two ways: the mean square starts at one
 small, and epsilon stands inside the root, so that 0.01 there damps like 0.1 outside. The papers' settings assume it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 

@@ -5,8 +5,6 @@ A.2; Kapturowski et al. 2019, section 2.3). Both are written without a differenc
 in float32 would leave four digits of a small value.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

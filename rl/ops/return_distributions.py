@@ -1,7 +1,5 @@
 """Distributions over returns with mass on K fixed values, the atoms (Bellemare et al. 2017, arXiv:1707.06887)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

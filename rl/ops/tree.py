@@ -4,8 +4,6 @@ Observations with several parts, outputs of a policy, batches and whatever is ke
 function cuts, joins and copies them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

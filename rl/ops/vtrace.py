@@ -9,8 +9,6 @@ How an episode ends in the sequence (see `zerobeast.common.wire.records`), t bei
     t + 1        void, mask[t + 1] False: delta 0, so vs[t + 1] = values[t + 1] and no correction crosses it
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Which row of a ring continues which other row."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

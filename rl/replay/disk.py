@@ -1,7 +1,5 @@
 """Whether a folder is on a disk that is fit for a memory-mapped file of some size."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The frames of the rows of a ring, T + k per row for stacks of k, compressed after the rows instead of in them."""
 
-from __future__ import annotations
-
 import math
 import mmap
 import os

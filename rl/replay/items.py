@@ -3,8 +3,6 @@
 items = NStep(3, 0.99, partial(shaped, settings=settings))
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol

@@ -8,8 +8,6 @@
 Proportional prioritisation as of Schaul et al. 2016, section 3.3: P(i) = p_i^alpha / sum p^alpha.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -21,8 +21,6 @@ A step takes 1 / T of a row. On Atari (84 x 84, stack of 4, T = 20) a row is 24 
 8.5 kB, 0.3 of the 28.2 kB that its stack takes. Compressed, it takes 0.24 to 0.43 kB.
 """
 
-from __future__ import annotations
-
 import logging
 import mmap
 import os

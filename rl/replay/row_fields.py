@@ -1,7 +1,5 @@
 """Steps of stored rows as tensors: each field is viewed once as [capacity, T + 1, ...] and gathered by (slot, t)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a replay returns to learn from: transitions over n steps, or sequences with a burn-in."""
 
-from __future__ import annotations
-
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np

@@ -4,8 +4,6 @@
 step, and a span ends at the last observation of its episode, whether that terminated, was truncated or was cut short.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Generic, TypeVar

@@ -5,8 +5,6 @@ tree.set(ids, weights)
 ids = tree.find(tree.stratified(32, rng))
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

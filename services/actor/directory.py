@@ -7,8 +7,6 @@ groups of this actor have become uneven by more than one. Groups avoid a server 
 the name has dropped it, or `forgive` is called.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 Address = str  #: an endpoint whose host is an IP address, or an ipc path

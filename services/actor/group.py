@@ -5,8 +5,6 @@ episodes and the rollout in progress; of the broker, the rollout in progress, wh
 state on both sides; of the learner, nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

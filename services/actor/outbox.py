@@ -7,8 +7,6 @@ learner knows which rollouts it can no longer get.
 With a window no larger than the sockets' queues, no pipe ever fills, and the window bounds the policy lag.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Any

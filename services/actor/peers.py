@@ -1,7 +1,5 @@
 """How the groups of a process find, ask, hear and leave their servers, plane by plane."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter

@@ -4,8 +4,6 @@ Each WELCOME holds what the next HELLO needs, so a broker is greeted once an env
 policy is. `group` decides which of the three goes on when.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -11,8 +11,6 @@
 `zerobeast.common.wire.records` says which entry means what. The last step of a rollout is the first of the next.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

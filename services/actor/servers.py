@@ -1,7 +1,5 @@
 """The connections of one plane: a port to each server that an env group uses, and the moves between servers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

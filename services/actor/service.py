@@ -1,7 +1,5 @@
 """The actor's shell: its env groups and the servers that they talk to. One loop, one poller, no torch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

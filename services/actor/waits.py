@@ -1,7 +1,5 @@
 """What an env group waits for, how long it has waited, and how long an actor waits at most. No clock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

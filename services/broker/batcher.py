@@ -16,8 +16,6 @@ their streams: an actor steps one of its groups while another is inferred, so th
         requests = batcher.take()                           # in order of arrival
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 from typing import Generic, TypeVar
 

@@ -5,8 +5,6 @@ the device when the batcher says so, answer what the device finished. `sessions`
 `batcher` when to compute; `inference` computes, `weights_inbox` checks versions; this module connects them to sockets.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ The first environment that an actor describes is the one, or stands for all of t
 built for it at once. Descriptions come from peers, so their size is checked before anything is allocated for them.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -4,8 +4,6 @@ Only the newest frame is sent: frames are stacked where the policy is. Rewards a
 game, and whether actions are sticky if the settings leave that open; everything else is a setting of `EnvConfig`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from contextlib import suppress

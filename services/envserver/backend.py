@@ -9,8 +9,6 @@ patterns that match, the one with the most text before its first `*` counts, and
 that claims an id is imported. An id with a colon is a reference (`catalogue`), never a backend's.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress

@@ -4,8 +4,6 @@ A reference is `module:Name` or `folder/script.py:Name`. Name is a class or func
 environment that the module registers with gymnasium.
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Any

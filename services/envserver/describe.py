@@ -1,7 +1,5 @@
 """`python -m zerobeast.services.envserver describe --env ID`: make environments, print the first one as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -2,8 +2,6 @@
 as CartPole-v1, and of all others single environments are made.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

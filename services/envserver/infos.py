@@ -7,8 +7,6 @@ array, one level deep. An entry is left out and counted if it is neither a numbe
 shape than earlier in the same step, or exceeds the limits: no step is lost because of its infos.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

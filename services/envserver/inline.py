@@ -3,8 +3,6 @@
 A second thread would not help: ale-py (0.12.1) holds Python's global interpreter lock while it makes an emulator.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """MinAtar's games, by the ids MinAtar/<Game>-v0 and -v1, which MinAtar/<Game> alone means."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerobeast.services.envserver import gymnasium_backend

@@ -4,8 +4,6 @@ Requests are begun in order of arrival and answered as they finish, so that envi
 threads step in parallel and a slow one holds up no other.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

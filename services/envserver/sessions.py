@@ -1,7 +1,5 @@
 """What each session of an env-server hosts, whether there is room for another, and which a turn of its loop serves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

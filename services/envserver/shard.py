@@ -1,7 +1,5 @@
 """Single environments in this process, stepped one after the other: in a worker, or in the env-server itself."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -4,8 +4,6 @@ Observations: Box, Discrete, MultiDiscrete and MultiBinary, float64 as float32, 
 the same, without integer boxes. Choices are counted from 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -9,8 +9,6 @@ Every backend restarts episodes by the rule of `common.wire.records`: the row af
 the next, its action is ignored and its reward is 0.
 """
 
-from __future__ import annotations
-
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter

@@ -14,8 +14,6 @@ Each is one message, because switching between processes is most of the cost of 
 through the pipe.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import multiprocessing

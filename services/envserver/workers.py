@@ -6,8 +6,6 @@ dies, its environments are made anew, and their next rows are the first of episo
 time writes a traceback of where it hangs, and is killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """Which processes chose the actions of recent rollouts, and how far their policies are behind. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ An actor whose rows would differ from the run's is refused with the reason. A ro
 values that would crash an update or spoil the weights (an action that does not exist, a NaN); it is refused whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self

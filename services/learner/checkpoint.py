@@ -19,8 +19,6 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
 The learning rate needs no entry: it is a function of counters.agent_steps.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -4,8 +4,6 @@ A lock keeps a second learner out. On a file system without locks a second one t
 lock has the number of the newest start, and a learner that finds another than its own there writes no more.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

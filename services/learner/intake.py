@@ -9,8 +9,6 @@ An actor that has gone is remembered as long as there is room: a broken connecti
 the next one must not be trained on twice. What is remembered is part of the checkpoint, for the same reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -8,8 +8,6 @@ again, and every row is used once: if a message straddles two batches, a checkpo
 Rollouts that an algorithm recovers from its own store count as used, whether the checkpoint knows of them or not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """All figures of a running learner in one place: what an update adds, what the health page and metrics.csv show."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter, deque

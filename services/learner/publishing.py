@@ -1,7 +1,5 @@
 """Publishes versions of the weights, and news of them, to the processes that act."""
 
-from __future__ import annotations
-
 from zerobeast.common.transport import WeightsPublisher, checksum, chunks
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.rl.nets.network import Network

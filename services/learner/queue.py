@@ -13,8 +13,6 @@ every message before it are, even if it holds nothing to learn from, because an 
 before it.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ NaN. A run that continues from a checkpoint first drops the rows about training 
 contain, and a last line that a crash left incomplete, then appends.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import logging

@@ -1,7 +1,5 @@
 """A learner's run, which begins with its first actor or where its checkpoint left off."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar

@@ -5,8 +5,6 @@ only as many steps as the run still needs; then the learner writes the last weig
 unless learner.when_done tells it to stay.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -9,8 +9,6 @@
 The trainer only counts; how rollouts are stored or learned from is up to `zerobeast.rl.protocol`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """How many messages each stream may have in flight, so that a batch can always fill."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import ceil, gcd
 

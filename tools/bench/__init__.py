@@ -1,7 +1,5 @@
 """`beast bench`: the machine's limit, the training rate compared with it, and the cost of transport."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from zerobeast import commands

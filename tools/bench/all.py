@@ -3,8 +3,6 @@
 Nothing else should run meanwhile. Each benchmark is a process of its own, so that none disturbs the next.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

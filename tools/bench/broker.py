@@ -5,8 +5,6 @@ The broker is the real service in a process of its own: sockets, sessions, batch
 lock step. The rate counts the broker's answers; the CPU time is that of its loop, without libzmq's thread.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import closing

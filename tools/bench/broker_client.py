@@ -1,7 +1,5 @@
 """The client in `beast bench broker`: sends the requests of an actor's env groups, without any environments."""
 
-from __future__ import annotations
-
 import time
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn

@@ -3,8 +3,6 @@
 A shared machine changes its speed by more than most settings do, so figures of two runs one after the other say little.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 import time

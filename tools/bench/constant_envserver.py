@@ -1,7 +1,5 @@
 """An env-server whose environments never change and cost nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Runs whose names differ in their seed alone have one colour. With --syncs, inste
 of the weights each run's last mean return took, each counted once for each process that acted with it.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import re

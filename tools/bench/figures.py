@@ -1,7 +1,5 @@
 """Results of benchmarks in one form: a figure beside its yardstick, their ratio and the goal."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple

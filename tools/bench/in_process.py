@@ -9,8 +9,6 @@ decides every number.
             run.learn(run.collect())
 """
 
-from __future__ import annotations
-
 from collections import deque
 from contextlib import AbstractContextManager
 from pathlib import Path

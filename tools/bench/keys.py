@@ -3,8 +3,6 @@
 One is suspended while the other trains, since the speed of a shared machine changes from minute to minute.
 """
 
-from __future__ import annotations
-
 from statistics import fmean
 
 from zerobeast.common.transport import make_keys

@@ -1,7 +1,5 @@
 """How much of the training rate is left when actor and broker are far from each other."""
 
-from __future__ import annotations
-
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.bench.figures import STEPS_S, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, parse

@@ -9,8 +9,6 @@ That formula assumes that a core is as fast beside busy cores as beside idle one
 power, so the parts are measured again with all cores doing the same work: the limit of the machine at work.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from multiprocessing.connection import Connection

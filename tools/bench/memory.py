@@ -1,7 +1,5 @@
 """Whether every process keeps its size over a long run: resident memory over time, as figures and as a picture."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

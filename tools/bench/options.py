@@ -1,7 +1,5 @@
 """Flags of the benchmarks themselves; all other flags are settings of the run."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

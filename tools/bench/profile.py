@@ -4,8 +4,6 @@ The three parts that a step cannot do without show as `emulator` and `tensors`; 
 itself.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ CartPole by gymnasium's vectorised implementation in one process; one by one in 
 other environments; and in a process for each environment. It steps Pong in a C++ thread for each core.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

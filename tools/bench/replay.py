@@ -5,8 +5,6 @@ rollouts, and the two stacks of each drawn transition from random places. Of the
 `learner.unroll_length` and `actor.envs_per_group` matter: the rollouts of a group are stored together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count, cycle
 from pathlib import Path

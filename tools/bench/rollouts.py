@@ -5,8 +5,6 @@ credit and acknowledgements; there are no updates and no environments. The yards
 the same size.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from contextlib import closing, suppress

@@ -1,7 +1,5 @@
 """The actor of `beast bench rollouts`: the outboxes of its env groups, with rollouts that are always ready."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from multiprocessing.connection import Connection

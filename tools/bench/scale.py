@@ -1,7 +1,5 @@
 """Whether more actors ever make a run slower: 1, 2, 4, ... of them on environments that cost no CPU."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from zerobeast.launcher.private_folder import private_folder

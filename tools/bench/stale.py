@@ -5,8 +5,6 @@ the same number of times. With a replay, which has a pace of its own, it is the 
 is one process with one thread and repeats bit for bit; runs go side by side.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import math

@@ -1,7 +1,5 @@
 """Results of `beast bench stale`: for each run, and for each algorithm over its seeds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import median

@@ -5,8 +5,6 @@ environments are replaced, by ones that never change. The yardstick moves as man
 processes.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

@@ -4,8 +4,6 @@ The speed of a shared machine changes from minute to minute, so the two take tur
 services are suspended while the parts are measured, then they go on.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from statistics import fmean

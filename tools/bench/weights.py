@@ -4,8 +4,6 @@ The publisher is the learner's, the subscribers receive as a broker does and che
 when the one before has arrived everywhere.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from contextlib import closing

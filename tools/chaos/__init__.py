@@ -1,7 +1,5 @@
 """`beast chaos`: injects faults into a run and checks that every guarantee holds."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from zerobeast import commands

@@ -12,8 +12,6 @@ takes its page with it. What it knows about dead processes:
   sends no such number; then the next learner's page is compared with that of the learner before.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

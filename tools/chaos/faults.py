@@ -1,7 +1,5 @@
 """The faults of a run and their order: drawn from a seed, the same for every run with the same services."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from enum import StrEnum

@@ -5,8 +5,6 @@ connections. Nothing may end, hang, grow, unpickle, fill the disk or harm the ho
 be counted by reason, exactly.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

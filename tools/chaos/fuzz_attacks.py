@@ -1,7 +1,5 @@
 """What hostile peers do besides sending messages: connections, subscriptions, sessions and HTTP requests."""
 
-from __future__ import annotations
-
 import random
 import socket
 import struct

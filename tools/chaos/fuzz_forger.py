@@ -1,7 +1,5 @@
 """A false learner, which publishes weights and news that must not be accepted."""
 
-from __future__ import annotations
-
 import math
 import random
 import socket

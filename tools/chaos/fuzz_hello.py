@@ -1,7 +1,5 @@
 """What a HELLO on each plane may say, and what it must not."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

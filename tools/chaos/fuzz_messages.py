@@ -5,8 +5,6 @@ case = cases.stranger()          # from a peer without a session
 case.frames, case.refused        # refused: the possible counters; () if it is ignored, None if unknown
 """
 
-from __future__ import annotations
-
 import random
 import struct
 from typing import Any, NamedTuple

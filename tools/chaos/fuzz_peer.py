@@ -5,8 +5,6 @@ with RawPeer(endpoint, REQUESTS, b"PUSH") as peer:
     peer.send(bytes(100))                        # or any bytes
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

@@ -1,7 +1,5 @@
 """The resources that a service under attack uses, and how well it still answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 

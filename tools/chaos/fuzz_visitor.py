@@ -1,7 +1,5 @@
 """A client that a server welcomes, and that then sends what no honest client does, or never reads."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import time

@@ -1,7 +1,5 @@
 """A small training run under attack: what is sent to it, and what it has to count."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

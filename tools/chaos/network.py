@@ -1,7 +1,5 @@
 """`beast chaos network`: breaks the network under a run, one fault on one plane at a time, and overloads it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

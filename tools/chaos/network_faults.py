@@ -1,7 +1,5 @@
 """Network faults, made by proxies, and how a run comes through them: one fault on one plane at a time."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence

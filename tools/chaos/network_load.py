@@ -1,7 +1,5 @@
 """More than a run can take: too many actors, clients that never read replies, slow environments beside fast ones."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

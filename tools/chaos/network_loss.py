@@ -3,8 +3,6 @@
 The proxy between client and server is then the kernel's, with its retransmissions and time-outs.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """DNS names that change to another address, or do not resolve for a while, during a run."""
 
-from __future__ import annotations
-
 import math
 import signal
 from collections import Counter

@@ -1,7 +1,5 @@
 """Runs whose network is broken on purpose: services on tcp, started one by one, and their progress."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@
 --pause SECONDS   every update (learner) or step (env-server) takes that much longer
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A soak as a picture: the rate over time with a mark at every fault, and the memory of every service."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path

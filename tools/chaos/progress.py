@@ -4,8 +4,6 @@ A rate is always taken over WINDOW_S. The rate that a run has to return to is th
 undisturbed windows before the disturbance, so that a shared machine is compared with itself.
 """
 
-from __future__ import annotations
-
 import bisect
 import statistics
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ the witness: an environment and a policy that notice when a message reaches a pr
 --algo alone it trains that on the same environment, which takes any action then.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

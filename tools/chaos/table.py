@@ -1,7 +1,5 @@
 """The outcomes of each sort of fault, as a table for people."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 

@@ -1,7 +1,5 @@
 """Whether the promises held: what was seen of a run, in sentences. No sockets, no clock."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 

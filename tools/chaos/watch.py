@@ -1,7 +1,5 @@
 """Watches a run from outside while it lasts: pages, weights, memory."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,8 +8,6 @@ no-op starts differ, a greedy one would play nearly the same Atari game N times.
 is the default of algorithms whose drawn actions are exploration: DQN and its kin, DDPG and TD3.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import sys

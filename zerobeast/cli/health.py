@@ -1,7 +1,5 @@
 """`beast health`: flags, where to look, one table and one verdict."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path

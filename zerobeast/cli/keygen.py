@@ -1,7 +1,5 @@
 """`beast keygen`: keys for encrypted tcp."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

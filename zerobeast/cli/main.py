@@ -1,7 +1,5 @@
 """The `beast` command. Imports nothing heavy before the subcommand is chosen."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

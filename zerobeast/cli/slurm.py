@@ -5,8 +5,6 @@ env-server, an actor and a broker. They find the learner by the address of its n
 encrypted with keys of the run.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """`beast train`: start every service of a run on this machine, show it, end it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

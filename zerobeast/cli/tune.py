@@ -5,8 +5,6 @@ clearly faster. How much is learned per step can depend on the number of environ
 `--only threads,precision` leaves those unchanged.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator

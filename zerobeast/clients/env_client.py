@@ -5,8 +5,6 @@ with EnvClient(context, "tcp://127.0.0.1:5550", {"id": "CartPole-v1"}, num_envs=
     rows, episodes, infos = envs.step(actions)    # actions [N, *envs.spec.action.shape]
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import AbstractContextManager
 from typing import Any

@@ -1,7 +1,5 @@
 """A non-blocking session with an env-server: `EnvClient` waits for one, a cluster uses many."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """Converts a program's observations to the rows that are sent, and received actions to its own. No I/O."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Self
 

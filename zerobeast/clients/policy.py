@@ -1,7 +1,5 @@
 """A saved policy as a function of observations, for a loop of one's own. `zerobeast.load` makes it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -13,8 +13,6 @@
 To broker and learner it looks like an actor.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Mapping

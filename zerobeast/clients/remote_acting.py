@@ -12,8 +12,6 @@ Workers step the environments and choose the actions (Lafuente-Mercado 2025, arX
 receive checked weights of a network that they build themselves, when `sync.rule` says so; nothing is pickled.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack

@@ -5,8 +5,6 @@ with its own settings: a user who may list pods and use `kubectl exec` may look,
 anything.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The services of a run folder, in which each has left the address of its health page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError

@@ -1,7 +1,5 @@
 """One child process of the launcher: how it starts, how it ends, and its log's last lines on the end."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -3,8 +3,6 @@
 The learner writes its own curves. These go beside them, in a folder of their own: two writers, two files.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 `beast train` hands all of them to the supervisor; `zerobeast.tools` starts, stops and kills them one by one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -9,8 +9,6 @@ be reached at the start or has no zerobeast ends the run with a sentence, and so
 A connection that is lost later is made anew, since a run can do without some of its workers.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import logging

@@ -4,8 +4,6 @@ Every `PERIOD_S` the gatherer reads each child's health page, its memory and CPU
 log; `snapshot` hands out the newest of each at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import threading

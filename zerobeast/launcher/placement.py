@@ -6,8 +6,6 @@ use the cores, and no service gets more threads than there are cores, since thre
 than fewer threads.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A process that is killed cannot remove its folder. The kernel releases the lock 
 makes the next folder removes those that are no longer locked.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

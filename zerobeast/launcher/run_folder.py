@@ -4,8 +4,6 @@ The lock is inherited by every child. It is therefore held until the last servic
 itself was killed, and two learners never write into one folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import os

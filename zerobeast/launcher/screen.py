@@ -1,7 +1,5 @@
 """Shows a run on the user's terminal, or as lines where there is none. Showing may fail; training goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

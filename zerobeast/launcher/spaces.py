@@ -1,7 +1,5 @@
 """What an environment looks like, as told by a process that makes it once: nothing here may import simulators."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

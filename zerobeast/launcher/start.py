@@ -4,8 +4,6 @@ A run is its folder. A new name makes one; an existing name continues it with it
 override; --fresh moves the old folder aside and starts over.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime

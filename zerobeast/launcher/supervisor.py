@@ -9,8 +9,6 @@ Children are asked to stop role by role, the learner last, so that it writes its
 more. What still runs after STOP_LIMIT_S is killed: 10 s in all.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Sequence

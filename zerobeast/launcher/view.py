@@ -4,8 +4,6 @@
 for logs and pipes; `summary` is what stays when it is over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Off-policy steps are corrected by V-trace, with both clips at 1. On policy its r
 returns.
 """
 
-from __future__ import annotations
-
 from zerobeast.rl.algos.a2c.config import A2CConfig
 from zerobeast.rl.algos.policy_gradient.vtrace_loss import VTraceActorCritic
 

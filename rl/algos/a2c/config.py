@@ -1,7 +1,5 @@
 """Settings of A2C."""
 
-from __future__ import annotations
-
 from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.rl import settings as s
 

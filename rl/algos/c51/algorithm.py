@@ -1,7 +1,5 @@
 """C51: a distribution over returns per action, learned from n rewards and the target network's after them."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from zerobeast.rl.algos.c51.config import C51Config

@@ -1,7 +1,5 @@
 """How algorithms that learn Q(s, a) of continuous actions act: uniformly at first, then by a policy in box units."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar, cast

@@ -7,8 +7,6 @@
 Actions are in units of their box throughout. The policy is the one that acts; everything else is for learning only.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from copy import deepcopy
 from functools import partial

@@ -10,8 +10,6 @@ Dense layers are initialised as torch's are, with U(-1, 1) / sqrt(inputs): as in
 Stable-Baselines3, and as in Lillicrap et al. 2016 except for the last layers. None sees last actions or rewards.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Settings of DDPG."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from zerobeast.common.settings.algorithm import AlgorithmSpec

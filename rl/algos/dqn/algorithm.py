@@ -1,7 +1,5 @@
 """DQN: one value per action, learned from the rewards of n steps and the target network's value after them."""
 
-from __future__ import annotations
-
 from zerobeast.rl.algos.dqn.config import DQNConfig
 from zerobeast.rl.algos.value.q_learning import QAlgorithm
 from zerobeast.rl.algos.value.q_values import Scalars

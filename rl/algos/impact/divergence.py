@@ -1,7 +1,5 @@
 """Adaptive weight of KL(target || policy), set once per target (Schulman et al. 2017, section 4; numbers: RLlib)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 FLOOR, CEILING = 0.01, 100.0  #: of the weight, relative to its initial value: at most a dozen targets lead back

@@ -1,7 +1,5 @@
 """IMPACT's loss: clipped surrogate against a target, value regression, entropy bonus (Luo et al. 2020, section 3)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """IMPALA: V-trace on every batch, and on old rollouts and batches if the settings say so."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerobeast.rl.algos.impala.config import ImpalaConfig

@@ -1,7 +1,5 @@
 """Settings of IMPALA."""
 
-from __future__ import annotations
-
 import math
 
 from zerobeast.common.settings.algorithm import AlgorithmSpec

@@ -4,8 +4,6 @@ It has its own optimiser. In the policy's optimiser, its gradient would count to
 follow the policy's learning rate, and a run could not continue with it from a checkpoint without it, or vice versa.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Old rollouts in every batch: the experience replay of Espeholt et al. 2018, section 5.2.2."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

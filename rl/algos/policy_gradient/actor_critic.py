@@ -1,7 +1,5 @@
 """What all actor-critic algorithms share: the network, how it acts, how it sees a batch, and a loss of three terms."""
 
-from __future__ import annotations
-
 from typing import Any, Generic, TypeVar, cast
 
 import torch

@@ -1,7 +1,5 @@
 """The simplest way to learn: one step of the optimiser per batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

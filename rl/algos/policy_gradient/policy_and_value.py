@@ -1,7 +1,5 @@
 """The network of an actor-critic: a body with a policy head and a value head."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,8 +1,6 @@
 """The loss of IMPALA and A2C: V-trace policy gradient, value regression, entropy bonus (Espeholt et al. 2018,
 section 4.2)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, TypeVar
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Settings of PPO."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation

@@ -1,7 +1,5 @@
 """PPO's loss on a minibatch (Schulman et al. 2017, equations 7 and 9)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue

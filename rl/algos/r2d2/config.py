@@ -1,7 +1,5 @@
 """Settings of R2D2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar
 

@@ -5,8 +5,6 @@
 M is the number of steps to learn from, L - burn_in of a sequence.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

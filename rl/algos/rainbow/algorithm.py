@@ -1,7 +1,5 @@
 """Rainbow: C51 with double, dueling, prioritised and n-step learning."""
 
-from __future__ import annotations
-
 from zerobeast.rl.algos.c51.algorithm import C51
 from zerobeast.rl.algos.rainbow.config import RainbowConfig
 

@@ -1,7 +1,5 @@
 """Settings of Rainbow."""
 
-from __future__ import annotations
-
 from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.rl import replay_settings as r
 from zerobeast.rl import settings as s

@@ -4,8 +4,6 @@ A fresh draw's value before the tanh is still known, so no tanh has to be invert
 `zerobeast.rl.ops.gaussian.SquashedGaussian` must do for actions that come with a rollout.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,8 +1,6 @@
 """The weight of entropy against rewards, learned so that the policy keeps a given entropy (Haarnoja et al.
 2018b, section 5)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

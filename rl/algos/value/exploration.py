@@ -1,7 +1,5 @@
 """How much each of many environments explores. Pure functions of tensors, for `Algorithm.act`."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """What all algorithms that learn action values share: the network, and how it acts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar, cast
 

@@ -5,8 +5,6 @@ q, core = net(inputs, core)                         # [T, B, A]
 net = QNetwork(config.net, env, atoms=51)           # [T, B, A, 51], logits of a distribution over returns
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -6,8 +6,6 @@
 Everything else about learning values is the same for both, see `zerobeast.rl.algos.value.q_learning`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Settings of V-MPO."""
 
-from __future__ import annotations
-
 from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.common.settings.section import setting
 from zerobeast.rl import settings as s

@@ -1,7 +1,5 @@
 """V-MPO's loss: imitate the better half of the actions, within limits (Song et al. 2019, section 4.1)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

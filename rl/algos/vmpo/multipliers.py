@@ -1,7 +1,5 @@
 """What V-MPO learns besides the policy: a temperature, and the weights of divergences (Song et al. 2019, section 4)."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from zerobeast.rl.algos.vmpo.config import VMPOConfig

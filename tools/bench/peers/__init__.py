@@ -5,8 +5,6 @@ HalfCheetah-v5 by SAC. Each package is in a virtual environment of its own that 
 else should run meanwhile. Every setting of `beast train` is a flag here too, for our row.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sys

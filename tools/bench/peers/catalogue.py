@@ -1,7 +1,5 @@
 """The works, their peers, exact versions and settings: the one place that has to change when a peer does."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A virtual environment for each peer, made once: their pins contradict one another and ours."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -3,8 +3,6 @@
 Packages start daemons in sessions of their own, so a run's processes are identified by a variable that they inherit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

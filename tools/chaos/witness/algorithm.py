@@ -5,8 +5,6 @@ last. It has to be the one before the newest: the same environment, the same epi
 answers follows from the observation alone, so the learner can check every entry of every rollout.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -5,8 +5,6 @@ checks every rollout. An action that was meant for another environment, episode 
 It is slow on purpose, so that the rate of a run depends on it alone and not on what else the machine has to do.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from typing import Any

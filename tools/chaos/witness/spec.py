@@ -1,7 +1,5 @@
 """The witness as an algorithm that a run can name: `--algo zerobeast.tools.chaos.witness.spec:WITNESS`."""
 
-from __future__ import annotations
-
 from zerobeast.common.settings.algorithm import AlgorithmSpec
 from zerobeast.rl.algos.impala.config import SPEC, ImpalaConfig
 

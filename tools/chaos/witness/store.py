@@ -4,8 +4,6 @@ It does what a replay has to do across kills, without the replay: an append-only
 the next learner continues after the last one.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 envs = ClusterVectorEnv(["tcp://a:5550", "tcp://b:5550"], "CartPole-v1", num_envs=64)
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 import time

@@ -1,7 +1,5 @@
 """Spaces, observations and infos as gymnasium has them, from those on the wire."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 envs = RemoteVectorEnv("tcp://host:5550", "CartPole-v1", num_envs=64)    # in place of gymnasium.make_vec(...)
 """
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Mapping, Sequence

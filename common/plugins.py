@@ -55,7 +55,7 @@ def find(group: str, name: str, setting: str) -> Any:
 def alternatives(group: str, unknown: str) -> str:
     """What a setting may name instead of a part that is not installed."""
     hint = did_you_mean(unknown, installed(group)) or "; a package that brings it has to be installed here"
-    return f"expected {', '.join(installed(group))} or module:NAME{hint}"
+    return f"expected {' or '.join(filter(None, (', '.join(installed(group)), 'module:NAME')))}{hint}"
 
 
 def reference_of(group: str, name: str, what: str, expected: str = "one") -> str:
@@ -127,8 +127,8 @@ def reference_to(part: Any, what: str) -> str:
       ConfigError: no other process can import it; the error begins with `what`.
     """
     home, name = getattr(part, "__module__", ""), getattr(part, "__qualname__", "")
-    # an object, unless it is a mere number or list: a module has it under a name, better one than the script itself
-    if not name and type(part).__module__ != "builtins":
+    # what has another name, unless it is a mere number or list: a module has it, better one than the script itself
+    if getattr(sys.modules.get(home), name, None) is not part and (name or type(part).__module__ != "builtins"):
         modules = sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__")
         found = ((home, name) for home, module in modules for name, one in vars(module).items() if one is part)
         home, name = next(found, ("", ""))

@@ -70,6 +70,10 @@ def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path
         ("zb.start(Mine)", "env Mine is defined in a notebook or on the command line, expected one in a file *.py"),
         ("zb.start(lambda: 1)", "expected a name, or a class or function at a module's top level"),
         ("zb.start('CartPole-v1', net={'hidden_siz': 1})", "net.hidden_siz: unknown setting; did you mean"),
+        (
+            "zb.start(env={'id': 'X', 'kwargs': {'size': int}})",
+            "env.kwargs holds <class 'int'>, expected text, numbers",
+        ),
         ("zb.start('CartPole-v1', callbacks=3)", "callbacks is 3, expected a function or zerobeast.Callbacks"),
         ("zb.train(name='no-such-run')", "no such run in"),
         ("zb.train('CartPole-v1', local={'placement': 'serial'})", "local.placement serial: expected one of several"),
@@ -97,11 +101,12 @@ def test_references_are_to_what_other_processes_can_import(tmp_path: Path, monke
     assert plugins.reference_to(PPOConfig, "env") == "zerobeast.rl.algos.ppo.config:PPOConfig"
     assert plugins.reference_to(SPEC, "algo").endswith(":SPEC")
     assert plugins.find("zerobeast.algorithms", plugins.reference_to(SPEC, "algo"), "algo") is SPEC
-    (tmp_path / "beside.py").write_text("class Env: pass")
+    (tmp_path / "beside.py").write_text("class Env: pass\nmade = lambda: Env()")
     monkeypatch.syspath_prepend(tmp_path)
     import beside  # type: ignore[import-not-found]
 
     assert plugins.reference_to(beside.Env, "env") == f"{tmp_path}/beside.py:Env"
+    assert plugins.reference_to(beside.made, "env") == f"{tmp_path}/beside.py:made"
     for stray in (AlgorithmSpec("mine", PPOConfig, "nowhere:Made"), signal.SIGTERM.value):  # modules have that number
         with pytest.raises(zb.ConfigError, match=r"^algo is .*, expected a name, or a class or function"):
             plugins.reference_to(stray, "algo")

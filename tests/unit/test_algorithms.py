@@ -245,7 +245,9 @@ ENTRIES = {
 PROGRAM = """
 from zerobeast.common.config.load import load, settings_help
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import alternatives
 print(load(["--algo", "good"], {}).section, "--good.x 1" in settings_help())
+print(alternatives("nobody.registers", "x"))
 for flags in (["--algo", "bad"], ["--algo", "ends"], ["--algo", "twice"], ["--bad.x", "1", "--algo", "good"], []):
     try:
         load(flags, {})
@@ -268,6 +270,7 @@ def test_installed_algorithms_are_found_without_any_of_ours_and_broken_ones_dist
     broken = "algo bad: bad cannot be imported: ZeroDivisionError: division by zero"
     assert out == [
         "good True",
+        "expected module:NAME; a package that brings it has to be installed here",
         f"flag --algo: {broken}",
         "flag --algo: algo ends: ends cannot be imported: SystemExit: ",
         "flag --algo: algo twice: two packages bring one of this name, bad:BAD of other and good:GOOD of zerobeast: "

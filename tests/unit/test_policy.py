@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,8 @@ GOOD = np.zeros((2, 5))
         ((GOOD,), {"last_action": [0, 9]}, "last_action holds the choice 9, expected 0 to 2, counted from 0"),
         ((GOOD,), {"last_action": [0.5, 0]}, "last_action is array([0.5, 0. ]), expected values of int64"),
         ((GOOD,), {"last_reward": [[1], [2]]}, "last_reward has shape [2, 1], expected [2]"),
+        ((GOOD,), {"action_mask": [1, 0, 0]}, "action_mask is [1, 0, 0], expected None: Vectors-v0 has no masks"),
+        ((torch.ones(1, requires_grad=True),), {}, "obs is tensor([1.], requires_grad=True), expected numbers"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(
@@ -186,5 +189,9 @@ def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) ->
         ConfigError, match=r"^run is 3, expected the name of a run, its folder, a checkpoint, or a run$"
     ):
         load(3)
+    policy = load(saved(tmp_path / "c", "impala", STACKED))
+    with pytest.raises(CheckpointError, match=r"trained with obs.shape \[3\], Stacked-v0 has \[4\]$"):
+        policy.refuse_unlike(replace(STACKED, obs=ArraySpace.box((4,), low=(0.0,))))
+    policy.refuse_unlike(replace(STACKED, env_id="Other-v0", obs=ArraySpace.box((3,), low=(0.0,))))
     with pytest.raises(ConfigError, match=r"^--net.hidden_size=8: expected no settings, because a policy has"):
         evaluate(load(saved(tmp_path / "b", "impala", VECTORS)), net={"hidden_size": 8})

@@ -1,5 +1,6 @@
 """A saved policy as a function of observations, for a loop of one's own. `zerobeast.load` makes it."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,10 +138,11 @@ class Policy:
 
     def refuse_unlike(self, env: EnvSpec) -> None:
         """Raise CheckpointError if an environment, as an env-server describes it, is unlike the one of the training."""
-        for name in ("obs", "action", "action_mask", "frame_stack"):
-            theirs, ours = getattr(self.env, name), getattr(env.for_policies(), name)
-            if theirs != ours:
-                raise CheckpointError(f"{self.checkpoint}: was trained with {name} {theirs}, {env.env_id} has {ours}")
+        names = ("obs", "action", "action_mask", "frame_stack")
+        like = replace(self.env, **{name: getattr(env.for_policies(), name) for name in names})
+        if like != self.env:
+            name, theirs, ours = self.env.difference(like)
+            raise CheckpointError(f"{self.checkpoint}: was trained with {name} {theirs}, {env.env_id} has {ours}")
 
     def _answer(self, name: str) -> Any:
         if answer := getattr(self.algorithm, name, None):
@@ -171,6 +173,8 @@ class Policy:
         action = before.action if last_action is None else read("last_action", self.env.action, last_action)
         action, core = (tree_map(partial(_zeroed, first), entry) for entry in (action, before.core))
         mask = None
+        if action_mask is not None and not self.env.action_mask:
+            raise ConfigError(f"action_mask is {short(action_mask)}, expected None: {self.env.env_id} has no masks")
         if self.env.action_mask:
             allowed = np.ones((n, self.env.mask_size), np.bool_) if action_mask is None else action_mask
             mask = read("action_mask", ArraySpace("multi_binary", "|b1", (self.env.mask_size,)), allowed)
@@ -199,7 +203,7 @@ def _parts(name: str, space: Space, value: Any) -> list[tuple[str, ArraySpace, N
         return [(path, array, np.asarray(part)) for path, array, part in arrays(name, space, value)]
     except EnvError as error:
         raise ConfigError(str(error)) from error
-    except (TypeError, ValueError) as error:  # lists of different lengths, for instance
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, tensors with gradient
         raise ConfigError(f"{name} is {short(value)}, expected numbers") from error
 
 

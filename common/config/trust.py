@@ -25,8 +25,8 @@ GUARDED = {path: _WHY.get(path.partition(".")[0], REACH) for path in RUN if _WHI
 IMPORTED = ("algo", "net.torso")  #: by whoever uses the settings, and not for environments alone
 #: flags by which no file admits or reaches anyone, for a command that makes environments alone
 ALONE = [f"--{path}={as_text(RUN[path].default)}" for path, why in GUARDED.items() if why != CODE]
-#: module:Id, for a constructor to pass on to gymnasium
-_IN_ARGUMENTS = re.compile(r"""['"](?!cuda:)[^\W\d][\w.]*:(?!/)\S""")
+#: module:Id, for a constructor to pass on to gymnasium; a module's file may have any name
+_IN_ARGUMENTS = re.compile(r"""['"](?!cuda:|\d+:)[^'"/:]+:(?!/)\S""")
 
 
 def refusals(given: Mapping[str, Given], guarded: Collection[str] = GUARDED) -> Iterator[str]:

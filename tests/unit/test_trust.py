@@ -124,6 +124,13 @@ def test_a_file_may_decide_all_that_stays_on_this_machine(tmp_path: Path) -> Non
     assert flags_of(RunConfig()) == []
 
 
+@pytest.mark.parametrize("module", ["evil", "evil.twin", "e-vil", "my evil", "2evil"])
+def test_a_module_in_arguments_may_have_any_name(tmp_path: Path, module: str) -> None:
+    (tmp_path / "own.yaml").write_text(json.dumps({"env": {"kwargs": {"inner": f"{module}:Free-v0"}}}))
+    with pytest.raises(ConfigError, match="imports a module"):
+        gather(["--config", str(tmp_path / "own.yaml")], {})
+
+
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").touch()
     (tmp_path / "config.yaml").write_text(json.dumps({k: v for k, v in GIVEN.items() if not k.startswith("env.")}))

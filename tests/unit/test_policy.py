@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.algo_fakes import NESTED, REACH, VECTORS
-from zerobeast.api.saved import evaluate, load
+from zerobeast.api.saved import evaluate, load, play
 from zerobeast.clients.policy import LATE
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.load import load as settings
@@ -161,8 +161,13 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
 def test_a_state_of_others_a_missing_reward_and_a_missing_part_are_refused(tmp_path: Path) -> None:
     policy = load(saved(tmp_path, "impala", VECTORS, "--net.last_action_reward=always"))
     state = policy.predict(GOOD)[1]
-    with pytest.raises(ConfigError, match=r"^state is that of 2, expected what predict returned for 1, or None$"):
+    with pytest.raises(
+        ConfigError, match=r"^state is that of 2, expected what predict of this policy returned for 1, or None$"
+    ):
         policy.predict(np.zeros(5), state)
+    recurrent = load(saved(tmp_path / "r", "impala", VECTORS, "--net.use_lstm"))
+    with pytest.raises(ConfigError, match=r"^state is that of 2, expected what predict of this policy returned for 2"):
+        recurrent.predict(GOOD, state, last_reward=[0, 0])
     with pytest.raises(ConfigError, match=r"^last_reward is None, expected \[N\] numbers: the network takes it"):
         policy.predict(GOOD, state)
     policy = load(saved(tmp_path / "b", "impala", NESTED))
@@ -192,6 +197,9 @@ def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) ->
     policy = load(saved(tmp_path / "c", "impala", STACKED))
     with pytest.raises(CheckpointError, match=r"trained with obs.shape \[3\], Stacked-v0 has \[4\]$"):
         policy.refuse_unlike(replace(STACKED, obs=ArraySpace.box((4,), low=(0.0,))))
+    for given in ({"episodes": True, "seed": 0}, {"episodes": 1, "seed": 2**70}):
+        with pytest.raises(ConfigError, match=r"^(episodes is True|seed is \d+), expected a whole number, at least"):
+            play(policy, policy.config, "", deterministic=None, **given)
     policy.refuse_unlike(replace(STACKED, env_id="Other-v0", obs=ArraySpace.box((3,), low=(0.0,))))
     with pytest.raises(ConfigError, match=r"^--net.hidden_size=8: expected no settings, because a policy has"):
         evaluate(load(saved(tmp_path / "b", "impala", VECTORS)), net={"hidden_size": 8})

@@ -193,7 +193,7 @@ def evaluate(
     if refusals := list(trust.refusals(guarded)):
         raise ConfigError("\n".join(refusals))
     if len(config.env.tasks) > 1:
-        raise ConfigError(f"env is None, expected one of {config.env.id}, in which the policy was trained")
+        raise ConfigError(f"env is {env!r}, expected one of {config.env.id}, in which the policy was trained")
     with env_server(config) as endpoint:
         return play(policy, config, endpoint, episodes=episodes, deterministic=deterministic, seed=seed)
 
@@ -244,8 +244,9 @@ def play(
     watch: Callable[[list[Episode]], None] = lambda _: None,
 ) -> Evaluation:
     """As `evaluate`, in the one environment of `config`; `watch` is called with the episodes of each step."""
-    if not (isinstance(episodes, int) and episodes > 0):
-        raise ConfigError(f"episodes is {episodes!r}, expected a whole number, at least 1")
+    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0)):
+        if type(value) is not int or not least <= value < 2**31:
+            raise ConfigError(f"{name} is {value!r}, expected a whole number, at least {least} and less than 2^31")
     greedy = config.algorithm.drawing_explores if deterministic is None else deterministic
     num_envs, limit_s = min(episodes, MAX_ENVS), START_LIMIT_S + config.envserver.step_timeout_s
     env = config.env.model_copy(update={"episodic_life": False}).model_dump()

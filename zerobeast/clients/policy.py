@@ -162,7 +162,7 @@ class Policy:
         """A step [1, N, ...] as the network sees it, the state [N, core_size], and whether `obs` has no N."""
         n, single = _count(self.env.obs, obs)
         read = partial(_read, n=n, single=single, device=self.module.device)
-        before = self._blank(n) if state is None else _checked(state, n)
+        before = _checked(state, self._blank(n))
         first = read("episode_start", FLAG, np.full(n, state is None) if episode_start is None else episode_start)
         first = first | (state is None)
         if last_reward is None and self.config.net.sees_last_step and not first.all():
@@ -234,11 +234,15 @@ def _read(name: str, space: Space, value: Any, *, n: int, single: bool, device: 
     return nested(space, iter(found))
 
 
-def _checked(state: Any, n: int) -> State:
-    if isinstance(state, State) and len(state.core) == n:
-        return state
-    found = f"that of {len(state.core)}" if isinstance(state, State) else short(state)
-    raise ConfigError(f"state is {found}, expected what predict returned for {n}, or None")
+def _checked(state: Any, blank: State) -> State:
+    if state is None:
+        return blank
+    if not isinstance(state, State):
+        raise ConfigError(f"state is {short(state)}, expected what predict returned for {len(blank.core)}, or None")
+    if state.core.shape != blank.core.shape or (state.frames is None) != (blank.frames is None):
+        found = f"that of {len(state.core)}, expected what predict of this policy returned for {len(blank.core)}"
+        raise ConfigError(f"state is {found}, or None")
+    return state
 
 
 def _zeroed(first: Tensor, entries: Tensor) -> Tensor:

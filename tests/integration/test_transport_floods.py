@@ -13,7 +13,7 @@ from zerobeast.common.transport import (
     ServerPort,
     WeightsPublisher,
     WeightsSubscriber,
-    incoming,
+    sockets,
     weights,
 )
 from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
@@ -51,7 +51,7 @@ def ended(peer: RawPeer) -> bool:
 def test_a_message_of_very_many_frames_takes_several_turns(
     server: ServerPort, place: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incoming, "MAX_SURPLUS", 10)
+    monkeypatch.setattr(sockets, "MAX_SURPLUS", 10)
     step = pack_header(Header(Kind.STEP, ME, 0, 1, 1))
     with RawPeer(place, REQUESTS, b"PUSH") as peer:
         peer.send(message([step, *[b""] * 95]), message([step]))

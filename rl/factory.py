@@ -6,8 +6,8 @@ import torch
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.fit import refuse_unfit
 from zerobeast.rl.protocol import Algorithm
 

@@ -3,13 +3,8 @@
 from collections.abc import Iterator
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.algorithm import AlgorithmSettings
-from zerobeast.common.settings.algorithms import usable
-from zerobeast.common.settings.networks import torso_of
-from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import AlgorithmSettings, Reading, RunConfig, torso_of, usable
+from zerobeast.common.wire import EnvSpec, step_record
 
 MAX_OBS_BYTES = 16 << 20  #: of one observation, stacked; networks grow with it
 

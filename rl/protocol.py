@@ -31,12 +31,9 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire.records import Origin
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.data.pace import Pace
-from zerobeast.rl.data.rollouts import Rollouts
-from zerobeast.rl.nets.network import Network, StepInput
+from zerobeast.common.wire import EnvSpec, Origin, PolicySpec
+from zerobeast.rl.data import Batch, Pace, Rollouts
+from zerobeast.rl.nets import Network, StepInput
 
 
 class Act(NamedTuple):

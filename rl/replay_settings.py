@@ -5,10 +5,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from zerobeast.common.settings.algorithm import AlgorithmSettings, Relation
-from zerobeast.common.settings.run import Run
-from zerobeast.common.settings.section import setting
-from zerobeast.common.wire.spaces import ArraySpace, Space
+from zerobeast.common.settings import AlgorithmSettings, Relation, Run, setting
+from zerobeast.common.wire import ArraySpace, Space
 from zerobeast.rl.settings import Epsilon, LearnerSettings, MaxGradNorm, Schedule
 
 # the replay

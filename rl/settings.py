@@ -10,9 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from zerobeast.common.settings.algorithm import AlgorithmSettings
-from zerobeast.common.settings.run import Run
-from zerobeast.common.settings.section import Section
+from zerobeast.common.settings import AlgorithmSettings, Run, Section
 
 # rewards and returns
 Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]

@@ -18,7 +18,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.roles import STOPPING
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, await_end, stop
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.placement import groups_of

@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from zerobeast.clients.remote.vector_env import RemoteVectorEnv
     from zerobeast.clients.remote_acting import RemoteActing
     from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, EnvError, PeerLost
-    from zerobeast.common.settings.tree import RunConfig
+    from zerobeast.common.settings import RunConfig
     from zerobeast.common.transport import Context
-    from zerobeast.common.wire.spaces import ArraySpace
-    from zerobeast.common.wire.specs import EnvSpec
+    from zerobeast.common.wire import ArraySpace, EnvSpec
 
 __all__ = [
     "ArraySpace",
@@ -60,19 +59,19 @@ __all__ = [
 
 # Env-servers and actors import this file too and never load torch.
 _HOMES = {
-    "ArraySpace": "zerobeast.common.wire.spaces",
+    "ArraySpace": "zerobeast.common.wire",
     "Callbacks": "zerobeast.api.run",
     "ClusterVectorEnv": "zerobeast.clients.remote.cluster",
     "Context": "zerobeast.common.transport",
     "EnvClient": "zerobeast.clients.env_client",
-    "EnvSpec": "zerobeast.common.wire.specs",
+    "EnvSpec": "zerobeast.common.wire",
     "OwnEnv": "zerobeast.clients.own_env",
     "Policy": "zerobeast.clients.policy",
     "PolicyClient": "zerobeast.clients.policy_client",
     "RemoteActing": "zerobeast.clients.remote_acting",
     "RemoteVectorEnv": "zerobeast.clients.remote.vector_env",
     "Run": "zerobeast.api.run",
-    "RunConfig": "zerobeast.common.settings.tree",
+    "RunConfig": "zerobeast.common.settings",
     "evaluate": "zerobeast.api.saved",
     "load": "zerobeast.api.saved",
     "start": "zerobeast.api.run",

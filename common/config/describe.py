@@ -12,10 +12,7 @@ from zerobeast.common.config.layers import NUMBER
 from zerobeast.common.config.preset import names
 from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
 from zerobeast.common.config.torchbeast import FLAGS
-from zerobeast.common.settings.algorithms import usable
-from zerobeast.common.settings.run import Run
-from zerobeast.common.settings.section import Section
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import Run, RunConfig, Section, usable
 
 #: first words of origins, the lowest layer first
 RANKS = ("chosen", "preset", "deterministic", "file", "environment", "flag")

@@ -26,11 +26,8 @@ from zerobeast.common.config.relations import relations
 from zerobeast.common.config.table import RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
-from zerobeast.common.settings.algorithms import spec_of
-from zerobeast.common.settings.section import Section
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
+from zerobeast.common.wire import EnvSpec
 
 __all__ = ["Loaded", "differences", "dump", "gather", "load", "settings_help"]
 

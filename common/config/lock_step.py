@@ -6,8 +6,7 @@ from typing import Any
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import value_at
-from zerobeast.common.settings.algorithm import Relation
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import Relation, RunConfig
 
 NAME = "deterministic"
 ONE_THREAD = {"device": "cpu", "threads": 1, "precision": "float32"}

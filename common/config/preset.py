@@ -14,12 +14,10 @@ from typing import Any
 
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.algorithm import AlgorithmSpec
-from zerobeast.common.settings.algorithms import section, usable
-from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig, Run
+from zerobeast.common.settings import MIN_SHALLOW_SIDE, AlgorithmSpec, NetConfig, Reading, Run, usable
+from zerobeast.common.settings.algorithms import section
 from zerobeast.common.text.suggest import did_you_mean
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import EnvSpec
 
 FOLDER = Path(__file__).parent / "presets"
 OTHERS = "classic"

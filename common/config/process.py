@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings import Section, setting
 
 
 class Instance(Section):

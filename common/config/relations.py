@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from zerobeast.common.settings.algorithm import Relation
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import Relation, RunConfig
 
 #: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
 MAX_SQUASHED_LOG_STD = 0.0

@@ -8,7 +8,7 @@ from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.flags import CommandLine
 from zerobeast.common.config.layers import from_tree
 from zerobeast.common.config.table import table_of, value_at
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 
 GIVEN = ("flag ", "environment ")  #: first words of the origins of what was given for this start
 

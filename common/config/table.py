@@ -6,11 +6,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec
-from zerobeast.common.settings.algorithms import section, usable
-from zerobeast.common.settings.run import Run
-from zerobeast.common.settings.section import Section
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import AlgorithmSpec, Run, RunConfig, Section, usable
+from zerobeast.common.settings.algorithms import section
 
 Table = Mapping[str, FieldInfo]
 

@@ -14,9 +14,9 @@ from typing import Any
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import RUN, SHORT, value_at
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.endpoints import Endpoint
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 
 CODE, PEERS, REACH = "imports a module", "decides who may take part", "reaches beyond this machine"
 _WHY = {"env": CODE, "algo": CODE, "net": CODE, "security": PEERS}

@@ -18,7 +18,7 @@ from zerobeast.common.health.progress import Progress
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.process.descriptors import NEARLY
 from zerobeast.common.process.usage import Usage
-from zerobeast.common.settings.run import SecurityConfig
+from zerobeast.common.settings import SecurityConfig
 from zerobeast.common.transport import Context, Poller, open_context
 
 log = logging.getLogger(__name__)

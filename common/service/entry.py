@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from zerobeast.common.config.process import Instance
     from zerobeast.common.service.base import Service
     from zerobeast.common.service.loop import Loop
-    from zerobeast.common.settings.tree import RunConfig
+    from zerobeast.common.settings import RunConfig
 
 log = logging.getLogger(__name__)
 

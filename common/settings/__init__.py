@@ -1,1 +1,19 @@
 """Settings, for every package: how a section is declared, and the sections that no algorithm owns."""
+
+from zerobeast.common.settings.algorithm import AlgorithmSettings as AlgorithmSettings
+from zerobeast.common.settings.algorithm import AlgorithmSpec as AlgorithmSpec
+from zerobeast.common.settings.algorithm import Relation as Relation
+from zerobeast.common.settings.algorithms import spec_of as spec_of
+from zerobeast.common.settings.algorithms import usable as usable
+from zerobeast.common.settings.networks import torso_of as torso_of
+from zerobeast.common.settings.reading import Reading as Reading
+from zerobeast.common.settings.run import LATEST as LATEST
+from zerobeast.common.settings.run import MIN_SHALLOW_SIDE as MIN_SHALLOW_SIDE
+from zerobeast.common.settings.run import EnvConfig as EnvConfig
+from zerobeast.common.settings.run import EnvServerConfig as EnvServerConfig
+from zerobeast.common.settings.run import NetConfig as NetConfig
+from zerobeast.common.settings.run import Run as Run
+from zerobeast.common.settings.run import SecurityConfig as SecurityConfig
+from zerobeast.common.settings.section import Section as Section
+from zerobeast.common.settings.section import setting as setting
+from zerobeast.common.settings.tree import RunConfig as RunConfig

@@ -21,7 +21,7 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section
-from zerobeast.common.wire.spaces import Space
+from zerobeast.common.wire import Space
 
 
 class Relation(NamedTuple):

@@ -8,9 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.description import flat
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec, flat
 
 MIN_PICTURE_SIDE = 10  #: in pixels: views of grids, which declare the range of bytes too, have up to 9 cells a side
 OF_MATRICES = ("shallow", "deep", "minatar")  #: our torsos that take matrices of numbers for images

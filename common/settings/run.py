@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, JsonValue, field_validator
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.plugins import alternatives, installed
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.wire.messages import MAX_WINDOW

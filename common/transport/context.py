@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import zmq
 from zmq.utils import z85
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.process.descriptors import max_files, open_files
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.keys import CLIENTS, Keys
 from zerobeast.common.wire.messages import Plane
 
@@ -102,7 +102,7 @@ class Admission:
 
 
 if TYPE_CHECKING:
-    from zerobeast.common.settings.run import SecurityConfig
+    from zerobeast.common.settings import SecurityConfig
 
 Socket = zmq.Socket[bytes]
 

@@ -4,8 +4,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.settings.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
 

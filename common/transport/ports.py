@@ -11,8 +11,8 @@ from typing import Any
 
 import zmq
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import Refusal, RemoteProtocolError, VersionMismatch
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.sockets import (
     REPLIES,

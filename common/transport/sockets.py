@@ -21,8 +21,8 @@ from typing import Any, Self
 import zmq
 from numpy.typing import NDArray
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError, LocalProtocolError
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.wire.messages import Header, Plane
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.ports import Port
 from zerobeast.common.transport.sockets import (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zerobeast import BeastError, RemoteActing
 from zerobeast.common.config.load import load
-from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.data import Batch
 
 TOTAL_STEPS = 100_000
 DISCOUNT, TRACE_DECAY, REWARD_SCALE = 0.99, 0.95, 0.1

@@ -18,10 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import EnvSpec, act_record, step_record
 from zerobeast.rl.acting.slots import WORD, SlotState
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.nets.weights import as_kept as kinds_of
 from zerobeast.rl.nets.weights import flatten, layout_id, load_flat
 from zerobeast.rl.ops.columns import columns

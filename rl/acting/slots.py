@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire.layout import RecordSpec
-from zerobeast.common.wire.spaces import field_of, nested
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import EnvSpec, RecordSpec, nested
+from zerobeast.common.wire.spaces import field_of
 from zerobeast.rl.ops.columns import columns, torch_dtype
 from zerobeast.rl.ops.tree import leaves, tree_map
 

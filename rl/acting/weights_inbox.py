@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError, PeerLost, Refusal, RemoteProtocolError
-from zerobeast.common.settings.endpoints import Endpoint
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings import Run
 from zerobeast.common.transport import NEWS_TOPIC, WEIGHTS_TOPIC, Context, Incoming, WeightsSubscriber, checksum, chunks
 from zerobeast.common.transport.lookup import Lookup, Resolve
 from zerobeast.common.wire.messages import Header, Kind

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.frames import single_frames, stack_frames
 from zerobeast.rl.ops.tree import leaves, tree_map
 

@@ -14,9 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zerobeast.common.wire.layout import RecordSpec
-from zerobeast.common.wire.records import Origin
-from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec
+from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec, Origin, RecordSpec
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.ops.columns import columns
 from zerobeast.rl.ops.frames import stack_frames

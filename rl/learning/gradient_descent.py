@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from zerobeast.common.errors import CheckpointError, Diverged
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.rl.nets.precision import autocast, pick_dtype
+from zerobeast.common.settings import RunConfig
+from zerobeast.rl.nets import autocast, pick_dtype
 from zerobeast.rl.ops.finite import squares_finite
 from zerobeast.rl.ops.optim import RMSPropTF1
 from zerobeast.rl.protocol import Learned, Metrics

@@ -3,10 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from zerobeast.common.wire.records import Origin
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.data.pace import Pace
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.common.wire import Origin
+from zerobeast.rl.data import Batch, Pace, Rollouts
 from zerobeast.rl.protocol import Credit, Learned
 
 

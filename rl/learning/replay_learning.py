@@ -11,11 +11,9 @@ from typing import Any, Generic, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.records import Origin, rollout_record
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.rl.data.pace import Pace
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, rollout_record
+from zerobeast.rl.data import Pace, Rollouts
 from zerobeast.rl.learning.gradient_descent import GradientDescent, Step, summary
 from zerobeast.rl.learning.target import Target
 from zerobeast.rl.protocol import Credit, Learned, Metrics

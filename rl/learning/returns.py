@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.data import Batch
 from zerobeast.rl.nets.moments import MIN_VARIANCE, Moments
 from zerobeast.rl.ops.losses import masked_reduce
 from zerobeast.rl.ops.vtrace import VTrace, vtrace

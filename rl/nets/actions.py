@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Space
+from zerobeast.common.settings import NetConfig
+from zerobeast.common.wire import ArraySpace, CompositeSpace, Space
 from zerobeast.rl.ops.gaussian import Box
 from zerobeast.rl.ops.tree import leaves
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings.networks import torso_of
-from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import NetConfig, torso_of
+from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.nets.actions import action_features
 from zerobeast.rl.nets.lstm import LSTM
 from zerobeast.rl.nets.network import StepInput

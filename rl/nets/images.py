@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire import ArraySpace
 
 
 class ImageShape(NamedTuple):

@@ -13,9 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.spaces import ArraySpace, Space
+from zerobeast.common.settings import NetConfig, Reading
+from zerobeast.common.wire import ArraySpace, Space
 from zerobeast.rl.nets.moments import MIN_VARIANCE, Moments
 from zerobeast.rl.ops.tree import leaves
 

@@ -29,11 +29,8 @@ from torch import Tensor, nn
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings.networks import torso_of
-from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.spaces import ArraySpace, nested
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import NetConfig, Reading, torso_of
+from zerobeast.common.wire import ArraySpace, EnvSpec, nested
 from zerobeast.rl.nets.normalize import ArrayNorm
 from zerobeast.rl.nets.precision import autocast
 

@@ -19,10 +19,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import MIN_SHALLOW_SIDE, NetConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import MIN_SHALLOW_SIDE, NetConfig, Reading
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.nets.actions import OneHots
 from zerobeast.rl.nets.activations import Activation
 from zerobeast.rl.nets.dense import Dense

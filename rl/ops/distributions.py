@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Space, by_array, nested
+from zerobeast.common.wire import ArraySpace, CompositeSpace, Space, by_array, nested
 from zerobeast.rl.ops.categorical import Categorical
 from zerobeast.rl.ops.gaussian import Box, Gaussian, SquashedGaussian
 

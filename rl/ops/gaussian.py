@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire import ArraySpace
 
 EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 tells 1 - 6e-8 from 1
 NODES = 32  #: of the quadrature for the entropy of squashed actions

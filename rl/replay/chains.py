@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.records import Origin
+from zerobeast.common.wire import Origin
 
 Ints = NDArray[np.int64]
 

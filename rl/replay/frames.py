@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.process.extras import how_to_install
-from zerobeast.common.wire.layout import Block, RecordSpec
+from zerobeast.common.wire import Block, RecordSpec
 from zerobeast.rl.replay.disk import PAGE, pages
 
 Compression = Literal["none", "zstd"]

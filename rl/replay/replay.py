@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.errors import StoreError
-from zerobeast.common.wire.layout import RecordSpec
-from zerobeast.common.wire.records import Origin
-from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.common.wire import EnvSpec, Origin, RecordSpec
+from zerobeast.rl.data import Rollouts
 from zerobeast.rl.replay.chains import Chains
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.ring_file import RingFile

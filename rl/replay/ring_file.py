@@ -34,11 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import StoreError
+from zerobeast.common.wire import Block, EnvSpec, Field, Origin, RecordSpec
 from zerobeast.common.wire.checks import rollout_flaw
 from zerobeast.common.wire.codec import pack
-from zerobeast.common.wire.layout import Block, Field, RecordSpec
-from zerobeast.common.wire.records import Origin
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.replay.disk import PAGE, demand, free, pages, size_of
 from zerobeast.rl.replay.frames import Compressed, Compression, space, without_frames
 

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zerobeast.common.wire.specs import ROLLOUT_FIELDS, EnvSpec
+from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec
 from zerobeast.rl.data.rollouts import true
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.replay.frames import Compressed
 

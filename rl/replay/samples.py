@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets import StepInput
 
 S = TypeVar("S", bound=tuple[Any, ...])
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Incoming
+from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import MAX_WAITING_EPISODES
 from zerobeast.services.actor.planes import GroupPlane, InferencePlane, OwnSteps, Refuse, RolloutsPlane, StepsPlane

@@ -13,11 +13,18 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
 from zerobeast.common.transport import Incoming
+from zerobeast.common.wire import (
+    MAX_ENV_SEED,
+    EnvSpec,
+    PolicySpec,
+    act_record,
+    action_record,
+    rollout_record,
+    step_record,
+)
 from zerobeast.common.wire.checks import episodes_of, flaw, forbidden, illegal
 from zerobeast.common.wire.messages import Frames, Header, Kind
-from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
-from zerobeast.common.wire.seeds import MAX_ENV_SEED, continued
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.wire.seeds import continued
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import Outbox
 from zerobeast.services.actor.rollout import RolloutBuilder

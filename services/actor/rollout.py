@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.records import action_record, rollout_record
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.wire import EnvSpec, PolicySpec, action_record, rollout_record
 
 Rows = NDArray[np.void]
 ARRIVALS = ("first", "reward", "terminated", "truncated")  #: fields that come with every observation

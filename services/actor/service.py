@@ -5,15 +5,16 @@ from collections.abc import Callable
 from typing import Any
 
 from zerobeast.common.config.process import Instance
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
-from zerobeast.common.settings.endpoints import Endpoint
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Poller, random_id
 from zerobeast.common.transport.lookup import Lookup, Resolve
+from zerobeast.common.wire import MAX_ENV_SEED
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.seeds import MAX_ENV_SEED, continued
+from zerobeast.common.wire.seeds import continued
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers

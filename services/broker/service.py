@@ -14,7 +14,7 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Incoming, Poller, ServerPort, index_of, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.seeds import continued, counted
@@ -22,7 +22,7 @@ from zerobeast.common.wire.session import Arrival, Session
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.sync import Sync
 from zerobeast.rl.acting.weights_inbox import LocalWeights, WeightsInbox, shared_place
-from zerobeast.rl.nets.precision import pick_device, pick_dtype
+from zerobeast.rl.nets import pick_device, pick_dtype
 from zerobeast.services.broker.batcher import Batcher
 from zerobeast.services.broker.sessions import Client, Sessions
 

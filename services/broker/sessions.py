@@ -12,11 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec, step_record
 from zerobeast.common.wire.messages import Header
-from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.session import UNUSED_S, Session, SessionTable
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.slots import SlotRanges
 from zerobeast.rl.factory import make_algorithm

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings.run import EnvConfig
-from zerobeast.common.wire.seeds import EnvSeeds, one_by_one
+from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire import EnvSeeds
+from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.spaces import env_spec

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.common.text.suggest import did_you_mean
 from zerobeast.services.envserver.vector import VectorEnv, contained
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.settings.run import EnvConfig
-from zerobeast.common.wire.seeds import EnvSeeds
+from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire import EnvSeeds
 from zerobeast.services.envserver.atari import refuse_raw
 from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv

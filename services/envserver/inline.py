@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.seeds import EnvSeeds, of_part
-from zerobeast.common.wire.spaces import ArraySpace, by_array
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, by_array
+from zerobeast.common.wire.seeds import of_part
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.spaces import fitted
 from zerobeast.services.envserver.vector import Episodes, EpisodeTracker, Only, VectorEnv, contained, rows_for

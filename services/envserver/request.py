@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES
-from zerobeast.common.wire.seeds import MAX_ENV_SEED, EnvSeeds
 from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes that end in one step fit a header

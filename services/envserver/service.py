@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from zerobeast.common.config.process import Instance
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
-from zerobeast.common.settings.endpoints import Endpoint
-from zerobeast.common.settings.run import SecurityConfig
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig, SecurityConfig
 from zerobeast.common.transport import Incoming, Poller, ServerPort, random_id
+from zerobeast.common.wire import action_record
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
-from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.infos import InfoTable

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.settings.run import EnvServerConfig
+from zerobeast.common.settings import EnvServerConfig
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.session import Session
 from zerobeast.services.envserver.vector import VectorEnv

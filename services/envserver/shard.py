@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, WrongInterface
+from zerobeast.common.wire import EnvSeeds, Space, by_array
 from zerobeast.common.wire.checks import forbidden
-from zerobeast.common.wire.seeds import EnvSeeds, one_by_one
-from zerobeast.common.wire.spaces import Space, by_array
+from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, fitted, obs_adapter

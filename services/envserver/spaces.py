@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, Space, by_array, short
 from zerobeast.common.wire.checks import stray, unfit
 from zerobeast.common.wire.codec import DTYPES, pack
-from zerobeast.common.wire.description import short
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire.spaces import Part
 
 MAX_SPEC_BYTES = 60_000  #: so that WELCOME, which carries it, fits a header
 KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these"

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.extras import EXTRAS, how_to_install
+from zerobeast.common.wire import EnvSeeds, EnvSpec, step_record
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
-from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.seeds import EnvSeeds
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.infos import InfoTable
 
 log = logging.getLogger(__name__)

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 
 from zerobeast.common.errors import EnvError, WrongInterface
+from zerobeast.common.wire import action_record
 from zerobeast.common.wire.codec import pack, unpack
-from zerobeast.common.wire.records import action_record
 from zerobeast.services.envserver.shard import Shard, trace_of
 
 RESET, STEP, PROGRESS = b"R", b"S", b"."

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
+from zerobeast.common.wire import EnvSeeds, EnvSpec
 from zerobeast.common.wire.codec import pack, unpack
-from zerobeast.common.wire.seeds import EnvSeeds, of_part
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire.seeds import of_part
 from zerobeast.services.envserver.shard import Shard, backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, end_marked, marked, serve

@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.wire import checks
-from zerobeast.common.wire.description import flat
+from zerobeast.common.wire import EnvSpec, PolicySpec, checks, flat
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_INTEGER, Header
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.locks import lock
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 
 
 @contextlib.contextmanager

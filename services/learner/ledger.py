@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from zerobeast.common.wire.records import Origin
+from zerobeast.common.wire import Origin
 from zerobeast.common.wire.session import Arrival
 from zerobeast.services.learner.queue import Message
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.health.sliding_window import SlidingWindow
-from zerobeast.rl.data.pace import Pace
+from zerobeast.rl.data import Pace
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.queue import Fate, Message
 from zerobeast.services.learner.update import Added, Update

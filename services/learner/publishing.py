@@ -2,8 +2,7 @@
 
 from zerobeast.common.transport import WeightsPublisher, checksum, chunks
 from zerobeast.common.wire.messages import Header, Kind
-from zerobeast.rl.nets.network import Network
-from zerobeast.rl.nets.shared_weights import WeightsWriter
+from zerobeast.rl.nets import Network, WeightsWriter
 from zerobeast.rl.nets.weights import flatten, layout_id
 from zerobeast.services.learner.acting import ActingProcesses
 

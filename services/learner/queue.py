@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.records import Origin
+from zerobeast.common.wire import Origin
 
 Rows = NDArray[Any]
 Fate = Literal["used", "refused", "stale"]

@@ -9,11 +9,9 @@ from zerobeast.common.config.table import nested
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.health import hops
 from zerobeast.common.service.base import Service
-from zerobeast.common.settings.reading import Reading
-from zerobeast.common.settings.run import NetConfig, Run
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import NetConfig, Reading, Run, RunConfig
+from zerobeast.common.wire import EnvSpec, PolicySpec
 from zerobeast.common.wire.records import oversize
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.admission import Terms, mismatch
 from zerobeast.services.learner.checkpoint import Checkpoints

@@ -19,18 +19,17 @@ from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import Service
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import (
     Poller,
     ServerPort,
     WeightsPublisher,
     random_id,
 )
+from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.acting.weights_inbox import shared_place
-from zerobeast.rl.nets.precision import pick_device, pick_dtype
-from zerobeast.rl.nets.shared_weights import WeightsWriter
+from zerobeast.rl.nets import WeightsWriter, pick_device, pick_dtype
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.folder import claim, keep_settings

@@ -20,15 +20,11 @@ import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import CheckpointError, Diverged
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.layout import RecordSpec
-from zerobeast.common.wire.records import Origin, rollout_record
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, RecordSpec, rollout_record
+from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.nets.network import Network
-from zerobeast.rl.nets.precision import autocast, pick_dtype
+from zerobeast.rl.nets import Network, autocast, pick_dtype
 from zerobeast.rl.protocol import Algorithm, Learned
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 

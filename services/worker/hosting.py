@@ -13,7 +13,7 @@ from zerobeast.common.service.entry import Build, main
 if TYPE_CHECKING:
     from zerobeast.common.config.process import Instance
     from zerobeast.common.service.base import Service
-    from zerobeast.common.settings.tree import RunConfig
+    from zerobeast.common.settings import RunConfig
 
 INSIDE = ("broker", "envserver")  #: roles whose planes stay in the process
 

@@ -14,8 +14,8 @@ from tests.helpers import free_port, wait_until
 from tests.integration.envservers import ODD, running
 from tests.integration.ports import bound_again
 from zerobeast.common.config.process import Instance
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason

@@ -8,8 +8,8 @@ from torch import nn
 
 from tests.broker_fakes import ECHO_ENV, Client, OpenStage, Stage
 from tests.helpers import wait_until
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header
 from zerobeast.common.wire.session import UNUSED_S

@@ -10,8 +10,8 @@ import pytest
 
 from tests.broker_fakes import EchoNet, FakeLearner
 from tests.helpers import free_port, wait_until
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.messages import Header, Kind

@@ -16,8 +16,8 @@ from tests.helpers import bring, free_port, wait_until
 from tests.integration.envservers import ODD, running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import BeastError
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, random_id

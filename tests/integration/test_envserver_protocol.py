@@ -10,7 +10,7 @@ import zmq
 
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Poller, random_id
 from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason

@@ -18,8 +18,8 @@ import zmq
 
 from tests.helpers import free_port, killed_at_last, wait_until
 from zerobeast.clients.env_client import EnvClient
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason, pack_header
 from zerobeast.common.wire.records import action_record, step_record

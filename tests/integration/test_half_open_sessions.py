@@ -11,7 +11,7 @@ from tests.broker_fakes import ECHO_ENV, Stage
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
 from tests.learner_fakes import ENV, B, Clock, FakeActor, Opener, OpenRun, T, rollout_rows
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason, pack_header

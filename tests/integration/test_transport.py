@@ -12,8 +12,8 @@ import zmq
 
 from tests.helpers import wait_until
 from tests.integration.ports import bound_again, meet
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError, LocalProtocolError
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Poller, ServerPort, WeightsPublisher, sockets
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header

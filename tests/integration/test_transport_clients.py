@@ -8,8 +8,8 @@ import zmq
 
 from tests.helpers import wait_until
 from tests.integration.ports import bound_again, meet
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Incoming, ServerPort, random_id
 from zerobeast.common.transport.ports import MAX_PER_CALL
 from zerobeast.common.wire.messages import Header, Kind, Plane, topic

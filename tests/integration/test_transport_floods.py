@@ -6,7 +6,7 @@ import pytest
 import zmq
 
 from tests.helpers import wait_until
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import (
     ClientPort,
     Context,

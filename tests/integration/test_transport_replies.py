@@ -10,8 +10,8 @@ import pytest
 import zmq
 
 from tests.helpers import wait_until
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import VersionMismatch
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, pack_header, topic
 

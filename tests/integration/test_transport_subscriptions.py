@@ -7,8 +7,8 @@ import pytest
 import zmq
 
 from tests.helpers import wait_until
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, ServerPort
 from zerobeast.common.transport.subscriptions import Subscriptions
 from zerobeast.common.wire.messages import Header, Kind, Plane, topic

@@ -11,8 +11,8 @@ import zmq
 
 from tests.helpers import wait_until
 from tests.integration.ports import bound_again
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import VersionMismatch
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.transport import (
     CHUNK_BYTES,
     Context,

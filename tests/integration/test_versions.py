@@ -12,7 +12,7 @@ from tests.broker_fakes import OpenStage
 from tests.helpers import wait_until
 from tests.integration.envservers import running
 from tests.learner_fakes import Opener
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zerobeast.common.endpoints import MAX_IPC_PATH, Endpoint
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.common.settings.endpoints import MAX_IPC_PATH, Endpoint
 
 
 def test_the_sockets_of_a_tcp_endpoint_are_neighbouring_ports() -> None:

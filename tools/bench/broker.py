@@ -18,13 +18,12 @@ from torch import Tensor
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError
 from zerobeast.common.service.loop import Loop
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import WeightsPublisher
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.algos.impala.algorithm import Impala
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.nets.weights import flatten, layout_id
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Act, Sampling

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming, Poller, random_id
+from zerobeast.common.wire import EnvSpec, PolicySpec, act_record, step_record
 from zerobeast.common.wire.messages import Kind, Plane
-from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Reply, Stream
 
 MAX_WAIT_S = 0.1

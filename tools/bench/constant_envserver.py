@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.service.entry import main
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
-from zerobeast.common.wire.seeds import EnvSeeds
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec
 from zerobeast.services.envserver.__main__ import build
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.vector import Only

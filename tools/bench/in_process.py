@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Poller
-from zerobeast.common.wire.records import Origin, act_record
+from zerobeast.common.wire import Origin, act_record
 from zerobeast.rl.acting.inference import Inference
-from zerobeast.rl.nets.precision import pick_dtype
+from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.nets.weights import Bytes, flatten
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows
 from zerobeast.services.envserver.catalogue import make_vector_env

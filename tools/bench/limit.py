@@ -20,12 +20,13 @@ import torch
 from numpy.typing import NDArray
 
 from zerobeast.common.process.usage import cores
-from zerobeast.common.settings.tree import ALGORITHM, RunConfig
-from zerobeast.common.wire.records import action_record, rollout_record
-from zerobeast.common.wire.spaces import Space, by_array
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings.tree import ALGORITHM
+from zerobeast.common.wire import Space, action_record, by_array, rollout_record
+from zerobeast.rl.data import Rollouts
 from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.nets.precision import autocast, native_bfloat16
+from zerobeast.rl.nets import autocast
+from zerobeast.rl.nets.precision import native_bfloat16
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.replay_settings import ReplaySettings

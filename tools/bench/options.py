@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.tools.bench.figures import Figure, table
 from zerobeast.tools.throwaway_run import settings
 

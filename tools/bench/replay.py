@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from zerobeast.common.settings.tree import ALGORITHM, RunConfig
-from zerobeast.common.wire.records import Origin
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings.tree import ALGORITHM
+from zerobeast.common.wire import Origin
 from zerobeast.rl.algos.dqn.config import DQNConfig
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.data import Rollouts
 from zerobeast.rl.replay.frames import Compression
 from zerobeast.rl.replay.items import NStep
 from zerobeast.rl.replay.replay import Replay

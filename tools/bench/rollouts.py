@@ -15,10 +15,8 @@ import numpy as np
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.transport import Poller, ServerPort, random_id
+from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, rollout_record
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.intake import Intake

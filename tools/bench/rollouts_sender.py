@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.transport import ClientPort, Context, Poller, random_id
+from zerobeast.common.wire import rollout_record
 from zerobeast.common.wire.messages import Kind, Plane
-from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.stream import Stream
 from zerobeast.services.actor.outbox import Outbox
 from zerobeast.services.learner.admission import Terms

@@ -18,8 +18,7 @@ from multiprocessing import active_children, get_context
 from zerobeast.common.config.load import gather
 from zerobeast.common.errors import Diverged
 from zerobeast.common.process.usage import cores
-from zerobeast.common.settings.algorithms import spec_of
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig, spec_of
 from zerobeast.services.learner.meters import RECENT_EPISODES, EpisodeStatistics
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.options import SETTINGS, emit, numeric

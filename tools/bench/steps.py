@@ -17,12 +17,10 @@ import numpy as np
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.service.loop import Loop
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import random_id
+from zerobeast.common.wire import ArraySpace, EnvSpec, action_record, step_record
 from zerobeast.common.wire.messages import TOPIC_BYTES, Header, Kind, pack_header
-from zerobeast.common.wire.records import action_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.tools.bench.constant_envserver import constant
 from zerobeast.tools.bench.figures import Figure, Goal, figure

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from zerobeast.common.process.roles import ROLES
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.tools.bench import limit
 from zerobeast.tools.bench.figures import STEPS_S, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, parse

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import NamedTuple
 
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
 from zerobeast.common.wire.messages import Header, Kind, Plane, pack_header, topic
 from zerobeast.tools.chaos.fuzz_hello import HELLOS

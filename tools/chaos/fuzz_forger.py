@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import Refusal
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.wire.codec import unpack
 from zerobeast.common.wire.messages import MAX_INTEGER, PROTOCOL_VERSION, TOPIC_BYTES, Kind, Plane, topic
 from zerobeast.tools.chaos.fuzz_messages import BODY, Case, packed

@@ -4,9 +4,8 @@ import random
 from typing import Any
 
 from zerobeast.common.errors import Refusal
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 
 ENV = "CartPole-v1"
 UNROLL_LENGTH = 5  #: of the run under attack

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Self
 
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import sockets
 
 REQUESTS, REPLIES, WEIGHTS = sockets.REQUESTS, sockets.REPLIES, sockets.WEIGHTS  #: which of a service's sockets

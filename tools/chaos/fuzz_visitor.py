@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import BeastError, Refusal, RemoteProtocolError
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.wire import PolicySpec, action_record, rollout_record, step_record
 from zerobeast.common.wire.messages import (
     MAX_EPISODES,
     MAX_OPTIONS_BYTES,
@@ -22,8 +23,6 @@ from zerobeast.common.wire.messages import (
     topic,
     unpack_header,
 )
-from zerobeast.common.wire.records import action_record, rollout_record, step_record
-from zerobeast.common.wire.specs import PolicySpec
 from zerobeast.tools.chaos.fuzz_hello import CARTPOLE, HELLOS, UNROLL_LENGTH
 from zerobeast.tools.chaos.fuzz_messages import ASKED, BODY, Case, nested, packed
 from zerobeast.tools.chaos.fuzz_peer import LIMIT_S, REPLIES, REQUESTS, RawPeer

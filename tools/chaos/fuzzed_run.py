@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.wire.messages import Plane
 from zerobeast.launcher.child import Child
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS, LARGEST, AttackTarget

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.process.roles import ROLES
-from zerobeast.common.settings.endpoints import Endpoint
 from zerobeast.common.wire.messages import Plane
 from zerobeast.tools.chaos.fuzz_visitor import Visitor
 from zerobeast.tools.chaos.network_faults import LEFT, RATE_S, NetworkTrial, trouble

@@ -22,7 +22,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Self
 
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 
 CHUNK = 1 << 18
 CHUNK_S = 0.05  #: how much a slow proxy reads at once, in seconds of its rate

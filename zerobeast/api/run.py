@@ -29,7 +29,7 @@ from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health import figures
 from zerobeast.common.plugins import refuse_imported
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer

@@ -24,8 +24,7 @@ from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.plugins import reference_to, refuse_imported
-from zerobeast.common.settings.section import Section
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig, Section
 from zerobeast.common.transport import Context
 from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command

@@ -15,7 +15,7 @@ from typing import Any
 
 from zerobeast.api.saved import Episode, Evaluation, env_server, find, open_policy, play
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings import Section, setting
 
 HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [settings]
 

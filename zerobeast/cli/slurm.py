@@ -20,8 +20,7 @@ from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.settings.section import setting
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig, setting
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import service_command
 from zerobeast.launcher.hosts import of_workers

@@ -15,9 +15,7 @@ from zerobeast.common.config.load import gather, settings_help
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.settings.run import LATEST
-from zerobeast.common.settings.section import setting
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import LATEST, RunConfig, setting
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves

@@ -18,7 +18,7 @@ from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import nested, value_at
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.tools.bench.train import measure as measure_training

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from zerobeast.clients.env_session import EnvAnswer, EnvSession, Episodes, Infos, Mask
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.transport import Context, Poller
+from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.messages import Frames, Kind
-from zerobeast.common.wire.seeds import EnvSeeds
 
 
 class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):

@@ -8,14 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
+from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, Space, action_record, by_array, short, step_record
 from zerobeast.common.wire.checks import episodes_of, flaw, illegal
 from zerobeast.common.wire.codec import pack
-from zerobeast.common.wire.description import short
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
-from zerobeast.common.wire.records import action_record, step_record
-from zerobeast.common.wire.seeds import EnvSeeds
-from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply, Stream
 
 UNSENT_S = 0.01  #: nothing can be sent to an absent server: retry a due request after this long instead of spinning

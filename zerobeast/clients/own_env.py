@@ -7,11 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested, short, step_record
 from zerobeast.common.wire.checks import forbidden
-from zerobeast.common.wire.description import short
-from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.spaces import ArraySpace, Space, by_array, nested
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, fitted, legal, obs_adapter
 
 

@@ -13,13 +13,10 @@ from torch import Tensor
 from zerobeast.clients.own_env import arrays
 from zerobeast.common.config.load import Loaded
 from zerobeast.common.errors import CheckpointError, ConfigError, EnvError, RemoteProtocolError
+from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, Space, nested, short
 from zerobeast.common.wire.checks import forbidden
-from zerobeast.common.wire.description import short
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Space, nested
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.nets.network import Network, StepInput
-from zerobeast.rl.nets.precision import pick_device
+from zerobeast.rl.nets import Network, StepInput, pick_device
 from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling

@@ -31,9 +31,9 @@ from zerobeast.common.service.base import STANDSTILL_S
 from zerobeast.common.service.loop import MAX_WAIT_S
 from zerobeast.common.transport import Context, Keys, random_id
 from zerobeast.common.transport.lookup import Lookup
+from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.checks import MAX_RETURN
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.actor.group import AgentGroup
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers

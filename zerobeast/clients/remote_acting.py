@@ -21,16 +21,13 @@ import numpy as np
 import torch
 
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, open_context, random_id
-from zerobeast.common.wire.layout import RecordSpec
+from zerobeast.common.wire import EnvSpec, RecordSpec, rollout_record
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.nets.network import Network
+from zerobeast.rl.nets import Network
 from zerobeast.rl.nets.weights import layout_id
 from zerobeast.rl.protocol import Algorithm
 from zerobeast.services.learner.admission import Terms

@@ -15,7 +15,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.descriptors import LEAST
 from zerobeast.common.process.roles import HOSTED
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.hosts import Host, command
 from zerobeast.launcher.placement import placement_of

@@ -32,7 +32,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.process.logs import log_to_stderr
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.signals import handled
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 
 log = logging.getLogger(__name__)
 

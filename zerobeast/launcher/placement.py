@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.process.usage import cores
-from zerobeast.common.settings.networks import torso_of
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig, torso_of
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 #: shares of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from zerobeast.common.settings.endpoints import MAX_IPC_PATH
+from zerobeast.common.endpoints import MAX_IPC_PATH
 
 PREFIX, LOCK = "beast-", "owner.lock"
 SHORT_PLACE = "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own there

@@ -21,8 +21,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.locks import lock
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings.run import LATEST
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import LATEST, RunConfig
 
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
 BOUND = ("algo", "env", "net")

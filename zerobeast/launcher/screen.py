@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.live import Live
 
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.launcher import view
 from zerobeast.launcher.pages import Snapshot
 

@@ -13,10 +13,9 @@ from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings.run import EnvServerConfig
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import EnvServerConfig, RunConfig
+from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.records import oversize
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher.fleet import child_environ, service_command
 from zerobeast.rl.fit import refuse_unfit
 

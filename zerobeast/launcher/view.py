@@ -17,7 +17,7 @@ from zerobeast.common.health.figures import count, duration, milliseconds, numbe
 from zerobeast.common.health.table import COLUMNS, LEFT
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.health.views import ServiceView
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.pages import Snapshot
 
 MAX_SERVICES = 12  #: rows of the table; more are counted in a line

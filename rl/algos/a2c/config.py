@@ -1,6 +1,6 @@
 """Settings of A2C."""
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.common.settings import AlgorithmSpec
 from zerobeast.rl import settings as s
 
 

@@ -7,15 +7,12 @@ from typing import ClassVar, Generic, TypeVar, cast
 import torch
 from torch import Tensor
 
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.layout import Field
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.nets.precision import without_autocast
+from zerobeast.rl.data import Batch
+from zerobeast.rl.nets import StepInput, without_autocast
 from zerobeast.rl.ops.gaussian import Box
 from zerobeast.rl.protocol import Act, Learning, Sampling
 from zerobeast.rl.replay_settings import BoxSettings

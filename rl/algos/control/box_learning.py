@@ -17,11 +17,8 @@ from torch import Tensor
 from zerobeast.rl.algos.control.box_control import BoxControl, Settings
 from zerobeast.rl.algos.control.networks import HIDDEN_SIZE, BoxPolicy, Critics
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
-from zerobeast.rl.data.rollouts import Rollouts
-from zerobeast.rl.learning.gradient_descent import GradientDescent
-from zerobeast.rl.learning.replay_learning import ReplayLearning, Updated
-from zerobeast.rl.learning.returns import shaped
-from zerobeast.rl.learning.target import Target
+from zerobeast.rl.data import Rollouts
+from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, Updated, shaped
 from zerobeast.rl.protocol import Metrics
 from zerobeast.rl.replay.items import NStep
 from zerobeast.rl.replay.samples import Transitions

@@ -17,12 +17,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.nets.body import make_body
+from zerobeast.common.settings import NetConfig
+from zerobeast.common.wire import EnvSpec
+from zerobeast.rl.nets import Network, StepInput, make_body, without_autocast
 from zerobeast.rl.nets.dense import Dense
-from zerobeast.rl.nets.network import Network, StepInput
-from zerobeast.rl.nets.precision import without_autocast
 
 HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
 

@@ -12,8 +12,7 @@ from zerobeast.rl.algos.control.box_control import BoxControl
 from zerobeast.rl.algos.control.box_learning import BoxLearning
 from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.ddpg.config import DDPGConfig
-from zerobeast.rl.learning.gradient_descent import GradientDescent
-from zerobeast.rl.learning.target import Target
+from zerobeast.rl.learning import GradientDescent, Target
 from zerobeast.rl.protocol import Metrics
 
 Settings = TypeVar("Settings", bound=DDPGConfig)

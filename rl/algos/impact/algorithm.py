@@ -13,11 +13,8 @@ from zerobeast.rl.algos.impact.divergence import DivergenceWeight
 from zerobeast.rl.algos.impact.loss import loss
 from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, policy_logits, steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.circular import Circular
-from zerobeast.rl.learning.gradient_descent import GradientDescent, Step, summary
-from zerobeast.rl.learning.one_batch import OneBatch
-from zerobeast.rl.learning.target import Target
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import Circular, GradientDescent, OneBatch, Step, Target, summary
 from zerobeast.rl.protocol import Learned, Metrics
 
 

@@ -1,7 +1,6 @@
 """Settings of IMPACT."""
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec
-from zerobeast.common.settings.section import setting
+from zerobeast.common.settings import AlgorithmSpec, setting
 from zerobeast.rl import settings as s
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from zerobeast.rl.algos.impact.config import ImpactConfig
 from zerobeast.rl.algos.policy_gradient.actor_critic import lag_metrics, three_terms, unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.returns import estimate
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import estimate
 from zerobeast.rl.ops import losses
 from zerobeast.rl.ops.distributions import Family
 from zerobeast.rl.protocol import Metrics

@@ -8,10 +8,8 @@ from zerobeast.rl.algos.impala.replay import OldRollouts
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.policy_gradient.vtrace_loss import VTraceActorCritic, loss
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.circular import Circular
-from zerobeast.rl.learning.gradient_descent import GradientDescent, Step, summary
-from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import Circular, GradientDescent, OneBatch, Step, summary
 from zerobeast.rl.protocol import Learned, Learning, Metrics
 
 

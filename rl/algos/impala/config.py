@@ -2,9 +2,8 @@
 
 import math
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec
-from zerobeast.common.settings.section import setting
-from zerobeast.common.wire.spaces import Space
+from zerobeast.common.settings import AlgorithmSpec, setting
+from zerobeast.common.wire import Space
 from zerobeast.rl import settings as s
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.rl.algos.impala.config import ImpalaConfig
-from zerobeast.rl.learning.dual import Dual
-from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.learning import Dual, GradientDescent
 
 PACE = 0.01  #: learning rate in units of the initial weight: Adam moves it by at most about this much per step
 

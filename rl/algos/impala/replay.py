@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.data import Batch
 
 
 class OldRollouts:

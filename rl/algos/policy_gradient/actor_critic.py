@@ -5,14 +5,12 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 from torch import Tensor
 
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.layout import Field
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.returns import explained_variance
-from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.nets.popart import PopArt
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import explained_variance
+from zerobeast.rl.nets import PopArt, StepInput
 from zerobeast.rl.ops import losses
 from zerobeast.rl.ops.distributions import Distribution, family_of
 from zerobeast.rl.ops.tree import tree_map

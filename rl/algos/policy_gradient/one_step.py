@@ -7,9 +7,8 @@ from torch import Tensor
 
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.gradient_descent import GradientDescent
-from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import GradientDescent, OneBatch
 from zerobeast.rl.protocol import Learned, Metrics
 
 LossFunction = Callable[[PolicyAndValue, Batch], tuple[Tensor, Metrics]]

@@ -5,13 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import NetConfig
+from zerobeast.common.wire import EnvSpec
+from zerobeast.rl.nets import Network, PopArt, StepInput, make_body, without_autocast
 from zerobeast.rl.nets.actions import head, policy_head
-from zerobeast.rl.nets.body import make_body
-from zerobeast.rl.nets.network import Network, StepInput
-from zerobeast.rl.nets.popart import PopArt
-from zerobeast.rl.nets.precision import without_autocast
 
 VALUE_GAIN = 1.0
 

@@ -8,9 +8,8 @@ from torch import Tensor
 from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, lag_metrics, three_terms, unroll
 from zerobeast.rl.algos.policy_gradient.one_step import OneStep
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.gradient_descent import GradientDescent
-from zerobeast.rl.learning.returns import estimate
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import GradientDescent, estimate
 from zerobeast.rl.ops.distributions import Family
 from zerobeast.rl.ops.losses import normalized, policy_gradient_loss
 from zerobeast.rl.protocol import Learning, Metrics

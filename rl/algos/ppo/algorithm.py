@@ -14,10 +14,9 @@ from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.config import PPOConfig
 from zerobeast.rl.algos.ppo.loss import loss
 from zerobeast.rl.algos.ppo.samples import Samples
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.gradient_descent import GradientDescent, Step, summary
-from zerobeast.rl.learning.one_batch import OneBatch
-from zerobeast.rl.learning.returns import ReturnScale, estimate, explained_variance
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import GradientDescent, OneBatch, Step, estimate, explained_variance, summary
+from zerobeast.rl.learning.returns import ReturnScale
 from zerobeast.rl.ops.losses import normalized
 from zerobeast.rl.ops.vtrace import VTrace
 from zerobeast.rl.protocol import Learned, Metrics

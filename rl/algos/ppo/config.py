@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
-from zerobeast.common.settings.run import Run
-from zerobeast.common.settings.section import setting
+from zerobeast.common.settings import AlgorithmSpec, Relation, Run, setting
 from zerobeast.rl import settings as s
 
 

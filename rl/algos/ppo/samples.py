@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.tree import tree_map
 
 

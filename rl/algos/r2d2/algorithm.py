@@ -13,7 +13,7 @@ from zerobeast.rl.algos.value.q_acting import QActing
 from zerobeast.rl.algos.value.q_learning import ValueLearning
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.algos.value.q_values import Scalars
-from zerobeast.rl.learning.replay_learning import Updated
+from zerobeast.rl.learning import Updated
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.replay.items import BurnIn
 from zerobeast.rl.replay.samples import Sequences

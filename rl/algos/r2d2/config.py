@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec, Relation
-from zerobeast.common.settings.run import Run
-from zerobeast.common.settings.section import setting
+from zerobeast.common.settings import AlgorithmSpec, Relation, Run, setting
 from zerobeast.rl import replay_settings as r
 from zerobeast.rl import settings as s
 

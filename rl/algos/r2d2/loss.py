@@ -14,7 +14,7 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.algos.r2d2.config import R2D2Config
 from zerobeast.rl.algos.value.exploration import best, of_actions
 from zerobeast.rl.algos.value.q_network import QNetwork
-from zerobeast.rl.learning.returns import shaped
+from zerobeast.rl.learning import shaped
 from zerobeast.rl.ops.losses import masked_reduce
 from zerobeast.rl.ops.n_step import n_step_returns
 from zerobeast.rl.ops.rescaling import rescale, unrescale

@@ -1,6 +1,6 @@
 """Settings of Rainbow."""
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.common.settings import AlgorithmSpec
 from zerobeast.rl import replay_settings as r
 from zerobeast.rl import settings as s
 from zerobeast.rl.algos.c51.config import C51Config

@@ -13,8 +13,8 @@ from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.sac.config import SACConfig
 from zerobeast.rl.algos.sac.policy import DrawnActions, TanhNormal, draw
 from zerobeast.rl.algos.sac.temperature import Temperature
-from zerobeast.rl.learning.gradient_descent import GradientDescent
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.learning import GradientDescent
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.protocol import Metrics
 

@@ -1,7 +1,6 @@
 """Settings of TD3."""
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec
-from zerobeast.common.settings.section import setting
+from zerobeast.common.settings import AlgorithmSpec, setting
 from zerobeast.rl import replay_settings as r
 from zerobeast.rl.algos.ddpg.config import DDPGConfig
 

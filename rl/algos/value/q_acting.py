@@ -6,15 +6,14 @@ from typing import ClassVar, Generic, TypeVar, cast
 import torch
 from torch import Tensor
 
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.layout import Field
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy, epsilons, of_actions
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.algos.value.q_values import Values
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.data import Batch
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.protocol import Act, Sampling
 from zerobeast.rl.replay_settings import QSettings
 

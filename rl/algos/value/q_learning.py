@@ -19,11 +19,8 @@ from torch import Tensor
 from zerobeast.rl.algos.value.exploration import best, of_actions
 from zerobeast.rl.algos.value.q_acting import ACTED_BY, QActing, Settings
 from zerobeast.rl.algos.value.q_network import QNetwork
-from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
-from zerobeast.rl.learning.replay_learning import ReplayLearning, Updated
-from zerobeast.rl.learning.returns import shaped
-from zerobeast.rl.learning.target import Target
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.learning import GradientDescent, ReplayLearning, Step, Target, Updated, shaped
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.replay.items import Items, NStep
 from zerobeast.rl.replay.samples import S, Transitions
 

@@ -10,12 +10,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import NetConfig
+from zerobeast.common.wire import EnvSpec
+from zerobeast.rl.nets import Network, StepInput, make_body, without_autocast
 from zerobeast.rl.nets.actions import head
-from zerobeast.rl.nets.body import make_body
-from zerobeast.rl.nets.network import Network, StepInput
-from zerobeast.rl.nets.precision import without_autocast
 
 VALUE_GAIN = 0.01  #: all values begin near 0, so that no seed decides which action looks best
 

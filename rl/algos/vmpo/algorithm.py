@@ -8,16 +8,14 @@ from typing import Any
 
 from torch import Tensor
 
-from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire import ArraySpace
 from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, policy_logits, steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
 from zerobeast.rl.algos.vmpo.loss import loss
 from zerobeast.rl.algos.vmpo.multipliers import Multipliers
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.gradient_descent import GradientDescent, summary
-from zerobeast.rl.learning.one_batch import OneBatch
-from zerobeast.rl.learning.target import Target
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import GradientDescent, OneBatch, Target, summary
 from zerobeast.rl.protocol import Learned
 
 

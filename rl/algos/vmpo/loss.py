@@ -9,8 +9,8 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import lag_metrics, unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
 from zerobeast.rl.algos.vmpo.multipliers import Multipliers
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.returns import estimate, explained_variance
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import estimate, explained_variance
 from zerobeast.rl.ops.distributions import Distribution, Family
 from zerobeast.rl.ops.losses import baseline_loss, masked_reduce
 from zerobeast.rl.protocol import Metrics

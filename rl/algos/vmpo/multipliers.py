@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
-from zerobeast.rl.learning.dual import Dual
+from zerobeast.rl.learning import Dual
 
 
 class Multipliers(nn.Module):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.unit.kubernetes.rendered import Container, Object, Rendered, matches, needs_kubectl
-from zerobeast.common.settings.endpoints import Endpoint
+from zerobeast.common.endpoints import Endpoint
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 

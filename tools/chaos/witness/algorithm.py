@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.errors import BeastError
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec, PolicySpec
 from zerobeast.rl.algos.impala.algorithm import Impala
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.data import Batch
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.protocol import Act, Metrics, Sampling
 from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
 

@@ -1,6 +1,6 @@
 """The witness as an algorithm that a run can name: `--algo zerobeast.tools.chaos.witness.spec:WITNESS`."""
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec
+from zerobeast.common.settings import AlgorithmSpec
 from zerobeast.rl.algos.impala.config import SPEC, ImpalaConfig
 
 HOME = "zerobeast.tools.chaos.witness"

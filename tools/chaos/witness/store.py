@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.wire.records import Origin
+from zerobeast.common.wire import Origin
 from zerobeast.rl.algos.policy_gradient.one_step import LossFunction, OneStep
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.data.rollouts import Rollouts
-from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.data import Rollouts
+from zerobeast.rl.learning import GradientDescent
 from zerobeast.rl.protocol import Credit
 from zerobeast.tools.chaos.witness.algorithm import Witness
 

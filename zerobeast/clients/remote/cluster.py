@@ -20,12 +20,10 @@ from zerobeast.clients.remote.spaces import put
 from zerobeast.clients.remote.vector_env import RowsVectorEnv, mode_of
 from zerobeast.common.errors import ConfigError, PeerLost, Refused
 from zerobeast.common.transport import Context, Poller
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, action_record, by_array, short, step_record
 from zerobeast.common.wire.checks import unfit
-from zerobeast.common.wire.description import short
 from zerobeast.common.wire.messages import Reason
-from zerobeast.common.wire.records import action_record, step_record
-from zerobeast.common.wire.seeds import MAX_ENV_SEED, EnvSeeds, of_part
-from zerobeast.common.wire.spaces import by_array
+from zerobeast.common.wire.seeds import of_part
 
 OnLoss = Literal["mask", "remake"]
 

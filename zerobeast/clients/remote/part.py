@@ -12,8 +12,7 @@ from zerobeast.clients.env_session import EnvSession, Mask
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import Context
 from zerobeast.common.transport.lookup import Lookup
-from zerobeast.common.wire.seeds import MAX_ENV_SEED, EnvSeeds
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, EnvSpec
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from zerobeast.clients.env_session import Infos, Mask
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.wire.description import short
-from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, short
 
 
 def gym_space(space: Space, stack: int = 1) -> gymnasium.Space[Any]:

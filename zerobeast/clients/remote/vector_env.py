@@ -20,8 +20,7 @@ from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos,
 from zerobeast.clients.remote.spaces import Observations, gym_space, named, select
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
-from zerobeast.common.wire.description import short
-from zerobeast.common.wire.seeds import MAX_ENV_SEED, EnvSeeds
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, short
 
 Step = tuple[Any, NDArray[np.float64], Mask, Mask, Infos]
 

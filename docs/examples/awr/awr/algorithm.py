@@ -9,7 +9,7 @@ from awr.loss import loss
 from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic
 from zerobeast.rl.algos.policy_gradient.one_step import OneStep
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.learning import GradientDescent
 
 
 class AWR(ActorCritic[AWRConfig]):

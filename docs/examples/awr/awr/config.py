@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from zerobeast.common.settings.algorithm import AlgorithmSpec
-from zerobeast.common.settings.section import setting
+from zerobeast.common.settings import AlgorithmSpec, setting
 from zerobeast.rl import settings as s
 
 

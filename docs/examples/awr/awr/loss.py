@@ -10,8 +10,8 @@ from torch import Tensor
 from awr.config import AWRConfig
 from zerobeast.rl.algos.policy_gradient.actor_critic import three_terms, unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.returns import estimate
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import estimate
 from zerobeast.rl.ops.distributions import Family
 from zerobeast.rl.ops.losses import normalized, policy_gradient_loss
 from zerobeast.rl.protocol import Metrics

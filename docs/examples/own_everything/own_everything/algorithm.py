@@ -7,7 +7,7 @@ import torch
 from own_everything.config import AnnealedPPOConfig
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.algorithm import PPO, PPOLearning
-from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.data import Batch
 from zerobeast.rl.protocol import Learned
 
 

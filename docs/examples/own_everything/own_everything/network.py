@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.run import NetConfig
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import NetConfig
+from zerobeast.common.wire import EnvSpec
 
 
 class Entities(nn.Module):

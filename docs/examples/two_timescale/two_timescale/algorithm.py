@@ -7,16 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from two_timescale.config import TwoTimescaleConfig
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.layout import Field
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, steps, unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.learning.gradient_descent import GradientDescent, summary
-from zerobeast.rl.learning.one_batch import OneBatch
-from zerobeast.rl.learning.returns import estimate
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.data import Batch
+from zerobeast.rl.learning import GradientDescent, OneBatch, estimate, summary
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.losses import baseline_loss, entropy_loss, policy_gradient_loss
 from zerobeast.rl.protocol import Act, Learned, Sampling
 

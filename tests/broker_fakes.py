@@ -179,6 +179,10 @@ class Stage:
         except BaseException as error:  # raised again by stop()
             self.failed.append(error)
 
+    def free_slots(self) -> int:
+        """How many slots no session has."""
+        return sum(stop - start for start, stop in self.broker._sessions._ranges._free)
+
     def client(self, n: int = 1, **more: Any) -> Client:
         self.clients.append(Client(self, n, **more))
         return self.clients[-1]

@@ -76,18 +76,18 @@ def test_weights_that_arrive_while_a_batch_is_computed_are_used_from_the_next_on
 def test_slots_of_a_client_that_left_are_free_only_after_its_batch(the: Stage, idle: threading.Event) -> None:
     leaving = the.welcomed(2)
     leaving.ask()
+    with_one = the.free_slots()
     idle.clear()
     send(leaving, 1)
     wait_until(lambda: the.broker._running)
     leaving.bye()
     wait_until(lambda: not the.broker.report()["clients"])
     new = the.welcomed(2)
-    ranges = the.broker._sessions._ranges
-    assert ranges.used == 4, "the new one got slots of its own"
+    assert the.free_slots() == with_one - 2, "the new one got slots of its own"
     send(new, 5)
     idle.set()
     answered(new, 1)
-    wait_until(lambda: ranges.used == 2)
+    wait_until(lambda: the.free_slots() == with_one)
 
 
 def test_a_client_that_greets_while_its_batch_is_computed_is_welcomed_afterwards(

@@ -190,11 +190,15 @@ def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
             yield from by_array(part.space, value[int(part.name) if isinstance(value, tuple) else part.name])
 
 
-def nested(space: Space, values: Iterator[Any]) -> Any:
-    """Make a value of the space from one value per array, in order: that value, or dicts nested as the space is."""
+def nested(space: Space, values: Iterator[Any], *, tuples: bool = False) -> Any:
+    """Make a value of the space from one value per array, in order: that value, or dicts nested as the space is.
+
+    With `tuples`, a space of kind "tuple" gets a tuple, as gymnasium has it.
+    """
     if isinstance(space, ArraySpace):
         return next(values)
-    return {part.name: nested(part.space, values) for part in space.spaces}
+    parts = {part.name: nested(part.space, values, tuples=tuples) for part in space.spaces}
+    return tuple(parts.values()) if tuples and space.kind == "tuple" else parts
 
 
 def from_version_1(entries: Any) -> Any:

@@ -33,6 +33,18 @@ D = TypeVar("D")
 Refuse = Callable[[RemoteProtocolError], None]
 
 
+def receive_rows(message: Incoming, rows: NDArray[Any], env: EnvSpec) -> None:
+    """Receive step rows [N]. Raises RemoteProtocolError if they are malformed or cannot be used."""
+    if not message.into(rows):
+        what = f"{len(rows)} step rows of {rows.dtype.itemsize} bytes"
+        raise RemoteProtocolError(f"OBS: expected one frame of {what}", "payload")
+    sentence = flaw(rows) or illegal("obs", rows["obs"], env.obs)
+    if not sentence and env.action_mask and (found := forbidden(rows["action_mask"], env.action)):
+        sentence = f"action_mask {found}"
+    if sentence:
+        raise RemoteProtocolError(f"OBS: {sentence}", "values")
+
+
 class GroupPlane:
     """A group's end of one plane."""
 
@@ -124,21 +136,10 @@ class StepsPlane(GroupPlane):
         self.stream.request(Kind.STEP, (), (self._action_rows,), now)
 
     def _receive(self, message: Incoming, refuse: Refuse) -> None:
-        if not message.into(self.rows):
-            size, count = self.rows.dtype.itemsize, self._num_envs
-            raise RemoteProtocolError(f"OBS: expected one frame of {count} step rows of {size} bytes", "payload")
-        if sentence := flaw(self.rows) or self._flawed():
-            raise RemoteProtocolError(f"OBS: {sentence}", "values")
+        assert self.env is not None, "there are rows"
+        receive_rows(message, self.rows, self.env)
         self.episodes += map(list, episodes_of(message.header.body[0], refuse))
         self.agent_steps += 0 if self.new else self._num_envs
-
-    def _flawed(self) -> str | None:
-        """What makes the observations or action masks unfit for use, or None."""
-        assert self.env is not None, "there are rows"
-        if (stray := illegal("obs", self.rows["obs"], self.env.obs)) or not self.env.action_mask:
-            return stray
-        sentence = forbidden(self.rows["action_mask"], self.env.action)
-        return sentence and f"action_mask {sentence}"
 
     def _welcomed(self) -> None:
         env = self._offered("env", lambda entries: EnvSpec.from_wire(entries).for_policies(), self.env)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, StrictBool, StrictInt, ValidationError
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings import EnvConfig
@@ -20,42 +20,36 @@ MAX_ID_LENGTH = 1000  #: a path of a file may be long, and a sentence on the wir
 UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
 
 
-class SessionRequest(NamedTuple):
+class SessionRequest(BaseModel):
     """The terms of one session."""
 
     env: EnvConfig
-    num_envs: int
-    seed: int  #: of the first environment; the others follow
-    infos: bool  #: whether answers carry them
-    masks: bool  #: whether some environments may be reset while others play on
+    num_envs: StrictInt = Field(ge=1, le=MAX_ENVS_PER_SESSION)
+    seed: StrictInt = Field(ge=0, le=MAX_ENV_SEED)  #: of the first environment; the others follow
+    infos: StrictBool = False  #: whether answers carry them
+    reset_masks: StrictBool = False  #: whether some environments may be reset while others play on
 
     @classmethod
     def read(cls, entries: dict[Any, Any]) -> SessionRequest:
-        """Read and check the entries of a HELLO.
+        """Read and check the entries of a HELLO; others are ignored.
 
         Raises:
           RemoteProtocolError: an entry is invalid; the error names it.
         """
-        num_envs = _integer(entries, "num_envs", 1, MAX_ENVS_PER_SESSION)
-        seed = _integer(entries, "seed", 0, MAX_ENV_SEED)
-        infos, masks = _boolean(entries, "infos"), _boolean(entries, "reset_masks")
-        wanted = entries.get("env")
-        if isinstance(wanted, dict) and len(wanted) > len(EnvConfig.model_fields):  # pydantic would list each
-            raise RemoteProtocolError(
-                f"env: {len(wanted)} entries, but only {len(EnvConfig.model_fields)} are known", "terms"
-            )
+        wanted, known = entries.get("env"), len(EnvConfig.model_fields)
+        if isinstance(wanted, dict) and len(wanted) > known:  # pydantic would list each
+            raise RemoteProtocolError(f"env: {len(wanted)} entries, but only {known} are known", "terms")
         try:
-            env = EnvConfig.model_validate(wanted)
+            request = cls.model_validate(entries)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
-            where = ".".join(["env", *(str(part) for part in first["loc"])])
+            where = ".".join(map(str, first["loc"]))
             raise RemoteProtocolError(f"{where}: {first['msg']}, not {first['input']!r:.200}", "terms") from error
-        if len(env.id) > MAX_ID_LENGTH:
+        if (size := len(request.env.id)) > MAX_ID_LENGTH:
             raise RemoteProtocolError(
-                f"env.id: {len(env.id)} characters, expected at most {MAX_ID_LENGTH}: a relative path is enough",
-                "terms",
+                f"env.id: {size} characters, expected at most {MAX_ID_LENGTH}: a relative path is enough", "terms"
             )
-        return cls(env, num_envs, seed, infos, masks)
+        return request
 
 
 class ResetRequest(NamedTuple):
@@ -77,47 +71,24 @@ class ResetRequest(NamedTuple):
           RemoteProtocolError: an entry is invalid; the error names it.
         """
         seed, options, mask = body
-        env_id = env.spec.env_id
-        if isinstance(seed, list):
-            _check_seeds(seed, env)
-        elif seed is not None:
-            _integer({"seed": seed}, "seed", 0, MAX_ENV_SEED)
+        env_id, is_list = env.spec.env_id, isinstance(seed, list)
+        if is_list and len(seed) != env.num_envs:
+            raise RemoteProtocolError(f"seed: a list of {len(seed)}, expected one for each of {env.num_envs}", "terms")
+        seeds = {f"seed[{i}]": each for i, each in enumerate(seed)} if is_list else {"seed": seed}
+        for name, each in seeds.items():
+            if each is not None and (type(each) is not int or not 0 <= each <= MAX_ENV_SEED):
+                raise RemoteProtocolError(
+                    f"{name}: expected an integer from 0 to {MAX_ENV_SEED}, not {each!r:.200}", "terms"
+                )
+        if mask is not None and (len(mask) != env.num_envs or {*map(type, mask)} != {bool} or not any(mask)):
+            raise RemoteProtocolError(
+                f"mask: {mask!r:.200}, expected {env.num_envs} booleans of which one at least is true", "terms"
+            )
+        if not env.independent and (is_list or mask is not None):
+            what = f"{'seed' if mask is None else 'mask'}: environments {env_id!r} are seeded and reset all together"
+            raise RemoteProtocolError(f"{what}, {UNLESS}", "terms")
         if options is not None and not env.takes_options:
             raise RemoteProtocolError(f"options: environments {env_id!r} take none at a reset", "terms")
         if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:
             raise RemoteProtocolError(f"options: {size} bytes, expected at most {MAX_OPTIONS_BYTES}", "terms")
-        return cls(seed, options, None if mask is None else _mask(mask, env))
-
-
-def _check_seeds(seeds: list[Any], env: VectorEnv) -> None:
-    if len(seeds) != env.num_envs:
-        raise RemoteProtocolError(f"seed: a list of {len(seeds)}, expected one for each of {env.num_envs}", "terms")
-    for i, seed in enumerate(seeds):
-        if seed is not None:
-            _integer({f"seed[{i}]": seed}, f"seed[{i}]", 0, MAX_ENV_SEED)
-    if not env.independent:
-        raise RemoteProtocolError(f"seed: environments {env.spec.env_id!r} have one generator, {UNLESS}", "terms")
-
-
-def _mask(mask: list[Any], env: VectorEnv) -> NDArray[np.bool_]:
-    if len(mask) != env.num_envs or any(type(entry) is not bool for entry in mask) or not any(mask):
-        raise RemoteProtocolError(
-            f"mask: {mask!r:.200}, expected {env.num_envs} booleans of which one at least is true", "terms"
-        )
-    if not env.independent:
-        raise RemoteProtocolError(f"mask: environments {env.spec.env_id!r} are reset all together, {UNLESS}", "terms")
-    return np.array(mask)
-
-
-def _boolean(entries: dict[Any, Any], name: str) -> bool:
-    value = entries.get(name, False)
-    if type(value) is not bool:
-        raise RemoteProtocolError(f"{name}: expected a boolean, not {value!r:.200}", "terms")
-    return value
-
-
-def _integer(entries: dict[Any, Any], name: str, low: int, high: int) -> int:
-    value = entries.get(name)
-    if type(value) is not int or not low <= value <= high:
-        raise RemoteProtocolError(f"{name}: expected an integer from {low} to {high}, not {value!r:.200}", "terms")
-    return value
+        return cls(seed, options, None if mask is None else np.array(mask))

@@ -162,7 +162,7 @@ class EnvServer(Service):
         hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
         check_capacity(terms.num_envs, self.settings, hosted=hosted, leaving=leaving)
         try:
-            env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings, masks=terms.masks)
+            env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings, masks=terms.reset_masks)
         except EnvError as error:
             raise RemoteProtocolError(str(error), "environment") from error
         env.infos = InfoTable(terms.num_envs) if terms.infos else None

@@ -4,7 +4,7 @@ Observations: Box, Discrete, MultiDiscrete and MultiBinary, float64 as float32, 
 the same, without integer boxes. Choices are counted from 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,25 @@ def action_adapter(space: Any) -> Adapter:
     return lambda actions: (actions if start is None else actions + start).astype(space.dtype)
 
 
+def arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpace, Any]]:
+    """Each array of a space: its name in error messages, its space, and its part of a value, nested as the space is.
+
+    Raises:
+      EnvError: the value lacks a part.
+    """
+    if isinstance(space, ArraySpace):
+        yield path, space, value
+        return
+    has_names = isinstance(value, dict) or getattr(getattr(value, "dtype", None), "names", None)
+    for part in space.spaces:
+        try:
+            inner = value[part.name if space.kind == "dict" or has_names else int(part.name)]
+        except (TypeError, LookupError, ValueError) as error:
+            names = [each.name for each in space.spaces]
+            raise EnvError(f"{path} is {short(value)}, expected a {space.kind} of {', '.join(names)}") from error
+        yield from arrays(f"{path}.{part.name}", part.space, inner)
+
+
 def fitted(
     what: str, value: Any, space: ArraySpace, *, exact: bool = False, lead: tuple[int, ...] = ()
 ) -> NDArray[Any]:
@@ -153,7 +172,8 @@ def fitted(
     if wanted.kind != "f" and stored is not given and not (stored == given).all():
         raise EnvError(f"{what} is {short(value)}, expected values of {wanted}")
     if space.kind != "box" and (found := stray(stored if lead else stored[None], space)):
-        raise EnvError(f"{what} holds the choice {found[1]}, counted from 0")
+        whose = f" of environment {found[0]}" if lead else ""
+        raise EnvError(f"{what}{whose} holds the choice {found[1]}, counted from 0")
     return stored
 
 

@@ -177,7 +177,7 @@ def test_an_invalid_reset_loses_no_environments(ipc: str) -> None:
     with running(ipc), closing(ClusterVectorEnv([ipc], "CartPole-v1", 2)) as envs:
         envs.reset(seed=1)
         before = envs.step(np.zeros(2, int))[0]
-        with pytest.raises(ConfigError, match="are reset all together, unless HELLO asks for reset_masks"):
+        with pytest.raises(ConfigError, match="are seeded and reset all together, unless HELLO asks for reset_masks"):
             envs.reset(options={"reset_mask": np.array([True, False])})
         after, *_, infos = envs.step(np.zeros(2, int))
         assert "lost" not in infos
@@ -223,8 +223,8 @@ def test_bad_arguments_and_absent_servers_are_refused_with_a_sentence(ipc: str) 
                 opened(endpoints, **settings)
         with opened([ipc, other]) as envs:
             envs.reset()
-            with pytest.raises(ConfigError, match="the action of environment 5 is 10, expected 0 to 9"):
+            with pytest.raises(ConfigError, match="action of environment 5 holds the choice 10, expected 0 to 9"):
                 envs.step(np.where(np.arange(N) == 5, 10, 0))
-            with pytest.raises(ConfigError, match=r"actions have shape \[2\], expected \[7\]"):
+            with pytest.raises(ConfigError, match=r"action has shape \[2\], expected \[7\]"):
                 envs.step([0, 0])
             assert envs.step(ZEROS)[0][:, 0].tolist() == [1] * N

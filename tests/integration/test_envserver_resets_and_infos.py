@@ -190,10 +190,12 @@ def test_an_invalid_mask_is_refused_in_a_sentence(context: Context, ipc: str) ->
         with EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0) as client:
             client.reset()
             with pytest.raises(
-                ConfigError, match="'CartPole-v1' are reset all together, unless HELLO asks for reset_m"
+                ConfigError, match="'CartPole-v1' are seeded and reset all together, unless HELLO asks for reset_m"
             ):
                 client.reset(mask=np.ones(N, np.bool_))
-            with pytest.raises(ConfigError, match="seed: environments 'CartPole-v1' have one generator, unless HELLO"):
+            with pytest.raises(
+                ConfigError, match="seed: environments 'CartPole-v1' are seeded and reset all together, unless HELLO"
+            ):
                 client.reset(list(range(N)))
             assert client.step([0] * N)[0]["reward"].all(), "and the session goes on"
         with EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0, reset_masks=True) as client:

@@ -16,6 +16,7 @@ from zerobeast.clients.policy import LATE
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.load import load as settings
 from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, by_array
 from zerobeast.common.wire.specs import EnvSpec
@@ -125,8 +126,10 @@ def test_distribution_and_value_are_those_of_the_network_and_its_parameters_thos
 
 
 def test_a_checkpoint_needs_no_folder(tmp_path: Path) -> None:
-    folder = saved(tmp_path, "ppo", VECTORS)
+    folder = saved(tmp_path, "ppo", VECTORS, "--learner.endpoint=tcp://far:5560")
     shutil.copy(folder / "checkpoint.pt", tmp_path / "best.pt")
+    ends = {load(place).config.learner.endpoint for place in (folder, tmp_path / "best.pt")}
+    assert ends == {RunConfig().learner.endpoint}, "what is loaded reaches nobody"
     assert load(tmp_path / "best.pt").predict(np.ones(5))[0] == load("run", root=tmp_path).predict(np.ones(5))[0]
 
 
@@ -141,9 +144,13 @@ GOOD = np.zeros((2, 5))
         (([[1, 2, 3, 4, 5], [1]],), {}, "obs is [[1, 2, 3, 4, 5], [1]], expected numbers"),
         ((["a"] * 5,), {}, "obs is array([['a', 'a', 'a', 'a', 'a']], dtype='<U1') of type <U1, expected float32"),
         ((np.full(5, np.nan),), {}, "obs is array([[nan, nan, nan, nan, nan]]), expected finite numbers"),
-        ((GOOD, "x"), {}, "state is 'x', expected what predict returned for 2, or None"),
+        ((GOOD, "x"), {}, "state is 'x', expected what predict of this policy returned for 2, or None"),
         ((GOOD, None, [True]), {}, "episode_start has shape [1], expected [2]"),
-        ((GOOD,), {"last_action": [0, 9]}, "last_action holds the choice 9, expected 0 to 2, counted from 0"),
+        (
+            (GOOD,),
+            {"last_action": [0, 9]},
+            "last_action of environment 1 holds the choice 9, expected 0 to 2, counted from 0",
+        ),
         ((GOOD,), {"last_action": [0.5, 0]}, "last_action is array([0.5, 0. ]), expected values of int64"),
         ((GOOD,), {"last_reward": [[1], [2]]}, "last_reward has shape [2, 1], expected [2]"),
         ((GOOD,), {"action_mask": [1, 0, 0]}, "action_mask is [1, 0, 0], expected None: Vectors-v0 has no masks"),

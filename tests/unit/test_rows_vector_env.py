@@ -1,6 +1,7 @@
 """A vector environment over a source with scripted answers."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,9 @@ def test_an_environment_that_is_back_while_others_reset_is_shown_and_not_reporte
         answer([0, 0], [no, no], first=[yes, yes]),  # answers the reset of the first environment
         answer([1, 1], [no, no]),
     )
-    envs = RowsVectorEnv(script, "Script-v0", 2, AutoresetMode.SAME_STEP)
-    envs.reset()
-    seen = [envs.step(np.zeros(2, int)) for _ in range(3)]
+    with closing(RowsVectorEnv(lambda _: script, "Script-v0", 2, AutoresetMode.SAME_STEP)) as envs:
+        envs.reset()
+        seen = [envs.step(np.zeros(2, int)) for _ in range(3)]
     assert [obs.tolist() for obs, *_ in seen] == [[1, 0], [0, 0], [1, 1]]
     assert [terminated.tolist() for _, _, terminated, _, _ in seen] == [[no, no], [yes, no], [no, no]]
     assert [truncated.tolist() for _, _, _, truncated, _ in seen] == [[no, yes], [no, no], [no, no]]

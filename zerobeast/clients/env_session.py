@@ -4,15 +4,17 @@ import time
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
+from zerobeast.common.errors import ConfigError, EnvError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
-from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, Space, action_record, by_array, short, step_record
-from zerobeast.common.wire.checks import episodes_of, flaw, illegal
+from zerobeast.common.wire import EnvSeeds, EnvSpec, Space, action_record, by_array, short, step_record
+from zerobeast.common.wire.checks import episodes_of
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
 from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.services.actor.planes import receive_rows
+from zerobeast.services.envserver.spaces import arrays, fitted
 
 UNSENT_S = 0.01  #: nothing can be sent to an absent server: retry a due request after this long instead of spinning
 
@@ -31,21 +33,14 @@ class EnvAnswer(NamedTuple):
 
 
 class EnvSource(Protocol):
-    """N environments that answer in rows."""
+    """N environments that answer in rows; each method does what it does in `EnvClient`."""
 
     spec: EnvSpec
 
-    def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
-        """Begin new episodes, as in `EnvClient.reset`."""
-
-    def begin_step(self, actions: Any) -> None:
-        """Begin a step, as in `EnvClient.step`."""
-
-    def finish(self) -> EnvAnswer:
-        """Wait for the answer to what was begun."""
-
-    def close(self) -> None:
-        """Release the environments."""
+    def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None: ...
+    def begin_step(self, actions: Any) -> None: ...
+    def finish(self) -> EnvAnswer: ...
+    def close(self) -> None: ...
 
 
 class EnvSession:
@@ -161,10 +156,7 @@ class EnvSession:
 
     def _read(self, message: Incoming) -> None:
         """Take the answer to a request."""
-        if not message.into(self.rows):
-            raise RemoteProtocolError(f"OBS: expected {self.rows.nbytes} bytes of step rows", "payload")
-        if sentence := flaw(self.rows) or illegal("obs", self.rows["obs"], self.spec.obs):
-            raise RemoteProtocolError(f"OBS: {sentence}", "values")
+        receive_rows(message, self.rows, self.spec)
         episodes, infos = message.header.body
         _check_infos(infos or {}, self.num_envs)
         self.infos = infos or {}
@@ -176,12 +168,10 @@ class EnvSession:
         if self._welcomed and spec != self.spec:
             raise ConfigError(f"the {self.server} has {spec}, expected {self.spec}, as it had before")
         self._welcomed, self.spec = True, spec
+        self._actions = np.zeros(self.num_envs, action_record(spec.action).dtype)
+        self.rows = np.zeros(self.num_envs, step_record(spec).dtype)
         if self._first is not None:
-            self.rows = np.zeros(self.num_envs, step_record(spec).dtype)
             self._stream.request(Kind.RESET, self._first, (), time.monotonic())
-            return
-        self._actions = np.zeros(self.num_envs, action_record(self.spec.action).dtype)
-        self.rows = np.zeros(0, step_record(self.spec).dtype)
 
 
 def fill_actions(into: NDArray[Any], space: Space, actions: Any) -> None:
@@ -190,35 +180,18 @@ def fill_actions(into: NDArray[Any], space: Space, actions: Any) -> None:
     Args:
       into: [N, *shape]; if the space has several parts, laid out as by `field_of`.
       space: the action space.
-      actions: [N, *shape]; if the space has several parts, a map of arrays.
+      actions: [N, *shape]; if the space has several parts, a map or tuple of arrays.
 
     Raises:
-      ConfigError: they have the wrong shape or kind. The env-server checks whether they are in range.
+      ConfigError: they have the wrong shape or kind, or are out of range.
     """
     try:
-        values = [value for _, value in by_array(space, actions)]
-    except (LookupError, TypeError, ValueError) as error:
-        raise ConfigError(f"actions are {short(actions)}, expected a map of {len(space.arrays)} parts") from error
-    for (array, place), value in zip(by_array(space, into), values, strict=True):
-        place[...] = _fitting(value, place, array)
-
-
-def _fitting(values: ArrayLike, place: NDArray[Any], space: ArraySpace) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # lists of different lengths
-        raise ConfigError(f"actions are {short(values)}, expected an array {list(place.shape)}") from error
-    if array.shape != place.shape:
-        raise ConfigError(f"actions have shape {list(array.shape)}, expected {list(place.shape)}")
-    if array.dtype.kind not in "biuf":
-        raise ConfigError(f"actions are {array.dtype}, expected numbers")
-    if space.kind == "box":
-        return array
-    with np.errstate(invalid="ignore"):
-        chosen = array.astype(place.dtype)
-    if not (chosen == array).all():
-        raise ConfigError(f"actions are {short(array)}, expected integers of {place.dtype}: the space is {space.kind}")
-    return chosen
+        for (path, array, value), (_, place) in zip(
+            arrays("action", space, actions), by_array(space, into), strict=True
+        ):
+            place[...] = fitted(path, value, array, lead=place.shape[:1])
+    except EnvError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _check_infos(infos: Infos, num_envs: int) -> None:

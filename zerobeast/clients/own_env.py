@@ -1,15 +1,14 @@
 """Converts a program's observations to the rows that are sent, and received actions to its own. No I/O."""
 
-from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested, short, step_record
+from zerobeast.common.wire import ArraySpace, EnvSpec, by_array, nested, short, step_record
 from zerobeast.common.wire.checks import forbidden
-from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, fitted, legal, obs_adapter
+from zerobeast.services.envserver.spaces import Adapter, action_adapter, arrays, env_spec, fitted, legal, obs_adapter
 
 
 class OwnEnv:
@@ -51,8 +50,12 @@ class OwnEnv:
             checked = EnvSpec.from_wire(spec.to_wire())
         except RemoteProtocolError as error:
             raise EnvError(f"environment {spec.env_id!r} is not supported: {error}") from error
-        env = cls.__new__(cls)
-        env._settle(checked, lambda obs: obs, lambda action: _copied(checked.action, action))
+        env, space = cls.__new__(cls), checked.action
+
+        def as_dicts(action: Any) -> Any:
+            return nested(space, (part for _, part in by_array(space, action)))
+
+        env._settle(checked, lambda obs: obs, as_dicts)
         return env
 
     def _settle(self, spec: EnvSpec, adapt_obs: Adapter, adapt_action: Adapter) -> None:
@@ -97,25 +100,3 @@ class OwnEnv:
         """The program's action, from the actions [1, *shape] that a broker chose: legal, and clipped to its box."""
         action = self._adapt_action(legal(actions, self.spec.action)[0])
         return action.item() if isinstance(action, np.generic) and np.issubdtype(action.dtype, np.integer) else action
-
-
-def _copied(space: Space, action: Any) -> Any:
-    return nested(space, (value.copy() for _, value in by_array(space, action)))
-
-
-def arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpace, Any]]:
-    """Each array of a space: its name in error messages, its space, and its part of a value.
-
-    Raises:
-      EnvError: the value lacks a part.
-    """
-    if isinstance(space, ArraySpace):
-        yield path, space, value
-        return
-    for part in space.spaces:
-        try:
-            inner = value[int(part.name) if isinstance(value, tuple) else part.name]
-        except (TypeError, LookupError, ValueError) as error:
-            names = [each.name for each in space.spaces]
-            raise EnvError(f"{path} is {short(value)}, expected a {space.kind} of {', '.join(names)}") from error
-        yield from arrays(f"{path}.{part.name}", part.space, inner)

@@ -10,17 +10,16 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from zerobeast.clients.own_env import arrays
 from zerobeast.common.config.load import Loaded
 from zerobeast.common.errors import CheckpointError, ConfigError, EnvError, RemoteProtocolError
-from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, Space, nested, short
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested, short
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import Network, StepInput, pick_device
 from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling
-from zerobeast.services.envserver.spaces import fitted
+from zerobeast.services.envserver.spaces import arrays, fitted
 from zerobeast.services.learner.checkpoint import load_model
 
 LATE = 2**62  #: agent steps after which no algorithm takes random first steps
@@ -234,12 +233,12 @@ def _read(name: str, space: Space, value: Any, *, n: int, single: bool, device: 
 def _checked(state: Any, blank: State) -> State:
     if state is None:
         return blank
-    if not isinstance(state, State):
-        raise ConfigError(f"state is {short(state)}, expected what predict returned for {len(blank.core)}, or None")
-    if state.core.shape != blank.core.shape or (state.frames is None) != (blank.frames is None):
-        found = f"that of {len(state.core)}, expected what predict of this policy returned for {len(blank.core)}"
-        raise ConfigError(f"state is {found}, or None")
-    return state
+    found = short(state)
+    if isinstance(state, State):
+        if state.core.shape == blank.core.shape and (state.frames is None) == (blank.frames is None):
+            return state
+        found = f"that of {len(state.core)}"
+    raise ConfigError(f"state is {found}, expected what predict of this policy returned for {len(blank.core)}, or None")
 
 
 def _zeroed(first: Tensor, entries: Tensor) -> Tensor:
@@ -255,10 +254,10 @@ def _stacked(first: Tensor, frame: Tensor, before: Tensor) -> Tensor:
 
 def _actions(space: Space, chosen: Any, *, single: bool) -> Any:
     """Actions of the space, numpy arrays within their bounds, from a tree of tensors [N, *shape]."""
-    if isinstance(space, CompositeSpace):
-        parts = {part.name: _actions(part.space, chosen[part.name], single=single) for part in space.spaces}
-        return parts if space.kind == "dict" else tuple(parts.values())
-    array = chosen.cpu().numpy()
-    if space.kind == "box":
-        array = np.clip(array, *space.bounds).astype(space.dtype)
-    return array[0] if single else array
+
+    def within(array: ArraySpace, tensor: Tensor) -> Any:
+        found = tensor.cpu().numpy()
+        found = np.clip(found, *array.bounds).astype(array.dtype) if array.kind == "box" else found
+        return found[0] if single else found
+
+    return nested(space, (within(*part) for part in by_array(space, chosen)), tuples=True)

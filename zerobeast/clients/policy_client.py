@@ -161,7 +161,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
     def start_many(self, observations: Mapping[int, Any], masks: Masks | None = None) -> dict[int, Any]:
         """`start` for several agents together: agent -> first observation; returns agent -> action."""
         for agent in observations:
-            if self._known(agent) and self._playing[agent] is not None:
+            if self._playing_now(agent) is not None:
                 raise EnvError(f"start of agent {agent} during an episode of it, expected end or abandon before")
         rows = {agent: self._row(agent, masks, obs, first=True) for agent, obs in observations.items()}
         until = time.monotonic() + self.timeout_s
@@ -200,14 +200,13 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
             self._peers.take(time.monotonic())
             self._peers.farewell()
 
-    def _known(self, agent: int) -> bool:
+    def _playing_now(self, agent: int) -> _Episode | None:
         if type(agent) is not int or not 0 <= agent < len(self._agents):
             raise EnvError(f"agent is {agent!r}, expected 0 to {len(self._agents) - 1}")
-        return True
+        return self._playing[agent]
 
     def _episode_of(self, agent: int) -> _Episode:
-        episode = self._playing[agent] if self._known(agent) else None
-        if episode is None:
+        if (episode := self._playing_now(agent)) is None:
             raise EnvError(f"agent {agent} has no episode in progress, expected start before anything else")
         return episode
 

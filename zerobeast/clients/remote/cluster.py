@@ -3,7 +3,6 @@
 envs = ClusterVectorEnv(["tcp://a:5550", "tcp://b:5550"], "CartPole-v1", num_envs=64)
 """
 
-import contextlib
 import secrets
 import time
 from collections import Counter
@@ -20,8 +19,7 @@ from zerobeast.clients.remote.spaces import put
 from zerobeast.clients.remote.vector_env import RowsVectorEnv, mode_of
 from zerobeast.common.errors import ConfigError, PeerLost, Refused
 from zerobeast.common.transport import Context, Poller
-from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, action_record, by_array, short, step_record
-from zerobeast.common.wire.checks import unfit
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, action_record, short, step_record
 from zerobeast.common.wire.messages import Reason
 from zerobeast.common.wire.seeds import of_part
 
@@ -31,17 +29,7 @@ OnLoss = Literal["mask", "remake"]
 class ClusterFleet:
     """The environments of a `ClusterVectorEnv`. The constructor opens a session with each env-server.
 
-    Args:
-      context: the context of this process.
-      endpoints: the endpoints of the env-servers.
-      terms: the terms of HELLO, with `num_envs` and `seed` for all environments together.
-      on_loss: "mask": lost environments come back at their own env-server; "remake": at any of the env-servers.
-      step_timeout_s: how long a step may take.
-      timeout_s: how long opening the sessions or a reset of all may take, and how long all may be lost.
-
-    Raises:
-      ConfigError: an env-server refuses, or two of them have different environments.
-      PeerLost: at the start, an env-server does not answer in time; later, none of them does.
+    Arguments and errors are those of `ClusterVectorEnv`; `terms` are those of HELLO, for all environments together.
     """
 
     def __init__(
@@ -86,10 +74,7 @@ class ClusterFleet:
 
     def begin_step(self, actions: Any) -> None:
         """As in `EnvSource`. Actions of lost environments have no effect."""
-        fill_actions(self._actions, self.spec.action, actions)
-        for space, chosen in by_array(self.spec.action, self._actions):
-            if sentence := unfit(chosen, space):  # otherwise one env-server would refuse a step that others have begun
-                raise ConfigError(sentence)
+        fill_actions(self._actions, self.spec.action, actions)  # or one env-server would refuse what others have begun
         self._begin(self._step_timeout_s)
         self._resets_all = False
         for part in self._parts:
@@ -107,14 +92,14 @@ class ClusterFleet:
             self._wait()
         refusals = []
         for part in self._parts:
-            refusal, part.refusal = part.refusal, None
+            failed = isinstance(part.refusal, Refused) and part.refusal.reason == Reason.ENVIRONMENT  # a valid request
             if part.asked:
                 name, waited_s = "" if self._resets_all else "step_", round(time.monotonic() - self._began, 1)
                 part.lose(PeerLost(f"{part.complaint(waited_s)}: {name}timeout_s is {self._limit_s:g}"))
-            elif refusal is not None and (self._resets_all or not _has_failed(refusal)):
-                refusals.append(refusal)
-            elif refusal is not None:
-                part.lose(refusal)
+            elif part.refusal is not None and failed and not self._resets_all:
+                part.lose(part.refusal)
+            elif part.refusal is not None:
+                refusals.append(part.refusal)
         if refusals:
             raise refusals[0]
         self._check_that_one_is_here()
@@ -202,11 +187,6 @@ class ClusterFleet:
         return EnvAnswer(rows, infos, episodes, lost)
 
 
-def _has_failed(refusal: ConfigError) -> bool:
-    """Whether the environments failed at a valid request, as opposed to the request being invalid."""
-    return isinstance(refusal, Refused) and refusal.reason == Reason.ENVIRONMENT
-
-
 def _seed(seed: int, slot: slice) -> int:
     return int((seed + slot.start) % (MAX_ENV_SEED + 1))
 
@@ -256,10 +236,9 @@ class ClusterVectorEnv(RowsVectorEnv):
             raise ConfigError(f"on_loss is {short(on_loss)}, expected {' or '.join(get_args(OnLoss))}")
         terms = {"env": {**(env or {}), "id": env_id}, "num_envs": num_envs, "seed": secrets.randbelow(MAX_ENV_SEED)}
         terms |= wishes(infos=True, reset_masks=mode is not AutoresetMode.NEXT_STEP)
-        with contextlib.ExitStack() as stack:
-            context = context or stack.enter_context(Context())
-            limits = {"step_timeout_s": step_timeout_s, "timeout_s": timeout_s}
-            fleet = ClusterFleet(context, endpoints, terms, on_loss=on_loss, **limits)
-            stack.callback(fleet.close)
-            super().__init__(fleet, env_id, num_envs, mode)
-            self._resources = stack.pop_all()
+        limits = {"step_timeout_s": step_timeout_s, "timeout_s": timeout_s}
+
+        def opened(context: Context) -> ClusterFleet:
+            return ClusterFleet(context, endpoints, terms, on_loss=on_loss, **limits)
+
+        super().__init__(opened, env_id, num_envs, mode, context)

@@ -99,8 +99,8 @@ class ClusterPart:
                 self._greet()
             elif self._session.advance():
                 self._get_on()
-            elif not self.here:
-                self._judge()
+            elif not self.here and time.monotonic() > self._patient_until and not self.session.works(SILENCE_S):
+                raise PeerLost(self.session.complaint(SILENCE_S))
         except ConfigError as error:
             if self.asked:
                 self.asked, self.refusal = False, error
@@ -145,7 +145,8 @@ class ClusterPart:
         if found := self._lookup.take():
             if self.spec is not None:  # the first session's seed would repeat its first episodes
                 self._terms["seed"] = secrets.randbelow(MAX_ENV_SEED)
-            self._session, self._greeted_at = EnvSession(self._context, str(found[0]), self._terms), time.monotonic()
+            self._session = EnvSession(self._context, str(found[0]), self._terms)
+            self._patient_until = time.monotonic() + SILENCE_S
 
     def _get_on(self) -> None:
         """Go on, now that nothing in the session is unanswered."""
@@ -162,8 +163,3 @@ class ClusterPart:
             self.session.begin_reset(*self._asks)
             self._resets = True
             self.session.advance()
-
-    def _judge(self) -> None:
-        """Raise PeerLost if this attempt has failed."""
-        if time.monotonic() - self._greeted_at > SILENCE_S and not self.session.works(SILENCE_S):
-            raise PeerLost(self.session.complaint(SILENCE_S))

@@ -1,6 +1,5 @@
 """Spaces, observations and infos as gymnasium has them, from those on the wire."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -9,8 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zerobeast.clients.env_session import Infos, Mask
-from zerobeast.common.errors import ConfigError
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, short
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested
 
 
 def gym_space(space: Space, stack: int = 1) -> gymnasium.Space[Any]:
@@ -48,31 +46,6 @@ def _bound(bound: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
     return found
 
 
-def composed(space: Space, values: Iterator[Any]) -> Any:
-    """Nest one value per array, in order, as gymnasium does: in dicts and tuples."""
-    if isinstance(space, ArraySpace):
-        return next(values)
-    if space.kind == "dict":
-        return {part.name: composed(part.space, values) for part in space.spaces}
-    return tuple(composed(part.space, values) for part in space.spaces)
-
-
-def named(space: Space, values: Any) -> Any:
-    """Values as they are sent, keyed by the names of their parts: gymnasium's tuples become maps.
-
-    Raises:
-      ConfigError: a part is missing.
-    """
-    if isinstance(space, ArraySpace):
-        return values
-    try:
-        pairs = [(part, values[part.name if space.kind == "dict" else int(part.name)]) for part in space.spaces]
-    except (LookupError, TypeError) as error:
-        names = ", ".join(part.name for part in space.spaces)
-        raise ConfigError(f"actions are {short(values)}, expected a {space.kind} with the parts {names}") from error
-    return {part.name: named(part.space, value) for part, value in pairs}
-
-
 class Observations:
     """The newest observation of each environment, of `frame_stack` frames.
 
@@ -104,13 +77,13 @@ class Observations:
 
     def all(self) -> Any:
         """Copies of all observations, [N, ...] each, nested as gymnasium does."""
-        return composed(self._space, iter([array.copy() for array in self._arrays]))
+        return nested(self._space, iter([array.copy() for array in self._arrays]), tuples=True)
 
     def each(self, chosen: Mask) -> NDArray[np.object_]:
         """[N] observations of single environments, None for those not chosen, as in gymnasium's `final_obs`."""
         found = np.full(len(chosen), None, dtype=object)
         for i in np.flatnonzero(chosen):
-            found[i] = composed(self._space, iter([array[i].copy() for array in self._arrays]))
+            found[i] = nested(self._space, iter([array[i].copy() for array in self._arrays]), tuples=True)
         return found
 
 

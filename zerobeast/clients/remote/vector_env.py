@@ -5,7 +5,7 @@ envs = RemoteVectorEnv("tcp://host:5550", "CartPole-v1", num_envs=64)    # in pl
 
 import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import gymnasium
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos, Mask
-from zerobeast.clients.remote.spaces import Observations, gym_space, named, select
+from zerobeast.clients.remote.spaces import Observations, gym_space, select
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, short
@@ -36,21 +36,30 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     `infos["lost"]` marks it in that step, and in every later step that brings nothing new from it.
 
     Args:
-      source: where their rows come from.
+      opened: opens the source of their rows.
       env_id: the id of the environments.
       num_envs: N.
       autoreset_mode: how episodes restart.
+      context: whose keys protect the connections; None: one without keys.
 
     Attributes:
       episodes: (unclipped return, length) of the whole episodes that ended in the newest step: whole games, even if a
         setting ends an episode with each life.
     """
 
-    def __init__(self, source: EnvSource, env_id: str, num_envs: int, autoreset_mode: AutoresetMode) -> None:
-        self._source, self._mode = source, autoreset_mode
-        self._resources = contextlib.ExitStack()  #: released by `close`
-        self._resources.callback(source.close)
-        spec = source.spec
+    def __init__(
+        self,
+        opened: Callable[[Context], EnvSource],
+        env_id: str,
+        num_envs: int,
+        autoreset_mode: AutoresetMode,
+        context: Context | None = None,
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            self._source = opened(context or stack.enter_context(Context()))
+            stack.callback(self._source.close)
+            self._resources = stack.pop_all()  #: released by `close`
+        spec, self._mode = self._source.spec, autoreset_mode
         self.num_envs = num_envs
         self.single_observation_space = gym_space(spec.obs, spec.frame_stack)
         self.single_action_space = gym_space(spec.action)
@@ -130,7 +139,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
                 f"environment {np.argmax(waiting)} has ended and was not reset: with autoreset_mode DISABLED, expected "
                 f'reset(options={{"{MASK}": ...}}) before the next step'
             )
-        self._source.begin_step(named(self._source.spec.action, actions))
+        self._source.begin_step(actions)
         self._begun = "step"
 
     def step_wait(self) -> Step:
@@ -296,21 +305,12 @@ class RemoteVectorEnv(RowsVectorEnv):
         context: Context | None = None,
     ) -> None:
         mode, settings = mode_of(autoreset_mode), {**(env or {}), "id": env_id}
-        with contextlib.ExitStack() as stack:
-            context = context or stack.enter_context(Context())
-            client = EnvClient(
-                context,
-                endpoint,
-                settings,
-                num_envs,
-                secrets.randbelow(MAX_ENV_SEED),
-                timeout_s,
-                infos=True,
-                reset_masks=mode is not AutoresetMode.NEXT_STEP,
-            )
-            stack.callback(client.close)
-            super().__init__(client, env_id, num_envs, mode)
-            self._resources = stack.pop_all()
+        seed, masks = secrets.randbelow(MAX_ENV_SEED), mode is not AutoresetMode.NEXT_STEP
+
+        def opened(context: Context) -> EnvClient:
+            return EnvClient(context, endpoint, settings, num_envs, seed, timeout_s, infos=True, reset_masks=masks)
+
+        super().__init__(opened, env_id, num_envs, mode, context)
 
 
 def mode_of(name: str | AutoresetMode) -> AutoresetMode:

@@ -18,68 +18,50 @@ from typing import TYPE_CHECKING, Any
 from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from zerobeast.api.run import Callbacks, Run, start, train
-    from zerobeast.api.saved import evaluate, load
-    from zerobeast.clients.env_client import EnvClient
-    from zerobeast.clients.own_env import OwnEnv
-    from zerobeast.clients.policy import Policy
-    from zerobeast.clients.policy_client import PolicyClient
-    from zerobeast.clients.remote.cluster import ClusterVectorEnv
-    from zerobeast.clients.remote.vector_env import RemoteVectorEnv
-    from zerobeast.clients.remote_acting import RemoteActing
-    from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, EnvError, PeerLost
-    from zerobeast.common.settings import RunConfig
-    from zerobeast.common.transport import Context
-    from zerobeast.common.wire import ArraySpace, EnvSpec
+    from zerobeast.api.run import Callbacks as Callbacks
+    from zerobeast.api.run import Run as Run
+    from zerobeast.api.run import start as start
+    from zerobeast.api.run import train as train
+    from zerobeast.api.saved import evaluate as evaluate
+    from zerobeast.api.saved import load as load
+    from zerobeast.clients.env_client import EnvClient as EnvClient
+    from zerobeast.clients.own_env import OwnEnv as OwnEnv
+    from zerobeast.clients.policy import Policy as Policy
+    from zerobeast.clients.policy_client import PolicyClient as PolicyClient
+    from zerobeast.clients.remote.cluster import ClusterVectorEnv as ClusterVectorEnv
+    from zerobeast.clients.remote.vector_env import RemoteVectorEnv as RemoteVectorEnv
+    from zerobeast.clients.remote_acting import RemoteActing as RemoteActing
+    from zerobeast.common.errors import BeastError as BeastError
+    from zerobeast.common.errors import CheckpointError as CheckpointError
+    from zerobeast.common.errors import ConfigError as ConfigError
+    from zerobeast.common.errors import EnvError as EnvError
+    from zerobeast.common.errors import PeerLost as PeerLost
+    from zerobeast.common.settings import RunConfig as RunConfig
+    from zerobeast.common.transport import Context as Context
+    from zerobeast.common.wire import ArraySpace as ArraySpace
+    from zerobeast.common.wire import EnvSpec as EnvSpec
 
-__all__ = [
-    "ArraySpace",
-    "BeastError",
-    "Callbacks",
-    "CheckpointError",
-    "ClusterVectorEnv",
-    "ConfigError",
-    "Context",
-    "EnvClient",
-    "EnvError",
-    "EnvSpec",
-    "OwnEnv",
-    "PeerLost",
-    "Policy",
-    "PolicyClient",
-    "RemoteActing",
-    "RemoteVectorEnv",
-    "Run",
-    "RunConfig",
-    "evaluate",
-    "load",
-    "start",
-    "train",
-]
-
-# Env-servers and actors import this file too and never load torch.
-_HOMES = {
-    "ArraySpace": "zerobeast.common.wire",
-    "Callbacks": "zerobeast.api.run",
-    "ClusterVectorEnv": "zerobeast.clients.remote.cluster",
-    "Context": "zerobeast.common.transport",
-    "EnvClient": "zerobeast.clients.env_client",
-    "EnvSpec": "zerobeast.common.wire",
-    "OwnEnv": "zerobeast.clients.own_env",
-    "Policy": "zerobeast.clients.policy",
-    "PolicyClient": "zerobeast.clients.policy_client",
-    "RemoteActing": "zerobeast.clients.remote_acting",
-    "RemoteVectorEnv": "zerobeast.clients.remote.vector_env",
-    "Run": "zerobeast.api.run",
-    "RunConfig": "zerobeast.common.settings",
-    "evaluate": "zerobeast.api.saved",
-    "load": "zerobeast.api.saved",
-    "start": "zerobeast.api.run",
-    "train": "zerobeast.api.run",
+#: module -> the names that it defines; env-servers and actors import this file too and never load torch
+_NAMES = {
+    "zerobeast.api.run": ["Callbacks", "Run", "start", "train"],
+    "zerobeast.api.saved": ["evaluate", "load"],
+    "zerobeast.clients.env_client": ["EnvClient"],
+    "zerobeast.clients.own_env": ["OwnEnv"],
+    "zerobeast.clients.policy": ["Policy"],
+    "zerobeast.clients.policy_client": ["PolicyClient"],
+    "zerobeast.clients.remote.cluster": ["ClusterVectorEnv"],
+    "zerobeast.clients.remote.vector_env": ["RemoteVectorEnv"],
+    "zerobeast.clients.remote_acting": ["RemoteActing"],
+    "zerobeast.common.errors": ["BeastError", "CheckpointError", "ConfigError", "EnvError", "PeerLost"],
+    "zerobeast.common.settings": ["RunConfig"],
+    "zerobeast.common.transport": ["Context"],
+    "zerobeast.common.wire": ["ArraySpace", "EnvSpec"],
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'zerobeast' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "zerobeast.common.errors")), name)
+    return getattr(import_module(_HOMES[name]), name)

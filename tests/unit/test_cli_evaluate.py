@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerobeast.api.saved import Episode, EpisodeCounter, Evaluation, quotas
+from zerobeast.api.saved import Episode, EpisodeCounter, Evaluation
 from zerobeast.cli.evaluate import describe, main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.records import step_record
@@ -27,14 +27,16 @@ def rows(
 
 
 @pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (10, 10), (10, 3), (16, 16), (100, 16)])
-def test_quotas_add_up_and_differ_by_one_at_most(episodes: int, num_envs: int) -> None:
-    shares = quotas(episodes, num_envs)
-    assert shares.sum() == episodes
-    assert shares.max() - shares.min() <= 1
+def test_environments_contribute_equally_but_for_the_remainder(episodes: int, num_envs: int) -> None:
+    counter, rounds = EpisodeCounter(episodes, num_envs), 0
+    while not counter.complete:
+        counter.add(rows([1.0] * num_envs, ended=range(num_envs)))
+        rounds += 1
+    assert (len(counter.episodes), rounds) == (episodes, -(-episodes // num_envs))
 
 
 def test_returns_and_lengths_are_of_whole_episodes() -> None:
-    counter = EpisodeCounter(np.array([2]))
+    counter = EpisodeCounter(2, 1)
     assert counter.add(rows([5.0])) == []
     assert counter.add(rows([-1.0], ended=[0])) == [Episode(4.0, 2)]
     assert counter.add(rows([0.0], first=[0])) == [], "the step between two episodes belongs to neither"
@@ -44,7 +46,7 @@ def test_returns_and_lengths_are_of_whole_episodes() -> None:
 
 
 def test_short_episodes_do_not_crowd_out_long_ones() -> None:
-    counter = EpisodeCounter(quotas(4, 2))
+    counter = EpisodeCounter(4, 2)
     for _ in range(10):  # environment 0 ends an episode every other step, environment 1 none yet
         counter.add(rows([1.0, 1.0], ended=[0]))
         counter.add(rows([0.0, 1.0], first=[0]))

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import finished, python
-from zerobeast.api.saved import settings_of
 from zerobeast.cli.evaluate import main as evaluate
 from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import value_at
-from zerobeast.common.config.trust import flags_of
+from zerobeast.common.config.trust import ALONE, flags_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.section import Section
 from zerobeast.common.settings.tree import RunConfig
@@ -132,9 +131,8 @@ def test_a_module_in_arguments_may_have_any_name(tmp_path: Path, module: str) ->
 
 
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint.pt").touch()
     (tmp_path / "config.yaml").write_text(json.dumps({k: v for k, v in GIVEN.items() if not k.startswith("env.")}))
-    config = settings_of(tmp_path, []).config
+    config = gather(["--config", str(tmp_path / "config.yaml"), *ALONE], {}).config
     assert (config.security, config.health, config.learner.endpoint) == (
         RunConfig().security,
         RunConfig().health,

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zerobeast.api.saved import load
 from zerobeast.common.config.call import flags_for
@@ -48,19 +48,16 @@ ERRORS = {ConfigError.exit_code: ConfigError, PeerLost.exit_code: PeerLost}
 Row = dict[str, float | None]  #: of metrics.csv, None where a cell is empty
 
 
-def _nothing(_run: Run, _news: Any) -> None:
-    pass
-
-
 @dataclass
 class Callbacks:
     """Functions that are called in the thread that waits for a run. If `train` waits, what they raise ends the run."""
 
     #: with each row of metrics.csv after updates, one per `learner.log_every_s`: `agent_steps`, `loss`, ...
-    on_update: Callable[[Run, Row], Any] = _nothing
+    on_update: Callable[[Run, Row], Any] = lambda _run, _row: None
     #: with the same row if it counts more `episodes` than the one before: `mean_return_100`, ...
-    on_episode: Callable[[Run, Row], Any] = _nothing
-    on_checkpoint: Callable[[Run, Path], Any] = _nothing  #: with its path, after each `learner.checkpoint_every_s`
+    on_episode: Callable[[Run, Row], Any] = lambda _run, _row: None
+    #: with its path, after each `learner.checkpoint_every_s`
+    on_checkpoint: Callable[[Run, Path], Any] = lambda _run, _path: None
 
 
 class Status(NamedTuple):
@@ -95,11 +92,24 @@ def train(
       ConfigError: nothing was started, for the reason it gives.
       BeastError: a service failed.
     """
-    with start(env, algo, total_steps, **given) as run, _Line(shown=progress) as line:
-        while not run.wait(TURN_S):
-            line.update(run)
-        line.update(run, last=True)
+    over = sys.stdout.isatty() or "ipykernel" in sys.modules  # one line, overwritten; elsewhere one now and then
+    due, ended = 0.0 if progress else math.inf, False
+    with start(env, algo, total_steps, **given) as run, contextlib.ExitStack() as stack:
+        if over and progress:
+            stack.callback(_show, "\n")
+        while not ended:
+            ended = run.wait(TURN_S)
+            if (now := time.monotonic()) >= due or (ended and progress):
+                due = now + (LINE_S if over else LINES_S)
+                text, width = str(run.status()), shutil.get_terminal_size((120, 24)).columns - 1
+                _show(f"\r{text[:width]:<{width}}" if over else f"{text}\n")
     return run
+
+
+def _show(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+        sys.stdout.write(text)
+        sys.stdout.flush()
 
 
 def start(
@@ -135,10 +145,10 @@ def start(
     settled = settle(flags, os.environ, datetime.now().astimezone(), own=RunFlags, say=log.info)
     if settled.config.local.placement == "serial":
         raise ConfigError("local.placement serial: expected one of several processes; `beast train` has the serial one")
-    return Run(settled, callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks or _nothing))
+    return Run(settled, Callbacks(callbacks) if callable(callbacks) else callbacks or Callbacks())
 
 
-class Run:
+class Run(contextlib.AbstractContextManager["Run"]):
     """A run that trains, or has; `start` makes it. As a context manager it stops the run when it is left.
 
     Attributes:
@@ -168,9 +178,6 @@ class Run:
             raise
         if self._supervisor is None and self._error:
             raise self._error
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_error: object) -> None:
         self.stop()
@@ -271,29 +278,3 @@ class Run:
         path, before = self.folder / name, self._seen_at.get(name)
         self._seen_at[name] = path.stat().st_mtime_ns if path.exists() else None
         return self._seen_at[name] not in (before, None)
-
-
-class _Line:
-    """A line of progress, overwritten on terminals and in notebooks and repeated now and then elsewhere."""
-
-    def __init__(self, *, shown: bool) -> None:
-        self._over = sys.stdout.isatty() or "ipykernel" in sys.modules
-        self._due = 0.0 if shown else math.inf
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if self._over and 0 < self._due < math.inf:
-            sys.stdout.write("\n")
-
-    def update(self, run: Run, *, last: bool = False) -> None:
-        """Show how far a run is, if that is due."""
-        now = time.monotonic()
-        if now < self._due and not (last and self._due < math.inf):
-            return
-        self._due = now + (LINE_S if self._over else LINES_S)
-        text, width = str(run.status()), shutil.get_terminal_size((120, 24)).columns - 1
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-            sys.stdout.write(f"\r{text[:width]:<{width}}" if self._over else f"{text}\n")
-            sys.stdout.flush()

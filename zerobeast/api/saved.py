@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,34 +19,26 @@ from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config import trust
 from zerobeast.common.config.call import flags_for
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.load import Loaded, dump, gather
+from zerobeast.common.config.load import dump, gather
 from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.plugins import reference_to, refuse_imported
 from zerobeast.common.settings import RunConfig, Section
 from zerobeast.common.transport import Context
-from zerobeast.launcher.child import Child, ChildSpec, stop
+from zerobeast.launcher.child import BAD_INPUT, Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.run_folder import trained
+from zerobeast.services.envserver.vector import EpisodeTracker
 
 if TYPE_CHECKING:  # torch is loaded with the first policy
+    from zerobeast.api.run import Run
     from zerobeast.clients.policy import Policy
 
 MAX_ENVS = 16
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = 5.0
-
-
-class OwnRun(Protocol):
-    """`zerobeast.Run`: one that this process has started."""
-
-    config: RunConfig
-    folder: Path
-
-
-Saved = str | os.PathLike[str] | OwnRun
 
 
 class Episode(NamedTuple):
@@ -77,7 +69,7 @@ class Evaluation:
         return statistics.pstdev(self.returns)
 
 
-def load(run: Saved, *, algo: Any = None, **settings: Any) -> Policy:
+def load(run: str | os.PathLike[str] | Run, *, algo: Any = None, **settings: Any) -> Policy:
     """Load the policy of a run.
 
     Args:
@@ -130,32 +122,22 @@ def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Secti
     Raises:
       BeastError: see `load`.
     """
-    read = partial(settings_of, place, flags, own=own, read_only=read_only)
-    loaded = read() if (folder := place.is_dir()) else None  # mistakes are reported before torch is loaded
+    read = partial(gather, environ=os.environ, own=own, read_only=read_only)
+    flags = [*trust.ALONE, *flags]
+    if folder := place.is_dir():  # mistakes are reported before torch is loaded
+        loaded = read(["--config", str(place / run_files.CONFIG), *flags])
     from zerobeast.clients.policy import Policy
     from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 
     saved = Checkpoints(place).load() if folder else load_checkpoint(place)
     assert saved is not None, "`find` has found one"
-    return Policy(loaded or read(saved["config"]), saved, place / run_files.CHECKPOINT if folder else place)
-
-
-def settings_of(
-    place: Path,
-    flags: Sequence[str],
-    tree: Mapping[str, Any] | None = None,
-    *,
-    own: type[Section] = Section,
-    read_only: bool = False,
-) -> Loaded:
-    """As for `open_policy`; `tree` are the settings in a checkpoint, instead of those in the folder of its run."""
-    file = ["--config", str(place / run_files.CONFIG)] if tree is None else []
-    trees = {f"file {place}": tree} if tree is not None else {}
-    return gather([*file, *trust.ALONE, *flags], os.environ, own=own, read_only=read_only, trees=trees)
+    if not folder:
+        loaded = read(flags, trees={f"file {place}": saved["config"]})
+    return Policy(loaded, saved, place / run_files.CHECKPOINT if folder else place)
 
 
 def evaluate(
-    run: Policy | Saved,
+    run: Policy | str | os.PathLike[str] | Run,
     env: Any = None,
     episodes: int = 10,
     deterministic: bool | None = None,  # noqa: FBT001 - as in Stable-Baselines3
@@ -211,25 +193,21 @@ def env_server(config: RunConfig) -> Iterator[str]:
         command = service_command("envserver", *child_flags(config, file, status), *trust.ALONE, *endpoint)
         child = Child(ChildSpec("envserver", 0, command, child_environ(os.environ), log, status))
         child.start()
+        deadline = time.monotonic() + START_LIMIT_S
         try:
-            _wait_for(status, child)
+            while not status.exists():
+                if not child.running or time.monotonic() > deadline:
+                    raise PeerLost(f"the env-server did not start within {START_LIMIT_S:.0f} s")
+                time.sleep(0.01)
             yield endpoint[1]
         except PeerLost as error:
-            raise (BeastError(child.explain()) if child.poll() is not None else error) from error
+            if child.running:
+                raise
+            ended = BeastError(child.explain())
+            ended.exit_code = BAD_INPUT if child.code == BAD_INPUT else ended.exit_code
+            raise ended from error
         finally:
             stop([child], STOP_LIMIT_S)
-
-
-def _wait_for(status: Path, child: Child) -> None:
-    deadline = time.monotonic() + START_LIMIT_S
-    while not status.exists():
-        if child.poll() is not None:
-            error = BeastError(child.explain())
-            error.exit_code = 2 if child.code == 2 else 1
-            raise error
-        if time.monotonic() > deadline:
-            raise PeerLost(f"the env-server did not start within {START_LIMIT_S:.0f} s")
-        time.sleep(0.01)
 
 
 def play(
@@ -256,7 +234,7 @@ def play(
     ):
         policy.refuse_unlike(envs.spec)
         policy.seed(seed)
-        counter, state, rows = EpisodeCounter(quotas(episodes, num_envs)), None, envs.reset()
+        counter, state, rows = EpisodeCounter(episodes, num_envs), None, envs.reset()
         while not counter.complete:
             mask = rows["action_mask"] if envs.spec.action_mask else None
             given = {"last_reward": rows["reward"], "action_mask": mask}
@@ -280,34 +258,28 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def quotas(episodes: int, num_envs: int) -> NDArray[np.int64]:
-    """How many episodes each environment contributes: equal, but for the remainder. [num_envs].
-
-    It is settled before the first step, since counting the first episodes that end would prefer short ones.
-    """
-    return np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
-
-
 class EpisodeCounter:
-    """Adds up rewards and keeps the first `quota` [N] episodes of every environment."""
+    """Keeps the first episodes of every environment, equally many of each but for the remainder.
 
-    def __init__(self, quota: NDArray[np.int64]) -> None:
+    How many each contributes is settled before the first step: counting the first that end would prefer short ones.
+    """
+
+    def __init__(self, episodes: int, num_envs: int) -> None:
         self.episodes: list[Episode] = []
-        self._left = quota.copy()
-        self._value = np.zeros(len(quota))
-        self._length = np.zeros(len(quota), np.int64)
+        self._left = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
+        self._tracker = EpisodeTracker(num_envs)
 
     @property
     def complete(self) -> bool:
-        """Whether every environment has filled its quota."""
+        """Whether every environment has contributed its share."""
         return not self._left.any()
 
     def add(self, rows: NDArray[Any]) -> list[Episode]:
         """Take one step's rows, [N] of `step_record`; return the episodes that it completes and that count."""
-        self._value = np.where(rows["first"], 0.0, self._value + rows["reward"])
-        self._length = np.where(rows["first"], 0, self._length + 1)
+        self._tracker.forget(rows["first"])
         ended = (rows["terminated"] | rows["truncated"]) & (self._left > 0)
         self._left -= ended
-        found = [Episode(float(self._value[i]), int(self._length[i])) for i in np.flatnonzero(ended)]
-        self.episodes += found
-        return found
+        found = self._tracker.update(rows["reward"], rows["first"], ended)
+        counted = [Episode(value, int(length)) for value, length in found]
+        self.episodes += counted
+        return counted

@@ -11,6 +11,9 @@ is the default of algorithms whose drawn actions are exploration: DQN and its ki
 import json
 import statistics
 import sys
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from typing import Any
 
 from zerobeast.api.saved import Episode, Evaluation, env_server, find, open_policy, play
@@ -60,7 +63,8 @@ def main(argv: list[str]) -> int:
     with env_server(config) as endpoint:
         for task in config.env.tasks:
             alone = config.model_copy(update={"env": config.env.alone(task)})
-            found = play(policy, alone, endpoint, **how, watch=(lambda _: None) if as_json else _Announcer())
+            watch = (lambda _: None) if as_json else partial(_announce, count(1))
+            found = play(policy, alone, endpoint, **how, watch=watch)
             result = {"run": place.name, **describe(found)}
             sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result))
     return 0
@@ -85,19 +89,12 @@ def describe(found: Evaluation) -> dict[str, Any]:
     }
 
 
-class _Announcer:
-    """Prints a line for each episode."""
-
-    def __init__(self) -> None:
-        self._number = 0
-
-    def __call__(self, episodes: list[Episode]) -> None:
-        for episode in episodes:
-            if not self._number:
-                sys.stdout.write("episode      return  agent steps\n")
-            self._number += 1
-            sys.stdout.write(f"{self._number:7}  {episode.value:10.2f}  {episode.length:11,}\n")
-        sys.stdout.flush()
+def _announce(numbers: Iterator[int], episodes: list[Episode]) -> None:
+    """Print a line for each of these episodes, numbered on."""
+    for episode, number in zip(episodes, numbers, strict=False):
+        head = "episode      return  agent steps\n" if number == 1 else ""
+        sys.stdout.write(f"{head}{number:7}  {episode.value:10.2f}  {episode.length:11,}\n")
+    sys.stdout.flush()
 
 
 def _conclusion(result: dict[str, Any]) -> str:

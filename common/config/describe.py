@@ -66,7 +66,7 @@ def settings_help(
     """Every setting with its value in `config`, else its default, and its meaning, after the command's `own` flags."""
     run = {path: field for path, field in RUN.items() if "." not in path}
     parts = [
-        *_group("This process", settings_of(own), None, {}),
+        *_group("This command", settings_of(own), None, {}),
         *["", *textwrap.wrap(LAYERS, WIDTH), ""],
         *_entry("--config FILE", "YAML file with settings; may be repeated, later files override earlier ones"),
         *_group("run", run, config, origins),

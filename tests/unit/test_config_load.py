@@ -298,7 +298,7 @@ def test_a_command_may_have_flags_of_its_own() -> None:
         "flag --seed: got 'x', expected a whole number, at least 0 and at most 2147483647",
         "flag --index: got '-1', expected a whole number, at least 0",
     ]
-    assert settings_help(Own).startswith("This process\n  --index 0 ")
+    assert settings_help(Own).startswith("This command\n  --index 0 ")
 
 
 def test_only_flags_that_set_another_algorithm_are_noted() -> None:

@@ -209,8 +209,9 @@ def test_the_workers_of_a_killed_supervisor_end(home: Path) -> None:
         (home / part).touch()
     config.folder.mkdir()
     (config.folder / "config.yaml").touch()
-    argv = list(command(Host("one", 1, "~/python"), 0, config))
-    script = f"import os, subprocess; subprocess.run({argv[:-1]} + [str(os.getpid())])"
+    *argv, options = command(Host("one", 1, "~/python"), 0, config)
+    own = f"json.dumps(json.loads({options!r}) | {{'supervisor_pid': os.getpid()}})"
+    script = f"import json, os, subprocess; subprocess.run({argv} + [{own}])"
     supervisor = python("-c", script, stderr=None)
     with killed_at_last(supervisor):
         helper = wait_until(lambda: psutil.Process(supervisor.pid).children())[0]

@@ -31,14 +31,6 @@ HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings
 Writes the run's batch script for `sbatch` into the run's folder. All nodes must share that folder's file system and
 have this Python environment at the same path.
 
-  --nodes N       nodes of the job; default 2
-  --cores C       cores of each node, with a worker on each; default 4
-  --time T        limit of the job, as sbatch takes it; the learner is asked to save before it, and the job requeued
-  --partition P   where to submit it
-  --sbatch LINE   more options of sbatch in one line, such as "--gres=gpu:1 --account=me"
-  --submit        submit it now
-  --fresh         start over; the earlier run of that name is moved aside
-
 The job ends with the run. When it is requeued, for example because a node failed, it resumes from the checkpoint; so
 does another job for the same --name with --security.keys FOLDER/keys.
 """
@@ -96,9 +88,9 @@ class SlurmFlags(RunFlags):
 
     nodes: int = setting(2, "nodes of the job", ge=1, le=10_000)
     cores: int = setting(4, "cores of each node, with a worker on each", ge=1, le=1024)
-    time: str = setting("", "limit of the job, as sbatch takes it")
+    time: str = setting("", "limit of the job, as sbatch takes it: the learner saves before, and the job is requeued")
     partition: str = setting("", "where to submit it")
-    sbatch: str = setting("", "more options of sbatch")
+    sbatch: str = setting("", 'more options of sbatch in one line, such as "--gres=gpu:1 --account=me"')
     submit: bool = setting(default=False, meaning="submit it now")
 
 
@@ -110,7 +102,7 @@ def main(argv: list[str]) -> int:
       BeastError: sbatch failed.
     """
     if {"-h", "--help"} & set(argv):
-        sys.stdout.write(f"{HELP}\n{settings_help()}\n")
+        sys.stdout.write(f"{HELP}\n{settings_help(SlurmFlags)}\n")
         return 0
     now = datetime.now().astimezone()
     config, flags, saved, _ = settle(argv, os.environ, now, own=SlurmFlags)
@@ -127,7 +119,10 @@ def main(argv: list[str]) -> int:
         write_atomically(job, script(config, flags, Path.cwd()))
     sys.stdout.write(f"{job}\n")
     if flags.submit:
-        submit(job)
+        try:  # sbatch prints the job's number
+            subprocess.run(["sbatch", str(job)], check=True)  # noqa: S607 - wherever the user's PATH has it
+        except subprocess.CalledProcessError as error:
+            raise BeastError(f"sbatch ended with {error.returncode}; the script is {job}") from error
     return 0
 
 
@@ -162,15 +157,3 @@ def command(role: str, config: RunConfig, folder: Path, *flags: str) -> str:
     settings = ("--config", str(folder / run_files.CONFIG), *flags_of(config), "--root", str(folder.parent))
     status = ("--status-file", str(folder / run_files.SERVICES / f"{role}-0.json"))  # a worker's services: one each
     return shlex.join(service_command(role, *settings, *status, *flags))
-
-
-def submit(job: Path) -> None:
-    """Hand a script to sbatch, which prints the job's number.
-
-    Raises:
-      BeastError: it failed.
-    """
-    try:
-        subprocess.run(["sbatch", str(job)], check=True)  # noqa: S607 - wherever the user's PATH has it
-    except subprocess.CalledProcessError as error:
-        raise BeastError(f"sbatch ended with {error.returncode}; the script is {job}") from error

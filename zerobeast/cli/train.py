@@ -31,11 +31,8 @@ from zerobeast.launcher.supervisor import Ending, Supervisor
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
 beast train [settings] --help   every setting and its value for this command line
 
-  --name NAME   name of the run and its folder; a run that exists is resumed with its saved settings
-  --fresh       start over; the earlier run of that name is moved aside, nothing is deleted
-  --plain       a line every few seconds instead of the live view
-  --hosts FILE  start workers on other machines by ssh; each line: host, number of workers, path of its Python.
-                Needs --local.placement serve, and as --learner.endpoint an address of this machine that they can reach
+A run that exists is resumed with its saved settings. Workers on --hosts need --local.placement serve, and as
+--learner.endpoint an address of this machine that they can reach.
 
 exit codes: 0 trained to the end; 2 bad input; 75 a service could not be reached; 1 a service failed;
 130 after Ctrl-C and 143 after SIGTERM, with a checkpoint; Ctrl-C again, a second later, ends everything at once
@@ -46,7 +43,7 @@ class TrainFlags(RunFlags):
     """Flags of the command itself."""
 
     plain: bool = setting(default=False, meaning="a line every few seconds instead of the live view")
-    hosts: str = setting("", "file of other machines on which workers act, reached by ssh")
+    hosts: str = setting("", "file of other machines, for workers by ssh: host, number of workers, path of its Python")
 
 
 def main(argv: list[str]) -> int:
@@ -66,7 +63,7 @@ def _help(argv: list[str]) -> int:
     except ConfigError as error:
         say(f"beast train: {error}; below are the settings without these flags", sys.stderr)
         loaded = gather([], {})
-    sys.stdout.write(f"{HELP}\n{settings_help(config=loaded.config, origins=loaded.origins)}\n")
+    sys.stdout.write(f"{HELP}\n{settings_help(TrainFlags, loaded.config, loaded.origins)}\n")
     return 0
 
 

@@ -50,12 +50,7 @@ class Fleet:
         self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]
 
     def add(self, role: str, *flags: str) -> Child:
-        """Add one more service, which is not started yet.
-
-        Args:
-          role: its role.
-          flags: flags that override those of the run.
-        """
+        """Add one more service, which is not started yet; `flags` override those of the run."""
         index = sum(child.spec.role == role for child in self.children)
         if role == "worker":  # its services are numbered after those that are processes of their own
             index += max(self._counts.get(hosted, 0) for hosted in HOSTED[role])
@@ -84,7 +79,7 @@ class Fleet:
         for index, host in enumerate(hosts):
             log, status = (self._folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
             write_atomically(status.with_suffix(".json"), json.dumps({"host": f"ssh {host.address}", "health": ""}))
-            argv = list(command(host, first, self.config))
+            argv = command(host, first, self.config)
             self.children.append(
                 Child(ChildSpec("worker", index, argv, self._environ, log.with_suffix(".log"), Path(), self._keep_open))
             )

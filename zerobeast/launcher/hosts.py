@@ -1,6 +1,6 @@
 """Workers on other machines, reached by the user's own ssh. `beast train --hosts FILE` starts one for each host:
 
-    python -m zerobeast.launcher.hosts HOST --workers 8 ...
+    python -m zerobeast.launcher.hosts OPTIONS      # as JSON
 
 It sends the settings of the run, files that they refer to and the keys that workers need, starts the workers, and keeps
 the connection: they end with it, and settings and keys are removed. If this machine vanishes, no connection ends: this
@@ -11,6 +11,7 @@ A connection that is lost later is made anew, since a run can do without some of
 
 import argparse
 import io
+import json
 import logging
 import os
 import re
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -110,13 +111,18 @@ def read_hosts(path: Path) -> list[Host]:
     return found
 
 
-def command(host: Host, first: int, config: RunConfig) -> Iterator[str]:
+def command(host: Host, first: int, config: RunConfig) -> list[str]:
     """argv of the process that looks after a host, whose workers are numbered from `first`."""
-    yield from (sys.executable, "-P", "-m", "zerobeast.launcher.hosts", host.address)
-    yield from ("--workers", str(host.workers), "--first", str(first), "--python", host.python)
-    yield from ("--folder", str(config.folder), "--keys", config.security.keys, "--learner", config.learner.endpoint)
-    flags = f"{shlex.join(flags_of(config))} {of_workers(config, f'(index - {first})')}"
-    yield from ("--flags", flags, "--supervisor-pid", str(os.getpid()))
+    options = {
+        **host._asdict(),
+        "first": first,
+        "folder": str(config.folder),
+        "keys": config.security.keys,
+        "learner": config.learner.endpoint,  #: as the host reaches it
+        "flags": f"{shlex.join(flags_of(config))} {of_workers(config, f'(index - {first})')}",
+        "supervisor_pid": os.getpid(),
+    }
+    return [sys.executable, "-P", "-m", "zerobeast.launcher.hosts", json.dumps(options)]
 
 
 def of_workers(config: RunConfig, index: str) -> str:
@@ -132,26 +138,16 @@ def of_workers(config: RunConfig, index: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Look after a host until SIGTERM or the supervisor's end; returns the exit code.
+    """Look after a host, as `command` says, until SIGTERM or the supervisor's end; returns the exit code.
 
     It is 75 if the host cannot be reached, 2 if no worker there can take the settings.
     """
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("host")
-    parser.add_argument("--workers", type=int, required=True)
-    parser.add_argument("--first", type=int, required=True, help="number of the first worker")
-    parser.add_argument("--python", required=True)
-    parser.add_argument("--folder", type=Path, required=True, help="of the run")
-    parser.add_argument("--keys", type=Path, required=True, help="their folder")
-    parser.add_argument("--learner", required=True, help="endpoint, as the host reaches it")
-    parser.add_argument("--flags", default="", help="more of each worker, in the words of a shell")
-    parser.add_argument("--supervisor-pid", type=int, required=True)
-    options = parser.parse_args(argv)
-    log_to_stderr(options.host)
-    if sentence := unreachable(options.host, options.python):
+    options = argparse.Namespace(**json.loads(argv[0]))
+    log_to_stderr(options.address)
+    if sentence := unreachable(options.address, options.python):
         sys.stderr.write(f"worker: {sentence}\n")
         return PeerLost.exit_code
-    archive = pack(options.folder, options.keys, own_files(shlex.split(options.flags)))
+    archive = pack(Path(options.folder), Path(options.keys), own_files(shlex.split(options.flags)))
     script = script_of(options, len(archive))
     ended = threading.Event()
 
@@ -160,11 +156,11 @@ def main(argv: list[str]) -> int:
 
     with handled((signal.SIGTERM, signal.SIGINT), lambda _number, _frame: ended.set()):
         while not over():
-            code = connect(options.host, script, archive, over)
+            code = connect(options.address, script, archive, over)
             if code == ConfigError.exit_code and not over():
                 return code
             if not over():
-                log.warning("ssh %s ended with %d: trying again in %g s", options.host, code, PAUSE_S)
+                log.warning("ssh %s ended with %d: trying again in %g s", options.address, code, PAUSE_S)
                 over(PAUSE_S)
     return 0
 
@@ -222,7 +218,7 @@ def script_of(options: argparse.Namespace, size: int) -> str:
     flags = ["--config", run_files.CONFIG, "--security.keys", KEYS, "--learner.endpoint", options.learner]
     worker = f"-P -m zerobeast.services.worker {options.flags} {shlex.join(flags)}"  # the last of two flags counts
     return SCRIPT.format(
-        name=shlex.quote(f"{options.folder.name}-{secrets.token_hex(4)}"),  # other runs may have the same name
+        name=shlex.quote(f"{Path(options.folder).name}-{secrets.token_hex(4)}"),  # other runs may have the same name
         size=size,
         first=options.first,
         last=options.first + options.workers - 1,

@@ -16,7 +16,7 @@ from zerobeast.common.settings import RunConfig, torso_of
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 #: shares of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
-#: settings of other placements, by placement
+#: settings of other placements, which have no effect, by placement
 IDLE = {
     "apart": ("local.workers",),
     "fused": ("local.env_servers",),
@@ -39,11 +39,6 @@ class Placement(NamedTuple):
     def all_actors(self) -> int:
         """How many actors there are, in workers or not."""
         return sum(self.processes.get(role, 0) for role in ("actor", "worker", "serial"))
-
-    @property
-    def idle(self) -> tuple[str, ...]:
-        """Settings that have no effect with this placement."""
-        return IDLE.get(self.name, ())
 
     def flags(self) -> list[str]:
         """Flags with which the services override settings of the run."""

@@ -23,7 +23,7 @@ from zerobeast.common.text.suggest import did_you_mean
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.hosts import KEYS, Host
-from zerobeast.launcher.placement import groups_of, placement_of
+from zerobeast.launcher.placement import IDLE, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending
@@ -40,7 +40,7 @@ def say(text: str, file: TextIO | None = None) -> None:
 class RunFlags(Section):
     """Flags of commands that begin or continue a run."""
 
-    fresh: bool = setting(default=False, meaning="start over; the earlier run of that name is moved aside")
+    fresh: bool = setting(default=False, meaning="start over; the run of that name is moved aside, nothing is deleted")
 
 
 Flags = TypeVar("Flags", bound=RunFlags)
@@ -181,7 +181,7 @@ def _ineffective(given: Loaded) -> Iterator[str]:
     """A sentence for every setting that is given in vain."""
     placement = placement_of(given.config)
     for path in differences(given.config):
-        if path in placement.idle:
+        if path in IDLE.get(placement.name, ()):
             yield f"{given.origins[path]} has no effect: the placement is {placement.name}"
         if path.endswith(".endpoint") and placement.name != "serve":
             yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"

@@ -24,7 +24,8 @@ SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not
 HEAD_START_S = {"worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 9.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PASSED_ON = (BAD_INPUT, PeerLost.exit_code)
+#: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
+RANKS = {BAD_INPUT: 0, PeerLost.exit_code: 2}
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,9 @@ class Supervisor:
         if self.learner.poll() == 0:
             return Ending(0, finished=True)
         dead = [child for child in self.children if child.poll() is not None]
-        child = min(dead, key=lambda child: _rank(child.poll()))
+        child = min(dead, key=lambda child: RANKS.get(child.poll() or 0, 1))
         code = child.poll()
-        return Ending(code if code in PASSED_ON else 1, child.explain())
+        return Ending(code if code in RANKS else 1, child.explain())
 
     def _stop(self) -> None:
         deadline = time.monotonic() + STOP_LIMIT_S
@@ -127,8 +128,3 @@ class Supervisor:
     def _turn(self, *, stopping: bool) -> None:
         self._watch(stopping)
         time.sleep(TURN_S)
-
-
-def _rank(code: int | None) -> int:
-    """Bad input first: it is the cause. Then crashes; a lost peer comes last, being a consequence."""
-    return {BAD_INPUT: 0, PeerLost.exit_code: 2}.get(code or 0, 1)

@@ -177,9 +177,8 @@ class EnvGroup(Group):
     Args:
       config: of the run, with the environment of this group alone.
       sender: id of this actor.
-      slot: which of its groups this is.
       seed: of its first environment.
-      waits: counts what it waits for.
+      slot, waits: as for `Group`.
       timeouts: of the actor.
     """
 
@@ -213,9 +212,8 @@ class AgentGroup(Group):
     Args:
       env: as its caller describes it.
       sender: id of this process.
-      slot: which of its agents this is.
       broker, learner: their endpoints, for error messages.
-      waits: counts what it waits for.
+      slot, waits: as for `Group`.
       drops: whether a rollout that the window has no room for is dropped and acting goes on; false: it waits.
     """
 

@@ -90,7 +90,9 @@ class RolloutBuilder:
         """
         assert self.complete, "T + 1 observations make a rollout"
         done, self._rows = self._rows, self._spare.pop() if self._spare else self._blank()
-        self._carry_over(done)
+        for name in (*ARRIVALS, *self._masks, "last_action"):
+            self._rows[name][:, 0] = done[name][:, -1]
+        self._rows["obs"][:, : self._history + 1] = self._stack_at_end(done)
         self._t = 0
         return done
 
@@ -104,11 +106,6 @@ class RolloutBuilder:
         for name in (*ARRIVALS, *self._masks):
             self._rows[name][:, t] = rows[name]
         self._rows["last_action"][:, t] = self._action
-
-    def _carry_over(self, done: Rows) -> None:
-        for name in (*ARRIVALS, *self._masks, "last_action"):
-            self._rows[name][:, 0] = done[name][:, -1]
-        self._rows["obs"][:, : self._history + 1] = self._stack_at_end(done)
 
     def _stack_at_end(self, done: Rows) -> NDArray[Any]:
         """[N, k, *frame]: the stack of obs[T] as the policy saw it, oldest frame first."""

@@ -79,7 +79,6 @@ class Actor(Service):
 
     def take(self) -> None:
         self._peers.take(self.clock())
-        self.poller = self._peers.poller
 
     def tick(self, now: float) -> None:
         """Handle servers that appear, leave or stay silent."""

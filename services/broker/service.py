@@ -261,14 +261,11 @@ class Broker(Service):
         for request in requests:
             self.hops.add("batch_wait", now - request.at)
         if self.config.deterministic:
-            policy.reseed(self._counted_seed(requests[0].session, inbox.version))
+            session = requests[0].session  # the seed is the same whichever broker it goes to, and whenever
+            group = index_of(session.sender) * self.config.actor.env_groups + session.slot  # counted over all actors
+            policy.reseed(counted(self.config.seed, group, session.seq, inbox.version))
         policy.submit(rows, with_cores=any(request.with_core for request in requests))
         self._running = Running(policy, requests, rows, inbox.version, now)
-
-    def _counted_seed(self, session: Session[Client], version: int) -> int:
-        """Seed for the actions of a request: the same whichever broker it goes to, and whenever."""
-        group = index_of(session.sender) * self.config.actor.env_groups + session.slot  # counted over all actors
-        return counted(self.config.seed, group, session.seq, version)
 
     def _finish(self) -> None:
         """Answer the running batch if it is done. Replies are copies: they outlive the memory they come from."""

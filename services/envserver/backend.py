@@ -60,7 +60,8 @@ def reference_for(env_id: str) -> str:
     Raises:
       EnvError: there is none, or several packages bring one for the same ids.
     """
-    claims = [name for name in plugins.installed(GROUP) if _claims(name, env_id)]
+    patterns = {name: "[^/]*".join(map(re.escape, name.split("*"))) for name in plugins.installed(GROUP)}
+    claims = [name for name, pattern in patterns.items() if re.fullmatch(pattern, env_id)]
     if not claims:
         known = ", ".join(plugins.installed(GROUP)) or "none, install zerobeast again"
         raise unknown(env_id, f"no installed backend claims it (patterns of ids: {known})")
@@ -93,7 +94,3 @@ def _known() -> Iterator[str]:
     for reference in {entry.value for entries in plugins.installed(GROUP).values() for entry in entries}:
         with suppress(Exception):  # foreign code, and others have ids too
             yield from list(backend_at(reference, "").ids())
-
-
-def _claims(pattern: str, env_id: str) -> bool:
-    return bool(re.fullmatch("[^/]*".join(map(re.escape, pattern.split("*"))), env_id))

@@ -228,7 +228,10 @@ class EnvServer(Service):
         request, hosted.request = hosted.request, None
         assert request is not None
         if request.kind is Kind.HELLO:
-            self._made(session)
+            hosted.actions = np.zeros(hosted.env.num_envs, action_record(hosted.env.spec.action).dtype)
+            session.welcome, session.opened_at = {"env": hosted.env.spec.to_wire()}, self.clock()
+            log.info("hosting %d x %s", hosted.env.num_envs, hosted.env.spec.env_id)
+            self._send_welcome(session)
             return
         rows, episodes = hosted.env.rows, hosted.env.episodes
         if request.kind is Kind.STEP:
@@ -240,13 +243,6 @@ class EnvServer(Service):
         header = Header(Kind.OBS, session.sender, session.slot, self.table.epoch, session.seq, body)
         session.reply = (header, (rows,))
         self.port.send(header, rows)
-
-    def _made(self, session: Session[Hosted]) -> None:
-        hosted = session.state
-        hosted.actions = np.zeros(hosted.env.num_envs, action_record(hosted.env.spec.action).dtype)
-        session.welcome, session.opened_at = {"env": hosted.env.spec.to_wire()}, self.clock()
-        log.info("hosting %d x %s", hosted.env.num_envs, hosted.env.spec.env_id)
-        self._send_welcome(session)
 
     def _send_welcome(self, session: Session[Hosted]) -> None:
         """Say WELCOME, or HERE while the environments are being made."""

@@ -79,16 +79,12 @@ class Diverged(BeastError):
         )
 
 
-class ProtocolError(BeastError):
-    """A message does not follow `zerobeast.common.wire.messages`."""
-
-
-class LocalProtocolError(ProtocolError):
+class LocalProtocolError(BeastError):
     """This process tried to send a malformed message: a bug of ours, so the process crashes."""
 
 
-class RemoteProtocolError(ProtocolError):
-    """A peer sent a malformed message: counted under its `reason`, dropped, and the process goes on."""
+class RemoteProtocolError(BeastError):
+    """A peer broke the rules of `zerobeast.common.wire.messages`: counted under `reason`, dropped, and we go on."""
 
     def __init__(self, sentence: str, reason: Refusal = "header") -> None:
         super().__init__(sentence)

@@ -7,6 +7,7 @@ import errno
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -19,14 +20,20 @@ from zerobeast.common.process.descriptors import max_files, open_files
 from zerobeast.common.transport.keys import CLIENTS, Keys
 from zerobeast.common.wire.messages import Plane
 
+if TYPE_CHECKING:
+    from zerobeast.common.settings import SecurityConfig
+
 log = logging.getLogger(__name__)
 
+Socket = zmq.Socket[bytes]
+
+MAX_SOCKETS = 65_535  #: per context, the most that libzmq can count; files run out first
 REREAD_S = 1.0
 LOG_PERIOD_S = 1.0  #: between two log lines about strangers
 MAX_NAMED = 1024  #: strangers that are remembered, so that each is logged once
 
 
-class Admission:
+class Admission(threading.Thread):
     """Admits on each plane the keys of the role that connects there. Serves one context and ends with it.
 
     libzmq asks for every connection whether its key is admitted (ZAP, ZeroMQ RFC 27). A thread answers, since a
@@ -34,7 +41,8 @@ class Admission:
     reading is older than REREAD_S, so that keys can be added and removed without a restart.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
+    def __init__(self, context: zmq.Context[Socket], keys: Keys) -> None:
+        super().__init__(name="admission", daemon=True)
         self.refused = 0  #: refused connections
         self._keys = keys
         self._admitted: dict[Plane, frozenset[bytes]] = {}
@@ -43,19 +51,10 @@ class Admission:
         self._log_at = float("-inf")
         self._socket = context.socket(zmq.REP)
         self._socket.bind("inproc://zeromq.zap.01")
-        self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
-        self._thread.start()
+        self.start()
 
-    def join(self) -> None:
-        """Wait for the thread, once the context has ended."""
-        self._thread.join()
-
-    @property
-    def alive(self) -> bool:
-        """Whether the thread still answers; without it no handshake ends."""
-        return self._thread.is_alive()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Answer until the context ends."""
         with contextlib.suppress(zmq.ContextTerminated):
             while True:
                 request = self._socket.recv_multipart()
@@ -101,14 +100,6 @@ class Admission:
         )
 
 
-if TYPE_CHECKING:
-    from zerobeast.common.settings import SecurityConfig
-
-Socket = zmq.Socket[bytes]
-
-MAX_SOCKETS = 65_535  #: per context, the most that libzmq can count; files run out first
-
-
 class Context(AbstractContextManager["Context"]):
     """A ZeroMQ context; create it after the process has started and never share it with a fork.
 
@@ -135,7 +126,7 @@ class Context(AbstractContextManager["Context"]):
     @property
     def sound(self) -> bool:
         """Whether clients can still be admitted."""
-        return self._admission is None or self._admission.alive
+        return self._admission is None or self._admission.is_alive()  # without its thread no handshake ends
 
     def socket(self, kind: int) -> Socket:
         """A new socket of a kind such as zmq.PUSH.
@@ -152,40 +143,58 @@ class Context(AbstractContextManager["Context"]):
                 f"no more sockets: {open_files():,} of {max_files():,} files are open: raise `ulimit -n`"
             ) from error
 
-    def encrypts(self, place: Endpoint) -> bool:
-        """Whether sockets at `place` are encrypted and their messages carry the sender's key."""
-        return self._keys is not None and not place.is_local
+    def keys_at(self, place: Endpoint) -> Keys | None:
+        """The keys if sockets at `place` are encrypted and their messages carry the sender's key, else None."""
+        return None if place.is_local else self._keys
 
-    def protect_server(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
-        """Encrypt a socket before it binds, and admit only clients whose key is one of the plane's.
+    def connect(self, socket: Socket, plane: Plane, place: Endpoint, index: int) -> None:
+        """Connect to a socket of an endpoint, encrypted so that only the holder of the server's secret key can read."""
+        if keys := self.keys_at(place):
+            socket.set(zmq.CURVE_SERVERKEY, keys.server(plane))
+        self._prepare(socket, place)
+        socket.connect(place.socket(index))
+
+    def bind(self, plane: Plane, place: Endpoint, sockets: Mapping[int, Socket]) -> None:
+        """Bind the sockets of an endpoint by index, encrypted so that only clients with a key of the plane connect.
 
         Raises:
-          ConfigError: without keys, every machine in the network could talk to it.
+          ConfigError: one cannot be bound, or without keys every machine in the network could talk to it. All of them
+            are closed.
         """
-        if self._keys is None:
-            if not (place.is_loopback or self._insecure):
+        try:
+            if not (self._keys or self._insecure or place.is_loopback):
                 raise ConfigError(
                     f"{place} would be open to every machine that reaches it: expected --security.keys (`beast keygen` "
                     f"makes them), or --insecure where the network keeps strangers out"
                 )
-            return
-        if place.is_local:
-            return
-        if self._admission is None:
-            self._admission = Admission(self._zmq, self._keys)
-        socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
-        socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
-        socket.set(zmq.CURVE_SERVER, 1)
-        socket.set(zmq.ZAP_DOMAIN, plane.value)
-        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a ZAP handler no client is admitted
+            for index, socket in sockets.items():
+                self._bind(socket, plane, place, index)
+        except ConfigError:
+            for socket in sockets.values():
+                socket.close(linger=0)
+            raise
 
-    def protect_client(self, socket: Socket, plane: Plane, place: Endpoint) -> None:
-        """Encrypt a socket before it connects, so that only the holder of the server's secret key can read it."""
-        if self._keys is None or place.is_local:
-            return
-        socket.set(zmq.CURVE_SECRETKEY, self._keys.secret)
-        socket.set(zmq.CURVE_PUBLICKEY, self._keys.public)
-        socket.set(zmq.CURVE_SERVERKEY, self._keys.server(plane))
+    def _bind(self, socket: Socket, plane: Plane, place: Endpoint, index: int) -> None:
+        if keys := self.keys_at(place):
+            self._admission = self._admission or Admission(self._zmq, keys)
+            socket.set(zmq.CURVE_SERVER, 1)
+            socket.set(zmq.ZAP_DOMAIN, plane.value)
+            socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a ZAP handler no client is admitted
+        self._prepare(socket, place)
+        place.refuse_if_taken(index)
+        try:
+            socket.bind(place.socket(index))
+        except zmq.ZMQError as error:
+            taken = error.errno == errno.EADDRINUSE
+            why = "is in use by another process" if taken else f"cannot be bound: {error.strerror}"
+            part = f" (socket {index + 1} of the endpoint {place.socket(0)})" if index and not place.is_local else ""
+            raise ConfigError(f"{place.socket(index)}{part} {why}") from error
+
+    def _prepare(self, socket: Socket, place: Endpoint) -> None:
+        socket.set(zmq.IPV6, int(place.host.startswith("[")))
+        if keys := self.keys_at(place):
+            socket.set(zmq.CURVE_SECRETKEY, keys.secret)
+            socket.set(zmq.CURVE_PUBLICKEY, keys.public)
 
     def term(self) -> None:
         """Wait until the last messages have left, then end; close every socket first. A shared context stays."""

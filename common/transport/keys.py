@@ -14,6 +14,7 @@ import errno
 import logging
 import os
 import stat
+import struct
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import count
@@ -144,19 +145,13 @@ def _make(folder: Path, name: str) -> list[Path]:
 def _certificate(file: Path) -> tuple[bytes, bytes | None]:
     try:
         public, secret = zmq.auth.load_certificate(file)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not there, or no certificate"
-        raise ConfigError(f"security.keys: {file} cannot be read: {reason}") from error
-    if not all(key is None or _is_key(key) for key in (public, secret)):
-        raise ConfigError(f"security.keys: {file} cannot be read: a key has 40 characters of Z85")
+        if any(len(z85.decode(key)) != 32 for key in (public, secret) if key is not None):
+            raise ValueError("a key of another length")
+    except (OSError, ValueError, LookupError, struct.error) as error:  # LookupError: a character that Z85 does not have
+        why = error.strerror if isinstance(error, OSError) else ""
+        expected = "not there, or no certificate with keys of 40 characters of Z85"
+        raise ConfigError(f"security.keys: {file} cannot be read: {why or expected}") from error
     return public, secret
-
-
-def _is_key(text: bytes) -> bool:
-    try:
-        return len(text) == 40 and len(z85.decode(text)) == 32
-    except KeyError:  # a character that Z85 does not have
-        return False
 
 
 def _refuse_open(file: Path) -> None:

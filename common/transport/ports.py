@@ -14,18 +14,7 @@ import zmq
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.transport.context import Context
-from zerobeast.common.transport.sockets import (
-    REPLIES,
-    REQUESTS,
-    SUBSCRIPTION_BYTES,
-    SUBSCRIPTION_HWM,
-    Incoming,
-    Payload,
-    bind,
-    connect,
-    make_socket,
-    sendable,
-)
+from zerobeast.common.transport.sockets import REPLIES, REQUESTS, Incoming, Payload, make_socket, sendable
 from zerobeast.common.transport.subscriptions import Owners, Subscriptions
 from zerobeast.common.wire.messages import (
     ANSWERED,
@@ -127,15 +116,13 @@ class ServerPort(Port):
         self.dropped = 0  #: replies that a stuck client did not take
         place = Endpoint.parse(endpoint)
         self._requests = make_socket(context, zmq.PULL, receive_hwm=receive_hwm)
-        self._replies = make_socket(
-            context, zmq.XPUB, send_hwm=256, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES
-        )
+        self._replies = make_socket(context, zmq.XPUB, send_hwm=256)
         self._replies.set(zmq.XPUB_NODROP, 1)
         self.pollable = [self._requests, self._replies]  # the latter signals arrivals, until `changes` has read them
         self._context = context
-        self._owners = Owners() if context.encrypts(place) else None
+        self._owners = Owners() if context.keys_at(place) else None
         self._subscriptions = Subscriptions(self._replies, plane, self._owners, self.refuse)
-        bind(context, plane, place, {REQUESTS: self._requests, REPLIES: self._replies})
+        context.bind(plane, place, {REQUESTS: self._requests, REPLIES: self._replies})
 
     def receive(self) -> Incoming | None:
         """The next well-formed request, or None. Bad ones are counted, skipped and, where possible, answered."""
@@ -225,8 +212,8 @@ class ClientPort(Port):
         self._replies = make_socket(self._context, zmq.SUB, receive_hwm=256)
         self.pollable = [self._replies]
         self._replies.set(zmq.SUBSCRIBE, topic(self.plane, self.sender))
-        connect(self._context, self._replies, self.plane, place, REPLIES)
-        connect(self._context, self._requests, self.plane, place, REQUESTS)
+        self._context.connect(self._replies, self.plane, place, REPLIES)
+        self._context.connect(self._requests, self.plane, place, REQUESTS)
 
     def reopen(self) -> None:
         """Replace both sockets: the name is resolved again, and a connection that libzmq gave up is made again.

@@ -1,4 +1,4 @@
-"""Sockets with every limit stated: the options, their reasons, and how they are bound, connected and waited for.
+"""Sockets with every limit stated: the options, their reasons, and how they are waited for and read.
 
 The choices are measured. Heartbeats cut a connection whose receiver is merely full, and can then end the whole process
 (libzmq 4.3.5, issues 4364 and 4767), so TCP keepalive is used instead, and the application's own replies and credits
@@ -10,21 +10,19 @@ process.
 
 from __future__ import annotations
 
-import errno
 import math
 import random
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import zmq
 from numpy.typing import NDArray
 
-from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.errors import ConfigError, LocalProtocolError
+from zerobeast.common.errors import LocalProtocolError
 from zerobeast.common.transport.context import Context
-from zerobeast.common.wire.messages import Header, Plane
+from zerobeast.common.wire.messages import Header
 
 MAX_FRAME_BYTES = 256 << 20  #: of one frame, checked by libzmq before it allocates
 CURVE_BYTES = 64  #: the most that encryption adds to a frame
@@ -95,59 +93,29 @@ def sendable(payload: Payload) -> memoryview:
 
 
 def make_socket(
-    context: Context, kind: int, *, send_hwm: int = 1, receive_hwm: int = 1, linger_ms: int = 0, most: int = 0
+    context: Context, kind: int, *, send_hwm: int = 1, receive_hwm: int = 1, linger_ms: int = 0
 ) -> zmq.Socket[bytes]:
-    """A socket with all its limits; `most` bytes in each frame that it receives, 0 for MAX_FRAME_BYTES."""
-    socket = context.socket(kind)
+    """A socket with all its limits; an XPUB receives nothing but subscriptions."""
+    socket, sends_replies = context.socket(kind), kind == zmq.XPUB
     for option, value in (
         (zmq.SNDHWM, send_hwm),
-        (zmq.RCVHWM, receive_hwm),
+        (zmq.RCVHWM, SUBSCRIPTION_HWM if sends_replies else receive_hwm),
         (zmq.LINGER, linger_ms),
         (zmq.IMMEDIATE, int(kind == zmq.PUSH)),  # no request queues for an absent server: the session repeats it
         (zmq.CONNECT_TIMEOUT, CONNECT_MS),
         (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
         (zmq.RECONNECT_IVL, 100 + random.randrange(150)),  # noqa: S311 - jitter, not a secret
         (zmq.RECONNECT_IVL_MAX, RETRY_MS),
-        (zmq.TCP_MAXRT, STUCK_MS if kind == zmq.XPUB else 0),
+        (zmq.TCP_MAXRT, STUCK_MS if sends_replies else 0),
         (zmq.TCP_KEEPALIVE, 1),
         (zmq.TCP_KEEPALIVE_IDLE, 30),
         (zmq.TCP_KEEPALIVE_INTVL, 10),
         (zmq.TCP_KEEPALIVE_CNT, 3),
-        (zmq.MAXMSGSIZE, (most or MAX_FRAME_BYTES) + CURVE_BYTES),
+        (zmq.MAXMSGSIZE, (SUBSCRIPTION_BYTES if sends_replies else MAX_FRAME_BYTES) + CURVE_BYTES),
         (zmq.BACKLOG, 1024),
     ):
         socket.set(option, value)
     return socket
-
-
-def connect(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endpoint, index: int) -> None:
-    context.protect_client(socket, plane, place)
-    socket.set(zmq.IPV6, int(place.host.startswith("[")))
-    socket.connect(place.socket(index))
-
-
-def bind(context: Context, plane: Plane, place: Endpoint, sockets: Mapping[int, zmq.Socket[bytes]]) -> None:
-    """Bind the sockets of an endpoint by index. If one cannot be bound, close them all and raise ConfigError."""
-    try:
-        for index, socket in sockets.items():
-            _bind(context, socket, plane, place, index)
-    except ConfigError:
-        for socket in sockets.values():
-            socket.close(linger=0)
-        raise
-
-
-def _bind(context: Context, socket: zmq.Socket[bytes], plane: Plane, place: Endpoint, index: int) -> None:
-    context.protect_server(socket, plane, place)
-    place.refuse_if_taken(index)
-    socket.set(zmq.IPV6, int(place.host.startswith("[")))
-    try:
-        socket.bind(place.socket(index))
-    except zmq.ZMQError as error:
-        taken = error.errno == errno.EADDRINUSE
-        why = "is in use by another process" if taken else f"cannot be bound: {error.strerror}"
-        part = f" (socket {index + 1} of the endpoint {place.socket(0)})" if index and not place.is_local else ""
-        raise ConfigError(f"{place.socket(index)}{part} {why}") from error
 
 
 MAX_SURPLUS = 1 << 15  #: frames dropped in one call: a message can have millions, and a service's loop must turn

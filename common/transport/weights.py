@@ -24,17 +24,7 @@ import zmq
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.ports import Port
-from zerobeast.common.transport.sockets import (
-    SUBSCRIPTION_BYTES,
-    SUBSCRIPTION_HWM,
-    WEIGHTS,
-    Incoming,
-    Payload,
-    bind,
-    connect,
-    make_socket,
-    view_of,
-)
+from zerobeast.common.transport.sockets import WEIGHTS, Incoming, Payload, make_socket, view_of
 from zerobeast.common.wire.messages import VERSIONS, Header, Plane, pack_header, topic
 
 log = logging.getLogger(__name__)
@@ -59,7 +49,7 @@ class WeightsPublisher:
     """
 
     def __init__(self, context: Context, endpoint: str) -> None:
-        self._socket = make_socket(context, zmq.XPUB, send_hwm=2, receive_hwm=SUBSCRIPTION_HWM, most=SUBSCRIPTION_BYTES)
+        self._socket = make_socket(context, zmq.XPUB, send_hwm=2)
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
         self.pollable = [self._socket]  #: what `Poller` waits on
         self._newest: dict[bytes, list[Any]] = {}  #: newest message by topic
@@ -67,7 +57,7 @@ class WeightsPublisher:
         self._admitted = 0  #: subscriptions granted since connections were last counted, and those there were
         self._counted_at = self._cut_at = float("-inf")
         self._due = False  #: whether the newest version waits until subscribers hold less
-        bind(context, Plane.WEIGHTS, Endpoint.parse(endpoint), {WEIGHTS: self._socket})
+        context.bind(Plane.WEIGHTS, Endpoint.parse(endpoint), {WEIGHTS: self._socket})
 
     def publish(self, header: Header, snapshot: Payload) -> None:
         """Send one version to every subscriber. `snapshot` must never change afterwards."""
@@ -155,7 +145,7 @@ class WeightsSubscriber(Port):
         self._socket = make_socket(self._context, zmq.SUB, receive_hwm=2)
         self.pollable, self._last = [self._socket], None
         self._socket.set(zmq.SUBSCRIBE, self._about)
-        connect(self._context, self._socket, Plane.WEIGHTS, place, WEIGHTS)
+        self._context.connect(self._socket, Plane.WEIGHTS, place, WEIGHTS)
 
     def receive(self) -> Incoming | None:
         """The next well-formed version, or None. Raises VersionMismatch like `ClientPort.receive`."""

@@ -35,8 +35,6 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum, StrEnum
-from itertools import product
-from types import NoneType
 from typing import Any, get_args
 
 from zerobeast.common.errors import LocalProtocolError, Refusal, RemoteProtocolError, VersionMismatch
@@ -144,17 +142,9 @@ def bodies(version: int) -> dict[Kind, tuple[Any, ...]]:
     return BODIES | EARLIER.get(version, {})
 
 
-def _shapes(entries: tuple[Any, ...]) -> frozenset[tuple[type, ...]]:
-    """The types that the entries of a body can have, with and without those that may be left out."""
-    kinds = [get_args(entry) or (entry,) for entry in entries]
-    least = len(kinds)
-    while least and NoneType in kinds[least - 1]:
-        least -= 1
-    return frozenset(shape for n in range(least, len(kinds) + 1) for shape in product(*kinds[:n]))
-
-
-_SHAPES = {
-    version: {kind: _shapes(entries) for kind, entries in bodies(version).items()}
+#: the types that each entry can have
+_TYPES = {
+    version: {kind: [get_args(entry) or (entry,) for entry in entries] for kind, entries in bodies(version).items()}
     for version in (PROTOCOL_VERSION, *EARLIER)
 }
 
@@ -236,8 +226,10 @@ def _unsigned(entry: Any) -> bool:
 
 
 def _is_body(version: int, kind: Kind, body: tuple[Any, ...]) -> bool:
-    shapes = _SHAPES.get(version, {}).get(kind, frozenset())
-    return tuple(map(type, body)) in shapes and all(type(entry) is not int or _unsigned(entry) for entry in body)
+    types = _TYPES.get(version, {}).get(kind, [()])  # nothing is a body of an unknown version
+    body += (None,) * (len(types) - len(body))  # those that are left out
+    fits = len(body) == len(types) and all(type(entry) in known for entry, known in zip(body, types, strict=True))
+    return fits and all(type(entry) is not int or _unsigned(entry) for entry in body)
 
 
 def topic(plane: Plane, sender: int) -> bytes:

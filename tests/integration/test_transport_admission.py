@@ -260,10 +260,10 @@ def test_a_request_for_admission_that_nobody_can_read_is_answered_and_the_next_t
             assert asks.recv_multipart()[1:4] == [b"1.0", b"7", status]
         asks.send_multipart([b"", b"1.0"])
         assert asks.recv_multipart()[2] == b"300"
-    assert admission.alive
+    assert admission.is_alive()
     context.term()
     admission.join()
-    assert not admission.alive
+    assert not admission.is_alive()
 
 
 def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew(contexts: Make, keys: Path, place: str) -> None:

@@ -85,8 +85,10 @@ def test_keygen_adds_no_certificate_without_keys(tmp_path: Path, capsys: pytest.
         (lambda folder: (folder / ACTOR).unlink(), "actor.key_secret cannot be read"),
         (lambda folder: (folder / "public/learner.key").unlink(), "learner.key cannot be read"),
         (lambda folder: (folder / ACTOR).write_text("nonsense"), "actor.key_secret cannot be read"),
-        (lambda folder: (folder / ACTOR).write_text('public-key = "short"'), "a key has 40 characters"),
-        (lambda folder: (folder / ACTOR).write_text(f'public-key = "{"~" * 40}"'), "a key has 40 characters of Z85"),
+        (lambda folder: (folder / ACTOR).write_text("public-key"), "no certificate"),
+        (lambda folder: (folder / ACTOR).write_text('public-key = "short"'), "no certificate with keys of 40"),
+        (lambda folder: (folder / ACTOR).write_text(f'public-key = "{"~" * 40}"'), "keys of 40 characters of Z85"),
+        (lambda folder: (folder / ACTOR).write_text(f'public-key = "{"#" * 40}"'), "keys of 40 characters of Z85"),
         (
             lambda folder: (folder / ACTOR).write_bytes((folder / "public/actor.key").read_bytes()),
             "holds no secret key",

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.text.suggest import did_you_mean, suggestion
+from zerobeast.common.text import did_you_mean, suggestion
 
 
 @cache

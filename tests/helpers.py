@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from zerobeast.common import plugins
+from zerobeast.common.service.base import Service
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import RecordSpec
 
@@ -34,6 +35,14 @@ def wait_until(probe: Callable[[], R | None], timeout_s: float = 60.0) -> R:
             return found
         assert time.monotonic() < deadline, f"{probe} stayed false for {timeout_s} s"
         time.sleep(0.002)
+
+
+def poll(service: Service, timeout_s: float) -> None:
+    """Wait for input at most this long, then take what is there."""
+    before = service.clock()
+    service.poller.wait(timeout_s)
+    service.waited(service.clock() - before)
+    service.take()
 
 
 def python(

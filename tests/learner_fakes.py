@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.helpers import wait_until
+from tests.helpers import poll, wait_until
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
@@ -152,7 +152,7 @@ def drive(learner: Learner, actors: list[FakeActor], until: Callable[[], Any]) -
         for actor in actors:
             actor.turn(learner.clock())
         if not learner.stopping:
-            learner.poll(0.005)
+            poll(learner, 0.005)
         return until()
 
     wait_until(turn, 200.0)
@@ -218,13 +218,13 @@ Opener = Callable[..., OpenRun]  #: type of the fixture `open_run`
 def next_weights(learner: Learner, subscriber: WeightsSubscriber) -> tuple[Header, np.ndarray[Any, np.dtype[np.uint8]]]:
     found = []
 
-    def poll() -> bool:
-        learner.poll(0.005)
+    def turn() -> bool:
+        poll(learner, 0.005)
         if message := subscriber.receive():
             found.append((message.header, np.frombuffer(b"".join(message.frames()), np.uint8)))
         return bool(found)
 
-    wait_until(poll)
+    wait_until(turn)
     return found[-1]
 
 
@@ -245,7 +245,7 @@ def learned(config: RunConfig, actor: FakeActor, seqs: range) -> None:
 
 def take_part(actor: FakeActor, learner: Learner, then: Callable[[], None] = lambda: None) -> None:
     """Have the learner's loop run the actor too, which sends one batch; `then` is called after that is learned."""
-    taken, waited = learner.take, learner.wait
+    taken = learner.take
 
     def take() -> None:
         actor.turn(learner.clock())
@@ -256,7 +256,7 @@ def take_part(actor: FakeActor, learner: Learner, then: Callable[[], None] = lam
             then()
 
     learner.take = take  # type: ignore[method-assign]
-    learner.wait = lambda timeout_s: waited(min(timeout_s, 0.005))  # type: ignore[method-assign]
+    learner.deadline = lambda: learner.clock() + 0.005  # type: ignore[method-assign]
 
 
 class Scripted(OneBatch):

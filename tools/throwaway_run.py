@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.load import dump, gather
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
@@ -37,7 +37,7 @@ def settings(flags: Sequence[str]) -> RunConfig:
     Raises:
       ConfigError: a setting is wrong.
     """
-    return load(flags, os.environ, describe=spec_of, groups=groups_of)
+    return gather(flags, os.environ, describe=spec_of, groups=groups_of).config
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.text.suggest import suggestion
+from zerobeast.common.text import suggestion
 
 
 def run(

@@ -13,7 +13,7 @@ from zerobeast.common.config import torchbeast
 from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.layers import CONFIG, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
-from zerobeast.common.text.suggest import did_you_mean
+from zerobeast.common.text import did_you_mean
 
 
 class Flag(NamedTuple):

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.table import SHORT, TREE, is_section
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.text.suggest import did_you_mean
+from zerobeast.common.text import did_you_mean
 
 PREFIX = "BEAST_"
 CONFIG = "config"

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from zerobeast.common.config import lock_step, remarks, torchbeast, trust
 from zerobeast.common.config import preset as presets
+from zerobeast.common.config import remarks, torchbeast, trust
 from zerobeast.common.config.describe import differences, dump, settings_help
 from zerobeast.common.config.expectation import expectation, shown
 from zerobeast.common.config.flags import CommandLine, read_flags, split
 from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_environment, from_tree, read_yaml
-from zerobeast.common.config.relations import relations
+from zerobeast.common.config.relations import Groups, broken, deterministic_layer
 from zerobeast.common.config.table import RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
@@ -49,27 +49,9 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]  #: remarks for the log, such as on flags without effect
 
 
-def load(
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    describe: Describe | None = None,
-    groups: lock_step.Groups | None = None,
-    read_only: bool = False,
-) -> RunConfig:
-    """Read all layers.
-
-    Args:
-      argv: flags, without the program's name.
-      environ: environment variables; those without the prefix BEAST_ are ignored.
-      describe: called if the environment's id does not tell which preset fits; without it the classic one is taken.
-      groups: called if the run is deterministic; without it `learner.batch_size` is taken as it is.
-      read_only: nothing is started under these settings, so a file may decide all but what is imported (`trust`).
-
-    Raises:
-      ConfigError: a line for every mistake of every layer.
-    """
-    loaded = gather(argv, environ, describe=describe, groups=groups, read_only=read_only)
+def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
+    """The settings of a run alone, as `gather` finds them; its notes are logged."""
+    loaded = gather(argv, environ)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
@@ -81,13 +63,23 @@ def gather(
     *,
     own: type[Section] = Section,
     describe: Describe | None = None,
-    groups: lock_step.Groups | None = None,
+    groups: Groups | None = None,
     read_only: bool = False,
     trees: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Loaded:
-    """As `load`, and keep where each value came from.
+    """Read all layers.
 
-    `own` are flags of the command itself; `trees` are settings that were found in other files, by the layer's name.
+    Args:
+      argv: flags, without the program's name.
+      environ: environment variables; those without the prefix BEAST_ are ignored.
+      own: flags of the command itself.
+      describe: called if the environment's id does not tell which preset fits; without it the classic one is taken.
+      groups: called if the run is deterministic; without it `learner.batch_size` is taken as it is.
+      read_only: nothing is started under these settings, so a file may decide all but what is imported (`trust`).
+      trees: settings that were found in other files, by the layer's name.
+
+    Raises:
+      ConfigError: a line for every mistake of every layer.
     """
     mistakes: list[str] = []
     own_table = settings_of(own)
@@ -112,11 +104,11 @@ def gather(
         good |= checked
         refused |= bad
     _add_counts(good, spec, line, mistakes)
-    good |= _check(list(lock_step.layer(_tree(good, spec), good, groups)), mistakes)[0]
+    good |= _check(list(deterministic_layer(_tree(good, spec), good, groups)), mistakes)[0]
     config = _tree(good, spec)
     with calling(f"algo {spec.name}: relations"):
-        broken = (*relations(config), *lock_step.broken(config, groups))
-    mistakes += [_sentence(relation, good) for relation in broken if not refused.intersection(relation.paths)]
+        found = list(broken(config, groups))
+    mistakes += [_sentence(relation, good) for relation in found if not refused.intersection(relation.paths)]
     origins = {path: given.where for path, given in good.items()}
     with calling(f"algo {spec.name}: unused"):
         mistakes += remarks.unused(config, origins)
@@ -177,8 +169,7 @@ def _algorithm(given: Mapping[str, Given], mistakes: list[str]) -> AlgorithmSpec
     try:
         return spec_of(str(algo.value))
     except ConfigError as error:
-        mistakes.append(f"{algo.where}: {error}")
-    raise ConfigError("\n".join(mistakes))
+        raise ConfigError("\n".join([*mistakes, f"{algo.where}: {error}"])) from error
 
 
 def _preset(

@@ -6,12 +6,13 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.settings import AlgorithmSpec, Run, RunConfig, Section, usable
+from zerobeast.common.settings import Run, RunConfig, Section, usable
 from zerobeast.common.settings.algorithms import section
 
 Table = Mapping[str, FieldInfo]
 
 
+@cache
 def settings_of(model: type[Section], prefix: str = "") -> dict[str, FieldInfo]:
     """Every setting under its dotted path, in the order of declaration."""
     table: dict[str, FieldInfo] = {}
@@ -70,12 +71,7 @@ def of_algorithm(name: str) -> dict[str, FieldInfo]:
       ConfigError: it is installed and cannot be imported.
     """
     spec = section(name)
-    return _settings_of(spec) if spec else {}
-
-
-@cache
-def _settings_of(spec: AlgorithmSpec) -> dict[str, FieldInfo]:
-    return settings_of(spec.settings, f"{spec.name}.")
+    return settings_of(spec.settings, f"{spec.name}.") if spec else {}
 
 
 def home_of(path: str) -> tuple[type[Section], str]:

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from zerobeast.common.health import figures
-from zerobeast.common.health.figures import number
+from zerobeast.common.health.figures import ServiceView, number
 from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.health.table import as_json, hop_table, table
 from zerobeast.common.health.verdict import Verdict, ready
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import HOSTED
-from zerobeast.common.text.text import printable
+from zerobeast.common.text import printable
 
 WATCH_PERIOD_S = 2.0
 UNREACHABLE = float("inf")

@@ -1,10 +1,9 @@
 """Numbers of health pages as people read them. A number that is missing, null or nonsense shows as a dash."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-
-from zerobeast.common.health.views import ServiceView
 
 UNKNOWN = "-"
 READY, STALLED = "ready", "stalled"  #: both take work; a stalled service gets none of it done
@@ -40,6 +39,20 @@ TROUBLES = {
     "write_errors": "failed writes",
 }
 RATES = {"broker": ("rows_per_s", "rows/s")}
+
+
+@dataclass(frozen=True)
+class ServiceView:
+    """What is known of a service, seen from outside."""
+
+    name: str  #: of the process, such as "actor 0"
+    role: str
+    page: dict[str, Any] = field(default_factory=dict)  #: the newest page; empty before the first
+    silent_s: float = 0.0  #: seconds since that page, or since the start
+    memory_bytes: int | None = None  #: resident set of the process and its helpers, if known
+    cpu_share: float | None = None  #: cores in use by them, if known
+    code: int | None = None  #: exit code, if it has ended
+    note: str = ""  #: why it ended, or why it cannot be asked
 
 
 def number(page: Mapping[str, Any], key: str) -> float | None:

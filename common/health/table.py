@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from zerobeast.common.health import figures, hops
-from zerobeast.common.health.figures import UNKNOWN, duration, milliseconds, number, share, size
+from zerobeast.common.health.figures import UNKNOWN, ServiceView, duration, milliseconds, number, share, size
 from zerobeast.common.health.verdict import Verdict, healthy
-from zerobeast.common.health.views import ServiceView
-from zerobeast.common.text.text import printable
+from zerobeast.common.text import printable
 
 COLUMNS: dict[str, Callable[[ServiceView], str]] = {
     "service": lambda view: view.name,

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zerobeast.common.health import figures, hops
-from zerobeast.common.health.figures import READY, STALLED, count, decimal, milliseconds, number, share
-from zerobeast.common.health.views import ServiceView
+from zerobeast.common.health.figures import READY, STALLED, ServiceView, count, decimal, milliseconds, number, share
 from zerobeast.common.process.roles import ROLES
 
 STARTING = "starting"

@@ -1,1 +1,1 @@
-"""One process: its role, logs, signals, descriptors, memory and use of the machine."""
+"""One process: its role, logs, signals, memory and use of the machine."""

@@ -9,7 +9,7 @@ of the log, events have a maximum length, and text that would control a terminal
 import logging
 import time
 
-from zerobeast.common.text.text import printable
+from zerobeast.common.text import printable
 
 MAX_PER_PERIOD = 20  #: events of one log statement
 PERIOD_S = 60.0

@@ -3,14 +3,14 @@
 import contextlib
 import ctypes
 import os
+import resource
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.process.descriptors import max_files, open_files
+from zerobeast.common.errors import ConfigError
 
 STATM = Path("/proc/self/statm")
 CGROUP = Path("/sys/fs/cgroup")
@@ -18,6 +18,14 @@ AUTOGROUP = Path("/proc/self/autogroup")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PRESSURE = (CGROUP / "cpu.pressure", Path("/proc/pressure/cpu"))  #: of the container, with its quota; of the machine
 GIVEN_WAY = 5  #: niceness
+
+# Each connection counts as an open file; a client of a plane has two. When a server on tcp runs out, new connections
+# wait until others end, and existing ones carry on. On a unix socket libzmq 4.3.5 ends the process instead, so a run on
+# one machine does not start if that could happen.
+PLENTY = 65_536  #: what a server asks for: enough for the two connections of each of 30,000 clients
+LEAST = 64  #: what a service needs for itself
+NEARLY = 0.8  #: share of the limit above which a service warns
+OPEN = Path("/proc/self/fd")
 
 
 def cores(cgroup: Path = CGROUP) -> float:
@@ -59,9 +67,8 @@ def take_long_turns() -> None:
     If more processes compute than there are cores, every switch loses cached data: with long turns the services train 2
     to 4 % faster on two cores. Does nothing if the kernel lacks this policy or does not allow it.
     """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def stay_on(core: int | None) -> None:
@@ -82,6 +89,39 @@ def give_way() -> None:
     os.nice(GIVEN_WAY)
     with contextlib.suppress(OSError):
         AUTOGROUP.write_text(str(GIVEN_WAY))
+
+
+def allow_files(needed: int = LEAST, why: str = "this service") -> None:
+    """Raise this process's own limit on open files to PLENTY, or as far as the system lets it.
+
+    Raises:
+      ConfigError: the system allows fewer than `needed`.
+    """
+    soft, hard = (PLENTY if limit == resource.RLIM_INFINITY else limit for limit in _limits())
+    if hard < needed:
+        raise ConfigError(
+            f"{why} may need {needed:,} open files, and this system allows a process {hard:,}: raise `ulimit -n`"
+        )
+    if soft < min(PLENTY, hard):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(PLENTY, hard), _limits()[1]))
+
+
+def max_files() -> int:
+    """How many files this process may have open."""
+    soft, _ = _limits()
+    return PLENTY if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files() -> int:
+    """How many files this process has open; 0 if the system does not say."""
+    try:
+        return os.stat(OPEN).st_size or len(os.listdir(OPEN))  # since Linux 6.2 the size is the count: no file to open
+    except OSError:
+        return max_files() if OPEN.exists() else 0
+
+
+def _limits() -> tuple[int, int]:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 class Usage:
@@ -138,8 +178,6 @@ def keep_freed_memory() -> None:
     the same large activations every time: with 32 unrolls of 20 Atari steps that is a sixth of all training time. The
     process stays as large as its largest step. Does nothing with another C library.
     """
-    if sys.platform != "linux":
-        return
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library than glibc

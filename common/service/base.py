@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.health.sliding_window import SlidingWindow
-from zerobeast.common.process.descriptors import NEARLY
-from zerobeast.common.process.usage import Usage
+from zerobeast.common.process.usage import NEARLY, Usage
 from zerobeast.common.settings import SecurityConfig
 from zerobeast.common.transport import Context, Poller, open_context
 
@@ -126,17 +125,6 @@ class Service(ABC):
         if scarce and not self._files_scarce:
             log.warning("%d of %d files are open, connections among them: raise `ulimit -n`", used, most)
         self._files_scarce = scarce
-
-    def poll(self, timeout_s: float) -> None:
-        """Wait for input at most `timeout_s`, then take what is there."""
-        self.wait(timeout_s)
-        self.take()
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait for input."""
-        before = self.clock()
-        self.poller.wait(timeout_s)
-        self.waited(self.clock() - before)
 
     def waited(self, seconds: float) -> None:
         """Count seconds in which its process waited for input or other services had their turns."""

@@ -27,11 +27,9 @@ from typing import TYPE_CHECKING
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.run_files import status_of
-from zerobeast.common.process.descriptors import PLENTY as MAX_FILES
-from zerobeast.common.process.descriptors import allow_files
 from zerobeast.common.process.extras import how_to_install
-from zerobeast.common.process.usage import give_way, keep_freed_memory, stay_on, take_long_turns
-from zerobeast.common.text.text import printable
+from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
+from zerobeast.common.text import printable
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
@@ -117,7 +115,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
     _announce(role, instance, loaded)
     stay_on(instance.core)
-    allow_files(MAX_FILES)
+    allow_files()
     keep_freed_memory()
     if role != "actor":  # an actor hardly computes, and the others wait for its turn
         take_long_turns()

@@ -47,7 +47,7 @@ class Loop:
         for service in self.services:
             service.start()
         while not any(service.stopping for service in self.services):
-            self._wait(MAX_WAIT_S)
+            self._wait()
             self._turn()
             if self._supervisor_pid and os.getppid() != self._supervisor_pid:
                 log.warning("the supervisor is gone: stopping")
@@ -61,9 +61,6 @@ class Loop:
             service.stop()
 
     def _turn(self) -> None:
-        if len(self.services) == 1:
-            self.services[0].turn()
-            return
         began = time.monotonic()
         for place, service in enumerate(self.services):
             service.turn()
@@ -83,12 +80,9 @@ class Loop:
         self._turned_s = [0.0] * len(self.services)
         self._counted_at, self._counted_cpu_s = now, cpu_s
 
-    def _wait(self, timeout_s: float) -> None:
+    def _wait(self) -> None:
         """Wait until there is something for one of the services."""
-        timeout_s = max(0.0, min(timeout_s, *(each.deadline() - each.clock() for each in self.services)))
-        if len(self.services) == 1:
-            self.services[0].wait(timeout_s)
-            return
+        timeout_s = max(0.0, min(MAX_WAIT_S, *(each.deadline() - each.clock() for each in self.services)))
         if (pollers := [service.poller for service in self.services]) != self._pollers:
             self._pollers, self._poller = pollers, Poller.joined(pollers)
         before = time.monotonic()

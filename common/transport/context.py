@@ -16,7 +16,7 @@ from zmq.utils import z85
 
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.process.descriptors import max_files, open_files
+from zerobeast.common.process.usage import max_files, open_files
 from zerobeast.common.transport.keys import CLIENTS, Keys
 from zerobeast.common.wire.messages import Plane
 

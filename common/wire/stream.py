@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Any
 
 from zerobeast.common.errors import Refused, RemoteProtocolError
-from zerobeast.common.text.text import printable
+from zerobeast.common.text import printable
 from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, PROTOCOL_VERSION, Frames, Header, Kind, Reason
 
 HELLO_PERIOD_S = 0.2

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
-from zerobeast.common.text.suggest import did_you_mean
+from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver.vector import VectorEnv, contained
 
 GROUP = "zerobeast.environments"

@@ -11,7 +11,7 @@ from typing import Any
 from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
-from zerobeast.common.text.suggest import did_you_mean
+from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver import gymnasium_backend
 from zerobeast.services.envserver.backend import VectorRequest, backend_at, reference_for
 from zerobeast.services.envserver.inline import InlineVectorEnv

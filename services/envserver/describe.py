@@ -10,7 +10,7 @@ from dataclasses import replace
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
-from zerobeast.common.text.text import printable
+from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.vector import contained

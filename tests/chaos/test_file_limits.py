@@ -19,7 +19,7 @@ from tests.chaos.runs import ROOT, TO_SEE_S
 from tests.helpers import free_port, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.health.pages import announced_page
-from zerobeast.common.process.descriptors import LEAST, allow_files
+from zerobeast.common.process.usage import LEAST, allow_files
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire.messages import Plane
 

@@ -13,8 +13,8 @@ from tests.chaos.learner_on_a_small_disk import OWN_DISK
 from tests.chaos.runs import TINY, learned, log, page, seen
 from tests.helpers import wait_until
 from zerobeast.common.files import run_files
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import ROLES
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.tools.chaos.inject import disturbed_run

@@ -13,8 +13,7 @@ from tests.chaos.workers import FUSED, all_take_part
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.health.figures import state
-from zerobeast.common.health.views import ServiceView
+from zerobeast.common.health.figures import ServiceView, state
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.tools.throwaway_run import ThrowawayRun
 

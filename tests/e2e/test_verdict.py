@@ -9,8 +9,8 @@ import pytest
 
 from tests.helpers import wait_until
 from tests.integration.envservers import ODD
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import ROLES
 from zerobeast.tools.chaos.proxy import Proxy
 from zerobeast.tools.throwaway_run import ThrowawayRun

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.helpers import free_port, wait_until
+from tests.helpers import free_port, poll, wait_until
 from tests.integration.envservers import ODD, running
 from tests.integration.ports import bound_again
 from zerobeast.common.config.process import Instance
@@ -96,7 +96,7 @@ def test_names_that_do_not_resolve_are_looked_up_now_and_then_without_spinning(
     actor = make_actor("somewhere.invalid")
     wait_until(lambda: len(names.in_vain) == PLANES)
     for _ in range(3):
-        actor.poll(0)
+        poll(actor, 0)
         actor.tick(time())
     assert len(names.in_vain) == PLANES
     time.now += TIMEOUTS.retry_lookup
@@ -124,7 +124,7 @@ def test_a_name_that_never_resolved_has_no_connection_to_make_anew(
 
 def test_an_actor_reconnects_to_silent_servers_until_it_gives_up(make_actor: Callable[..., Actor], time: Time) -> None:
     actor = make_actor("127.0.0.1")
-    actor.poll(0)
+    poll(actor, 0)
     time.now += TIMEOUTS.silent + 1
     actor.tick(time())
     assert actor.report()["reconnects"] == 1
@@ -143,7 +143,7 @@ def test_a_full_server_is_named_as_full_and_its_connection_is_kept(
 
         def refused() -> bool:
             time.now += HELLO_PERIOD_S
-            actor.poll(0.01)
+            poll(actor, 0.01)
             while message := server.receive():
                 server.error(message.header, Reason.BUSY, "it hosts enough", epoch=1)
             return all(group.steps.stream.busy for group in actor.groups)
@@ -170,7 +170,7 @@ def test_a_restarted_server_is_greeted_by_every_group_without_waiting(
             def met(server: ServerPort = server, greeted: set[int] = greeted, epoch: int = epoch) -> bool:
                 """Time stands still while any stream is open, so nothing but HERE can make it greet again."""
                 time.now += 0.0 if any(group.steps.stream.open for group in actor.groups) else HELLO_PERIOD_S
-                actor.poll(0.01)
+                poll(actor, 0.01)
                 server.changes()
                 while message := server.receive():
                     header = message.header
@@ -209,7 +209,7 @@ def test_a_silent_server_whose_name_is_gone_may_still_come_back(
     for count in range(1, 4):
         time.now += TIMEOUTS.silent + 1
         actor.tick(time())
-        actor.poll(0)
+        poll(actor, 0)
         wait_until(lambda: names.in_vain)
         assert actor.report()["reconnects"] == count
     assert time.now < TIMEOUT_S + actor.started_at
@@ -221,7 +221,7 @@ PATIENT = Timeouts(absent=1e6)  #: on a busy machine a connection takes more tur
 def hosts(server: EnvServer, sessions: int, actor: Actor, time: Time) -> bool:
     """Whether a server has this many sessions after one more turn of the actor."""
     time.now += 0.02
-    actor.poll(0.01)
+    poll(actor, 0.01)
     actor.tick(time())
     return bool(server.report()["sessions"] == sessions)
 
@@ -273,7 +273,7 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
         def turn() -> bool:
             nonlocal heard
             before = stream.heard_at
-            actor.poll(0.05)
+            poll(actor, 0.05)
             actor.tick(time())
             told = stream.heard_at > before
             heard += told
@@ -295,11 +295,11 @@ def test_if_every_server_is_slow_a_group_stays_longer_with_each_move(
         for host in ("127.0.0.2", "127.0.0.3"):  # accept messages and answer nothing
             ports.enter_context(closing(ServerPort(context, Plane.STEPS, f"tcp://{host}:{port}")))
         actor = make_actor("both", port, timeouts=PATIENT, actor={"env_groups": 1, "connect_timeout_s": 1e6})
-        wait_until(lambda: actor.tick(time()) or actor.poll(0.01) or actor._servers[0].ports)
+        wait_until(lambda: actor.tick(time()) or poll(actor, 0.01) or actor._servers[0].ports)
         start, moved = time.now, [0.0]
         while time.now < start + 30 * TIMEOUTS.silent:
             time.now += 0.25
-            actor.poll(0.0)
+            poll(actor, 0.0)
             actor.tick(time())
             for thread in threading.enumerate():
                 if thread.name == "lookup":  # a look-up takes no time on this clock

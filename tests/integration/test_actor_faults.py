@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers import wait_until
+from tests.helpers import poll, wait_until
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
@@ -61,7 +61,7 @@ class Stage:
 
     def turn(self, seconds: float = TURN_S) -> None:
         self.now += seconds
-        self.actor.poll(0.001)
+        poll(self.actor, 0.001)
         self.actor.tick(self.now)
         for plane, port in self.ports.items():
             port.changes()

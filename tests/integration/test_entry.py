@@ -20,8 +20,9 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.usage import PLENTY
 from zerobeast.common.service.base import Service
-from zerobeast.common.service.entry import MAX_FILES, main
+from zerobeast.common.service.entry import main
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.fleet import child_environ, service_command
 
@@ -155,7 +156,7 @@ def test_the_status_file_says_who_it_is_and_where_its_health_page_is(start: Star
     page = wait_until(lambda: (page := fetch_page(found["health"])) and page["state"] == "ready" and page)
     assert page["pid"] == process.pid
     limits = Path(f"/proc/{process.pid}/limits").read_text()
-    assert re.search(rf"Max open files\s+{min(hard, MAX_FILES)}\s+{hard}\s", limits), "as many as the system allows"
+    assert re.search(rf"Max open files\s+{min(hard, PLENTY)}\s+{hard}\s", limits), "as many as the system allows"
 
 
 def test_a_process_without_a_number_has_no_index(start: Start, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import bring, free_port, wait_until
+from tests.helpers import bring, free_port, poll, wait_until
 from tests.integration.envservers import ODD, running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
@@ -129,7 +129,7 @@ def test_sessions_that_take_longer_to_make_than_the_silence_timeout_are_each_mad
 
         def welcomed() -> bool:
             for actor in actors:
-                actor.poll(0.0)
+                poll(actor, 0.0)
                 actor.tick(actor.clock())
             return all(group.steps.stream.open for actor in actors for group in actor.groups)
 

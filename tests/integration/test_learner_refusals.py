@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.helpers import wait_until
+from tests.helpers import poll, wait_until
 from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, rollout_rows
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire.messages import Header, Kind, Reason
@@ -158,7 +158,7 @@ def send_or_turn(run: OpenRun, actor: FakeActor, seq: int) -> bool:
     header = Header(Kind.ROLLOUT, actor.port.sender, 0, actor.stream.epoch, seq, (1, [], 0))
     if actor.port.send(header, b"short"):
         return True
-    run.learner.poll(0.001)
+    poll(run.learner, 0.001)
     return False
 
 

@@ -19,8 +19,8 @@ from tests.learner_fakes import (
     run_config,
 )
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from tests.broker_fakes import OpenStage
-from tests.helpers import wait_until
+from tests.helpers import poll, wait_until
 from tests.integration.envservers import ODD, running
 from tests.learner_fakes import Opener
 from zerobeast.clients.env_client import EnvClient
@@ -48,13 +48,13 @@ def test_an_actor_has_no_work_while_its_environments_are_made_but_has_while_nobo
     actor.open()
     with closing(actor):
         for _ in range(3):
-            actor.poll(0.01)
+            poll(actor, 0.01)
             actor.tick(actor.clock())
             assert not actor.idle()
         with running(ipc, workers=1) as server:
-            wait_until(lambda: (actor.poll(0.01), actor.idle() and bool(server.table))[1])
+            wait_until(lambda: (poll(actor, 0.01), actor.idle() and bool(server.table))[1])
             assert server.idle()
-            wait_until(lambda: (actor.poll(0.01), actor.groups[0].steps.stream.open)[1])
+            wait_until(lambda: (poll(actor, 0.01), actor.groups[0].steps.stream.open)[1])
             assert not actor.idle(), "now it waits for a broker"
 
 

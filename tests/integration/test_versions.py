@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from tests.broker_fakes import OpenStage
-from tests.helpers import wait_until
+from tests.helpers import poll, wait_until
 from tests.integration.envservers import running
 from tests.learner_fakes import Opener
 from zerobeast.common.endpoints import Endpoint
@@ -48,7 +48,7 @@ def test_a_client_of_another_version_is_told_both_versions_in_a_sentence(
             endpoint = open_stage().config.broker.endpoint
         else:
             run = open_run()
-            endpoint, turn = run.learner.config.learner.endpoint, lambda: run.learner.poll(0.001)
+            endpoint, turn = run.learner.config.learner.endpoint, lambda: poll(run.learner, 0.001)
         header = refusal(context, plane, endpoint, version, turn)
     reason, sentence = header.body
     assert (header.kind, header.version, header.slot, reason) == (Kind.ERROR, 2, 0, Reason.VERSION)

@@ -55,7 +55,7 @@ def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_i
         f"say --algo {HERE}:MINE as well"
     ]
     with pytest.raises(ConfigError, match="imports a module"):
-        load(["--config", str(file)], {}, read_only=True)
+        gather(["--config", str(file)], {}, read_only=True)
 
 
 @pytest.mark.parametrize(

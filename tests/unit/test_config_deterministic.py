@@ -15,7 +15,7 @@ CARTPOLE = ["--env", "CartPole-v1", "--actor.env_groups", "2", "--actor.envs_per
 
 def refusals(*flags: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        load([*CARTPOLE, *flags], {}, groups=groups_of)
+        gather([*CARTPOLE, *flags], {}, groups=groups_of)
     return str(caught.value).splitlines()
 
 
@@ -39,7 +39,7 @@ def test_deterministic_overrides_the_preset_where_it_must(flags: str, envs: int)
 
 
 def test_without_deterministic_nothing_changes() -> None:
-    assert load(CARTPOLE[:-2], {}, groups=groups_of) == load(CARTPOLE[:-2], {})
+    assert gather(CARTPOLE[:-2], {}, groups=groups_of).config == load(CARTPOLE[:-2], {})
 
 
 def test_settings_that_contradict_deterministic_are_refused() -> None:
@@ -53,20 +53,20 @@ def test_settings_that_contradict_deterministic_are_refused() -> None:
         "learner.batch_size 8 with deterministic: expected 16, so that a batch has one rollout of every environment "
         "of the run (from flag --learner.batch_size, flag --deterministic)"
     ]
-    assert load([*CARTPOLE, "--learner.batch_size", "16"], {}, groups=groups_of).learner.batch_size == 16
+    assert gather([*CARTPOLE, "--learner.batch_size", "16"], {}, groups=groups_of).config.learner.batch_size == 16
 
 
 def test_settings_derived_from_deterministic_are_checked_against_the_others() -> None:
     minibatches = ("--algo", "ppo", "--net.use_lstm", "true", "--ppo.minibatches", "12")
-    assert load([*CARTPOLE, *minibatches], {}, groups=groups_of).learner.batch_size == 16
+    assert gather([*CARTPOLE, *minibatches], {}, groups=groups_of).config.learner.batch_size == 16
     (sentence,) = refusals(*minibatches, "--actor.env_groups", "1")
     assert sentence.startswith("ppo.minibatches 12 is above learner.batch_size 8")
 
 
 def test_services_read_the_saved_settings_back_unchanged(tmp_path: Path) -> None:
-    config = load([*CARTPOLE, "--local.actors", "3"], {}, groups=groups_of)
+    config = gather([*CARTPOLE, "--local.actors", "3"], {}, groups=groups_of).config
     (file := tmp_path / "config.yaml").write_text(dump(config))
-    assert load(["--config", str(file)], {}) == load(["--config", str(file)], {}, groups=groups_of) == config
+    assert load(["--config", str(file)], {}) == gather(["--config", str(file)], {}, groups=groups_of).config == config
 
 
 def test_weights_over_tcp_are_refused() -> None:

@@ -6,8 +6,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from zerobeast.common.files import run_files
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import EDGES_S, HOPS
-from zerobeast.common.health.views import ServiceView
 from zerobeast.launcher import curves
 from zerobeast.launcher.pages import Snapshot
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.process import descriptors
+from zerobeast.common.process import usage
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.fleet import files_needed
 
@@ -31,8 +31,8 @@ class Limits:
     ("before", "after"),
     [
         ((1024, 4096), (4096, 4096)),
-        ((1024, 10**9), (descriptors.PLENTY, 10**9)),
-        ((1024, UNLIMITED), (descriptors.PLENTY, UNLIMITED)),
+        ((1024, 10**9), (usage.PLENTY, 10**9)),
+        ((1024, UNLIMITED), (usage.PLENTY, UNLIMITED)),
         ((10**6, 10**6), (10**6, 10**6)),
         ((UNLIMITED, UNLIMITED), (UNLIMITED, UNLIMITED)),
     ],
@@ -43,25 +43,25 @@ def test_the_limit_is_raised_as_far_as_the_system_lets_it(
     limits = Limits(*before)
     monkeypatch.setattr(resource, "getrlimit", limits.get)
     monkeypatch.setattr(resource, "setrlimit", limits.set)
-    descriptors.allow_files()
+    usage.allow_files()
     assert limits.now == after
 
 
 def test_too_low_a_limit_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", Limits(100, 1000).get)
     with pytest.raises(ConfigError, match=r"a run may need 2,000 open files, .* a process 1,000: raise `ulimit -n`"):
-        descriptors.allow_files(needed=2000, why="a run")
+        usage.allow_files(needed=2000, why="a run")
 
 
 def test_open_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = descriptors.open_files()
+    before = usage.open_files()
     files = [(tmp_path / str(number)).open("w") for number in range(5)]
-    assert descriptors.open_files() == before + 5
+    assert usage.open_files() == before + 5
     for file in files:
         file.close()
     assert 0 < before <= len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(descriptors, "OPEN", tmp_path / "nowhere")
-    assert descriptors.open_files() == 0, "unknown"
+    monkeypatch.setattr(usage, "OPEN", tmp_path / "nowhere")
+    assert usage.open_files() == 0, "unknown"
 
 
 def test_a_run_on_one_machine_counts_the_connections_of_its_busiest_service() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.cli.health import main
-from zerobeast.common.health.views import ServiceView
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.discovery.containers import gather
 
 DOCKER = """#!/bin/sh

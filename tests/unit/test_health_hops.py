@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, recent, step_s, wires
 from zerobeast.common.health.metrics import render
 from zerobeast.common.health.table import hop_table
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import ROLES
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.unit.test_health_verdict import PAGES, services
 from zerobeast.common.health.command import exit_code, render
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import EDGES_S
 from zerobeast.common.health.verdict import Verdict, judge, ready
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import ROLES
 
 STALLED = {"stalled": True, "stalled_s": 75.0}

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from zerobeast.common.health.command import exit_code
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import Histogram
 from zerobeast.common.health.table import as_json, table
 from zerobeast.common.health.verdict import ELSEWHERE, Verdict, judge
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import ROLES
 
 PAGES: dict[str, dict[str, Any]] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zerobeast.common.text.suggest import did_you_mean, suggestion
+from zerobeast.common.text import did_you_mean, suggestion
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import pytest
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import render
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import Verdict
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.service import entry
-from zerobeast.common.text.text import printable
+from zerobeast.common.text import printable
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\r\x9b31m\u2028\u202e"
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from zerobeast.common.health import figures
-from zerobeast.common.health.views import ServiceView
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.settings.run import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot

@@ -8,8 +8,8 @@ from zerobeast import commands
 from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import add_flags, show, view_at
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import Verdict, healthy, judge
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.process.roles import ROLES
 from zerobeast.discovery import run
 from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kubernetes

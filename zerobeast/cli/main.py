@@ -10,7 +10,7 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.signals import handled
-from zerobeast.common.text.text import printable
+from zerobeast.common.text import printable
 from zerobeast.version import __version__
 
 COMMANDS = {

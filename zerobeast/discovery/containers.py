@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import UNREACHABLE
-from zerobeast.common.health.views import ServiceView
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.process.roles import HOSTED, PROCESSES
 
 ANSWER_LIMIT_S = 20.0

@@ -5,9 +5,9 @@ from pathlib import Path
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.health.command import UNREACHABLE
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.pages import announced, fetch_page
 from zerobeast.common.health.verdict import ELSEWHERE
-from zerobeast.common.health.views import ServiceView
 from zerobeast.discovery.containers import LAST_LINE, gather, last_words
 
 AT_ONCE = 64  #: pages asked at a time

@@ -13,8 +13,8 @@ from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.process.descriptors import LEAST
 from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.process.usage import LEAST
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.hosts import Host, command

@@ -15,8 +15,8 @@ from typing import Any, Self
 
 import psutil
 
+from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.pages import announced_page
-from zerobeast.common.health.views import ServiceView
 from zerobeast.launcher.child import Child
 
 PERIOD_S = 1.0

@@ -16,10 +16,10 @@ from zerobeast.common.config.trust import PEERS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.process.descriptors import allow_files
+from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import LATEST, RunConfig, Section, setting
 from zerobeast.common.settings.reading import readings
-from zerobeast.common.text.suggest import did_you_mean
+from zerobeast.common.text import did_you_mean
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.hosts import KEYS, Host

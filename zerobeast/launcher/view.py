@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from zerobeast.common.health import figures, hops
-from zerobeast.common.health.figures import count, duration, milliseconds, number, two
+from zerobeast.common.health.figures import ServiceView, count, duration, milliseconds, number, two
 from zerobeast.common.health.table import COLUMNS, LEFT
 from zerobeast.common.health.verdict import judge
-from zerobeast.common.health.views import ServiceView
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.pages import Snapshot
 

@@ -1,1 +1,0 @@
-"""Text for people: made printable, and suggestions for misspelt names."""

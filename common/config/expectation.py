@@ -13,7 +13,6 @@ KINDS: dict[Any, str] = {
     str: "text",
 }
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-MAX_SHOWN = 80
 
 
 def expectation(field: FieldInfo) -> str:
@@ -28,9 +27,3 @@ def expectation(field: FieldInfo) -> str:
     pairs = [(words, getattr(entry, key, None)) for entry in field.metadata for key, words in BOUNDS.items()]
     bounds = " and ".join(f"{words} {bound}" for words, bound in pairs if bound is not None)
     return f"{name}, {bounds}" if bounds else name
-
-
-def shown(value: Any) -> str:
-    """A value in a form that the user will recognise, cut if it is long."""
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

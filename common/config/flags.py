@@ -10,10 +10,10 @@ from typing import NamedTuple
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config import torchbeast
-from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.layers import CONFIG, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
 from zerobeast.common.text import did_you_mean
+from zerobeast.common.wire import short
 
 
 class Flag(NamedTuple):
@@ -68,7 +68,7 @@ def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
     while words:
         word = words.pop(0)
         if not word.startswith("--") or word == "--":
-            mistakes.append(f"argument {shown(word)}: expected a flag such as --learner.batch_size 32")
+            mistakes.append(f"argument {short(word)}: expected a flag such as --learner.batch_size 32")
             continue
         name, assigned, text = word[2:].partition("=")
         if assigned:
@@ -104,9 +104,9 @@ def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
         line.notes.append(f"--{flag.name} is not needed here: {reason}")
     elif flag.key == torchbeast.MODE:
         if flag.text != "train":
-            mistakes.append(f"{flag.where}: got {shown(flag.text)}, expected train; `beast train` takes test too")
+            mistakes.append(f"{flag.where}: got {short(flag.text)}, expected train; `beast train` takes test too")
     elif flag.text is not None and flag.text.isdecimal() and 0 < int(flag.text) <= torchbeast.MAX_COUNT:
         line.counts[flag.key] = int(flag.text)
     else:
         expected = f"a whole number, at least 1 and at most {torchbeast.MAX_COUNT}"
-        mistakes.append(f"{flag.where}: got {shown(flag.text)}, expected {expected}")
+        mistakes.append(f"{flag.where}: got {short(flag.text)}, expected {expected}")

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.table import SHORT, TREE, is_section
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.text import did_you_mean
+from zerobeast.common.wire import short
 
 PREFIX = "BEAST_"
 CONFIG = "config"
@@ -76,7 +76,7 @@ def read_yaml(path: Path, label: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # an impossible date is a ValueError
         raise ConfigError(f"{label}: not valid YAML: {str(error).splitlines()[0]}") from error
     if tree is not None and not isinstance(tree, dict):
-        raise ConfigError(f"{label}: expected settings such as 'seed: 1', got {shown(tree)}")
+        raise ConfigError(f"{label}: expected settings such as 'seed: 1', got {short(tree)}")
     return tree or {}
 
 
@@ -93,7 +93,7 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
             yield Given(path, _typed(TREE[path], value), where)
         elif is_section(path):
             example = next((name for name in TREE if name.startswith(f"{path}.")), f"those of {path}")
-            mistakes.append(f"{where}: got {shown(value)}, expected a section with settings such as {example}")
+            mistakes.append(f"{where}: got {short(value)}, expected a section with settings such as {example}")
         else:
             groups = {name.partition(".")[0] for name in TREE if "." in name}
             mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *groups])}")

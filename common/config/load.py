@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from zerobeast.common.config import preset as presets
 from zerobeast.common.config import remarks, torchbeast, trust
 from zerobeast.common.config.describe import differences, dump, settings_help
-from zerobeast.common.config.expectation import expectation, shown
+from zerobeast.common.config.expectation import expectation
 from zerobeast.common.config.flags import CommandLine, read_flags, split
 from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_environment, from_tree, read_yaml
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer
@@ -27,7 +27,7 @@ from zerobeast.common.config.table import RUN, TREE, home_of, nested, of_algorit
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
-from zerobeast.common.wire import EnvSpec
+from zerobeast.common.wire import EnvSpec, short
 
 __all__ = ["Loaded", "differences", "dump", "gather", "load", "settings_help"]
 
@@ -222,7 +222,7 @@ def _check(
             if detail["type"] == "finite_number" and isinstance(given.value, dict):
                 custom = "expected finite numbers"
             sentence = custom or f"expected {expectation((settings_of(own) if own else TREE)[path])}"
-            mistakes.append(f"{given.where}: got {shown(given.value)}, {sentence}")
+            mistakes.append(f"{given.where}: got {short(given.value)}, {sentence}")
             refused.add(path)
         else:
             good[path] = given._replace(value=value_at(parsed, field))

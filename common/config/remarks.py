@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 
 from zerobeast.common.config import preset, torchbeast
 from zerobeast.common.config.describe import source
-from zerobeast.common.config.expectation import shown
 from zerobeast.common.config.flags import CommandLine
 from zerobeast.common.config.layers import from_tree
 from zerobeast.common.config.table import table_of, value_at
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import short
 
 GIVEN = ("flag ", "environment ")  #: first words of the origins of what was given for this start
 
@@ -45,7 +45,7 @@ def other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandL
         return
     own = table_of(config)
     differences = [
-        f"{given.path} {shown(ours)} (there {shown(given.value)})"
+        f"{given.path} {short(ours)} (there {short(given.value)})"
         for given in from_tree(preset.of(config.spec, preset.read(torchbeast.PRESET)), "", [])
         if given.path in own
         and not origins.get(given.path, "").startswith((*GIVEN, "file "))

@@ -28,6 +28,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.run_files import status_of
 from zerobeast.common.process.extras import how_to_install
+from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
 from zerobeast.common.text import printable
 from zerobeast.version import __version__
@@ -42,18 +43,32 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+CLASSES = {"learner": "Learner", "broker": "Broker", "envserver": "EnvServer", "actor": "Actor"}
+INSIDE = ("broker", "envserver")  #: roles whose planes stay in a process that hosts their clients as well
 
 
-Build = Callable[["RunConfig", "Instance"], "list[Service]"]  #: the services of one process, in starting order
+def services_of(process: str, config: RunConfig, instance: Instance) -> list[Service]:
+    """The services of a kind of process in starting order, imported now that all settings are known to be right.
+
+    Several meet at inproc endpoints.
+
+    Raises:
+      ConfigError: there is one secret key for all, but each role needs its own.
+    """
+    roles = HOSTED[process]
+    if len(roles) > 1:
+        if config.security.secret:
+            raise ConfigError(
+                f"security.secret {config.security.secret!r}: expected nothing for a worker, which takes "
+                "secret/broker.key_secret and secret/actor.key_secret from the folder security.keys"
+            )
+        update = {role: getattr(config, role).model_copy(update={"endpoint": f"inproc://{role}"}) for role in INSIDE}
+        config = config.model_copy(update=update)
+    places = [f"zerobeast.services.{role}.service:{CLASSES[role]}" for role in roles]
+    return [pkgutil.resolve_name(place)(config, instance) for place in places]
 
 
-def lazy(place: str) -> Build:
-    """Build the service of the class at `module:Class`, imported after all settings are known to be right."""
-
-    def build(config: RunConfig, instance: Instance) -> list[Service]:
-        return [pkgutil.resolve_name(place)(config, instance)]
-
-    return build
+Build = Callable[[str, "RunConfig", "Instance"], "list[Service]"]
 
 
 class _Signals:
@@ -72,14 +87,14 @@ class _Signals:
         self.loop.stop()
 
 
-def main(role: str, build: Build, argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+def main(role: str, argv: Sequence[str], environ: Mapping[str, str] = os.environ, *, build: Build = services_of) -> int:
     """Run one process to its end; returns the exit code.
 
     Args:
       role: as in `services.<role>`.
-      build: makes its services.
       argv: flags, without the program's name.
       environ: environment variables with settings.
+      build: makes its services.
     """
     if argv[:1] == ["health"]:
         from zerobeast.common.health.command import main as health
@@ -121,7 +136,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
         take_long_turns()
     if role == "worker":
         give_way()
-    services = build(config, instance)
+    services = build(role, config, instance)
     for service in services:
         service.run_name = config.name
     from zerobeast.common.service.loop import Loop

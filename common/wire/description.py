@@ -12,6 +12,7 @@ from zerobeast.common.wire.codec import MAX_NDIM
 Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, and what is expected of it
 #: fields that may be missing, and in which descriptions of the same thing may differ: older peers do not have them
 OPTIONAL = frozenset({"narrow"})
+MAX_SHORT = 100  #: characters of a value in a sentence
 SHAPE = f"at most {MAX_NDIM - 1} sizes, each at least 1"
 
 
@@ -61,7 +62,8 @@ def is_shape(shape: tuple[int, ...]) -> bool:
 
 def short(value: Any) -> str:
     """A value from a peer or user, made short enough for a sentence."""
-    return " ".join(repr(list(value) if isinstance(value, tuple) else value).split())[:100]
+    text = " ".join(repr(list(value) if isinstance(value, tuple) else value).split())
+    return text if len(text) <= MAX_SHORT else f"{text[:MAX_SHORT]}..."
 
 
 def _plain(value: Any) -> Any:

@@ -2,9 +2,7 @@
 
 import sys
 
-from zerobeast.common.service.entry import lazy, main
-
-build = lazy("zerobeast.services.actor.service:Actor")
+from zerobeast.common.service.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main("actor", build, sys.argv[1:]))
+    sys.exit(main("actor", sys.argv[1:]))

@@ -2,9 +2,7 @@
 
 import sys
 
-from zerobeast.common.service.entry import lazy, main
-
-build = lazy("zerobeast.services.broker.service:Broker")
+from zerobeast.common.service.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main("broker", build, sys.argv[1:]))
+    sys.exit(main("broker", sys.argv[1:]))

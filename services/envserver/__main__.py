@@ -2,13 +2,11 @@
 
 import sys
 
-from zerobeast.common.service.entry import lazy, main
-
-build = lazy("zerobeast.services.envserver.service:EnvServer")
+from zerobeast.common.service.entry import main
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["describe"]:
         from zerobeast.services.envserver.describe import main as describe
 
         sys.exit(describe(sys.argv[2:]))
-    sys.exit(main("envserver", build, sys.argv[1:]))
+    sys.exit(main("envserver", sys.argv[1:]))

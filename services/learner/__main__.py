@@ -2,9 +2,7 @@
 
 import sys
 
-from zerobeast.common.service.entry import lazy, main
-
-build = lazy("zerobeast.services.learner.service:Learner")
+from zerobeast.common.service.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main("learner", build, sys.argv[1:]))
+    sys.exit(main("learner", sys.argv[1:]))

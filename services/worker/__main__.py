@@ -3,7 +3,6 @@
 import sys
 
 from zerobeast.common.service.entry import main
-from zerobeast.services.worker.hosting import hosting
 
 if __name__ == "__main__":
-    sys.exit(main("worker", hosting("worker"), sys.argv[1:]))
+    sys.exit(main("worker", sys.argv[1:]))

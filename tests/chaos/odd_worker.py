@@ -12,7 +12,6 @@ from typing import Any
 
 from zerobeast.common.service.entry import main
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
-from zerobeast.services.worker.hosting import hosting
 
 FOLDER = "ODD"
 
@@ -48,4 +47,4 @@ if __name__ == "__main__":
     folder, index = Path(os.environ[FOLDER]), sys.argv[sys.argv.index("--index") + 1]
     for moment, name in {"make": "__init__", "step": "finish_step"}.items():
         setattr(NativeVectorEnv, name, odd(getattr(NativeVectorEnv, name), folder / f"{moment}-{index}"))
-    sys.exit(main("worker", hosting("worker"), sys.argv[1:]))
+    sys.exit(main("worker", sys.argv[1:]))

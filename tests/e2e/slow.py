@@ -31,4 +31,4 @@ if __name__ == "__main__":
     module, owner, name, seconds = PARTS[role]
     part = getattr(import_module(module), owner)
     setattr(part, name, slowed(getattr(part, name), seconds))
-    sys.exit(main(role, import_module(f"zerobeast.services.{role}.__main__").build, sys.argv[1:]))
+    sys.exit(main(role, sys.argv[1:]))

@@ -64,7 +64,7 @@ class Trivial(Service):
         self.note("close")
 
 
-def build(config: RunConfig, instance: Instance) -> list[Service]:
+def build(_process: str, config: RunConfig, instance: Instance) -> list[Service]:
     service = Trivial(config, instance)
     service.note(" ".join(os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")))
     if config.name == "slow":  # such as importing torch
@@ -313,4 +313,4 @@ def test_help_and_bad_settings_of_every_service_need_no_torch(
 
 
 if __name__ == "__main__":
-    sys.exit(main(os.environ.get("ROLE", "trivial"), build, sys.argv[1:]))
+    sys.exit(main(os.environ.get("ROLE", "trivial"), sys.argv[1:], build=build))

@@ -26,7 +26,7 @@ def test_what_ends_a_service_is_shown_without_escapes(
 
     monkeypatch.setattr(entry, "_run", refuse)
     monkeypatch.setattr(entry, "_Signals", lambda: None)
-    assert entry.main("actor", lambda *_: pytest.fail("nothing is built"), []) == 2
+    assert entry.main("actor", [], build=lambda *_: pytest.fail("nothing is built")) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert all(line.isprintable() for line in lines)

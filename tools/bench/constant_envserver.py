@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from zerobeast.common.service.entry import main
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec
-from zerobeast.services.envserver.__main__ import build
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.vector import Only
 
@@ -49,4 +48,4 @@ def constant(env: EnvSpec) -> Iterator[None]:
 
 if __name__ == "__main__":
     with constant(ENV):
-        sys.exit(main("envserver", build, sys.argv[1:]))
+        sys.exit(main("envserver", sys.argv[1:]))

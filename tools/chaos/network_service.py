@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.service.entry import Build, main
+from zerobeast.common.service.entry import main
 
 NOTES = ".lookups"  #: suffix of the file of lookups, beside the file of names
 #: role -> the method that `--pause` slows down
@@ -81,10 +81,9 @@ def run(argv: list[str]) -> int:
     options, flags = parser.parse_known_args(argv)
     if options.hosts:
         _look_up_in(options.hosts)
-    build: Build = import_module(f"zerobeast.services.{options.role}.__main__").build
     if options.pause:
         _pause(options.role, options.pause)
-    return main(options.role, build, flags)
+    return main(options.role, flags)
 
 
 if __name__ == "__main__":

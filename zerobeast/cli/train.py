@@ -127,10 +127,10 @@ def _run(fleet: Fleet, hosts: Sequence[Host], *, plain: bool) -> int:
 
 def _run_here(child: Child) -> Ending:
     """Do in this process what the child would do, so that a debugger sees all of it."""
-    from zerobeast.services.worker.hosting import run_serial
+    from zerobeast.common.service import entry
 
     with contextlib.chdir(Path.cwd()):  # whatever folder its environments leave it in
-        code = run_serial(child.spec.command[len(service_command(child.spec.role)) :], {})
+        code = entry.main("serial", child.spec.command[len(service_command(child.spec.role)) :], {})
     return Ending(code, finished=not code)
 
 

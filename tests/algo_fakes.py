@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.algorithms import usable
+from zerobeast.common.settings.algorithm import usable
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array, nested
 from zerobeast.common.wire.specs import EnvSpec

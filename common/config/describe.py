@@ -3,17 +3,26 @@
 import textwrap
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
+from pydantic.fields import FieldInfo
 
-from zerobeast.common.config.expectation import expectation
 from zerobeast.common.config.layers import NUMBER
 from zerobeast.common.config.preset import names
 from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
 from zerobeast.common.config.torchbeast import FLAGS
 from zerobeast.common.settings import Run, RunConfig, Section, usable
 
+KINDS: dict[Any, str] = {
+    int: "a whole number",
+    int | None: "a whole number",
+    float: "a number",
+    float | None: "a number",
+    bool: "true or false",
+    str: "text",
+}
+BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 #: first words of origins, the lowest layer first
 RANKS = ("chosen", "preset", "deterministic", "file", "environment", "flag")
 WIDTH, COLUMN = 112, 36
@@ -95,6 +104,20 @@ def _group(title: str, table: Table, values: RunConfig | None, origins: Mapping[
         default = as_text(field.default) or "empty"
         origin = f" [{source(origins[path])}; default {default}]" if value != field.default else ""
         yield from _entry(f"--{path} {as_text(value)}", f"{field.description or path}{choices}{origin}")
+
+
+def expectation(field: FieldInfo) -> str:
+    """What a setting takes, such as "a whole number, at least 1 and at most 64"."""
+    kind = field.annotation
+    if get_origin(kind) is Literal:
+        *some, last = (str(choice) for choice in get_args(kind))
+        return f"{', '.join(some)} or {last}" if some else last
+    if get_origin(kind) is dict:
+        return "a mapping such as {name: value}"
+    name = KINDS.get(kind, "text")
+    pairs = [(words, getattr(entry, key, None)) for entry in field.metadata for key, words in BOUNDS.items()]
+    bounds = " and ".join(f"{words} {bound}" for words, bound in pairs if bound is not None)
+    return f"{name}, {bounds}" if bounds else name
 
 
 def as_text(value: Any) -> str:

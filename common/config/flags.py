@@ -1,17 +1,24 @@
-"""The command line as a layer.
+"""The command line as a layer, and the settings of a call in Python as flags: so what reads these serves both.
 
 --learner.batch_size 32    --learner.batch-size=32    --net.use_lstm    --seed 1    --env CartPole-v1
 """
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from numbers import Number
+from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config import torchbeast
+from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import CONFIG, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import reference_to
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
 
@@ -110,3 +117,41 @@ def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
     else:
         expected = f"a whole number, at least 1 and at most {torchbeast.MAX_COUNT}"
         mistakes.append(f"{flag.where}: got {short(flag.text)}, expected {expected}")
+
+
+def flags_for(settings: Mapping[str, Any]) -> list[str]:
+    """Flags for settings by section or by path; classes and other objects become references, and None is not given.
+
+    Raises:
+      ConfigError: no other process can import one of those, or one is an entry of a list or dict.
+
+    >>> flags_for({"seed": 3, "net": {"hidden_size": 64, "use_lstm": True}, "learner.batch_size": 8, "name": None})
+    ['--seed=3', '--net.hidden_size=64', '--net.use_lstm=true', '--learner.batch_size=8']
+    """
+    return [f"--{path}={_text(path, value)}" for path, value in _leaves(settings, "") if value is not None]
+
+
+def _leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, dict) and prefix + name not in TREE:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _text(path: str, value: Any) -> str:
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, default=partial(_plain, path))
+    if hasattr(type(value), "tolist"):
+        return _text(path, value.tolist())
+    if isinstance(value, str | os.PathLike):
+        return str(value)
+    return as_text(value) if isinstance(value, Number) else reference_to(value, path)
+
+
+def _plain(path: str, entry: Any) -> Any:
+    if isinstance(entry, os.PathLike):
+        return str(entry)
+    if hasattr(type(entry), "tolist"):
+        return entry.tolist()
+    raise ConfigError(f"{path} holds {entry!r:.100}, expected text, numbers, lists and dicts")

@@ -18,8 +18,7 @@ from pydantic import ValidationError
 
 from zerobeast.common.config import preset as presets
 from zerobeast.common.config import remarks, torchbeast, trust
-from zerobeast.common.config.describe import differences, dump, settings_help
-from zerobeast.common.config.expectation import expectation
+from zerobeast.common.config.describe import differences, dump, expectation, settings_help
 from zerobeast.common.config.flags import CommandLine, read_flags, split
 from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_environment, from_tree, read_yaml
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer

@@ -15,7 +15,7 @@ from typing import Any
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import MIN_SHALLOW_SIDE, AlgorithmSpec, NetConfig, Reading, Run, usable
-from zerobeast.common.settings.algorithms import section
+from zerobeast.common.settings.algorithm import section
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import EnvSpec
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.settings import Run, RunConfig, Section, usable
-from zerobeast.common.settings.algorithms import section
+from zerobeast.common.settings.algorithm import section
 
 Table = Mapping[str, FieldInfo]
 

@@ -1,13 +1,14 @@
-"""Files that a reader sees either complete or as they were before, never partly written."""
+"""Files that are written whole or not at all, even if the disk is full or fails."""
 
 import contextlib
+import os
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a text file in one step. If that fails, nothing is left of the new one.
+    """Replace a text file in one step: readers see the old one or the new one, of which nothing is left if that fails.
 
     Raises:
       ConfigError: its folder cannot be written.
@@ -20,3 +21,38 @@ def write_atomically(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+class Journal:
+    """An unbuffered append-only file: an entry that cannot be written whole is removed at once.
+
+    Raises:
+      OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        self._size = self._file.seek(0, os.SEEK_END)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been written yet."""
+        return not self._size
+
+    def write(self, entry: bytes) -> None:
+        """Write an entry.
+
+        Raises:
+          OSError: the disk is full or gone; the file is as it was.
+        """
+        left = memoryview(entry)
+        try:
+            while left:  # a disk that fills up accepts part of an entry, and fails at the next write
+                left = left[self._file.write(left) :]
+        except OSError:
+            self._file.truncate(self._size)
+            raise
+        self._size += len(entry)
+
+    def close(self) -> None:
+        self._file.close()

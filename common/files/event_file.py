@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.files.journal import Journal
+from zerobeast.common.files.atomic import Journal
 
 
 class EventFile:

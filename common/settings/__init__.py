@@ -3,8 +3,8 @@
 from zerobeast.common.settings.algorithm import AlgorithmSettings as AlgorithmSettings
 from zerobeast.common.settings.algorithm import AlgorithmSpec as AlgorithmSpec
 from zerobeast.common.settings.algorithm import Relation as Relation
-from zerobeast.common.settings.algorithms import spec_of as spec_of
-from zerobeast.common.settings.algorithms import usable as usable
+from zerobeast.common.settings.algorithm import spec_of as spec_of
+from zerobeast.common.settings.algorithm import usable as usable
 from zerobeast.common.settings.networks import torso_of as torso_of
 from zerobeast.common.settings.reading import Reading as Reading
 from zerobeast.common.settings.run import LATEST as LATEST

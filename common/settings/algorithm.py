@@ -1,4 +1,5 @@
-"""How an algorithm presents itself: its name, its settings, and the answers of these settings to the other rooms.
+"""How an algorithm presents itself: its name, its settings, and the answers of these settings to the other rooms; and
+the algorithms that runs can name: those of installed packages, our own among them, and those given by reference.
 
     SPEC = AlgorithmSpec("awr", AWRConfig, "awr.algorithm:AWR")
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -22,6 +24,9 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section
 from zerobeast.common.wire import Space
+
+GROUP = "zerobeast.algorithms"
+_found: dict[str, AlgorithmSpec] = {}  #: by what `algo` said
 
 
 class Relation(NamedTuple):
@@ -141,3 +146,40 @@ class AlgorithmSpec:
         """
         make = plugins.load(self.make, f"algo {self.name}") if isinstance(self.make, str) else self.make
         return make(config, env)
+
+
+def spec_of(algo: str) -> AlgorithmSpec:
+    """The algorithm that `algo` names.
+
+    Raises:
+      ConfigError: it is unknown, cannot be imported, or is no algorithm.
+    """
+    if algo not in _found:
+        spec = plugins.find(GROUP, algo, "algo")
+        if not isinstance(spec, AlgorithmSpec):
+            raise ConfigError(f"algo {algo}: expected an AlgorithmSpec, got {type(spec).__name__}")
+        if ":" not in algo and spec.name != algo:
+            raise ConfigError(f"algo {algo}: its name is {spec.name}, expected that of its entry point")
+        if ":" in algo and section(spec.name) not in (None, spec):
+            raise ConfigError(f"algo {algo}: another algorithm has its name, {spec.name}: expected a name of its own")
+        _found[algo] = spec
+    return _found[algo]
+
+
+def usable() -> Iterator[AlgorithmSpec]:
+    """The installed algorithms, without those that cannot be imported, and the ones given by reference so far."""
+    for name in plugins.installed(GROUP):
+        with suppress(ConfigError):
+            spec_of(name)
+    yield from {spec.name: spec for spec in _found.values()}.values()
+
+
+def section(name: str) -> AlgorithmSpec | None:
+    """The algorithm whose section of the settings has this name, if there is one.
+
+    Raises:
+      ConfigError: it is installed and cannot be imported.
+    """
+    if name in plugins.installed(GROUP):
+        return spec_of(name)
+    return next((spec for spec in _found.values() if spec.name == name), None)

@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec
-from zerobeast.common.settings.algorithms import spec_of
+from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec, spec_of
 from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import setting
 

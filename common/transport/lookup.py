@@ -44,23 +44,18 @@ class Lookup:
           PeerLost: the name does not resolve.
         """
         found, self._found = self._found, None
-        if found is not None and self._place.is_name:
-            self._note(found)
         if isinstance(found, PeerLost):
             raise found
         return found
 
-    def _note(self, found: list[Endpoint] | PeerLost) -> None:
-        if isinstance(found, PeerLost):
-            meaning = f"{found}; trying again"
-        else:
+    def _look(self) -> None:
+        found: list[Endpoint] | PeerLost
+        try:
+            found = self._resolve(self._place)
             meaning = f"{self._place} is {', '.join(sorted(map(str, found)))}"
+        except PeerLost as error:
+            found, meaning = error, f"{error}; trying again"
         if meaning != self._meaning:
             self._meaning = meaning
             log.info("%s", meaning)
-
-    def _look(self) -> None:
-        try:
-            self._found = self._resolve(self._place)
-        except PeerLost as error:
-            self._found = error
+        self._found = found

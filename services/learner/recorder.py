@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.atomic import Journal, write_atomically
 from zerobeast.common.files.event_file import EventFile
-from zerobeast.common.files.journal import Journal
 from zerobeast.services.learner.checkpoint import Checkpoints
 
 #: column of metrics.csv -> TensorBoard tag ("": only a column); the algorithm's own metrics follow as losses/<name>

@@ -84,7 +84,7 @@ def test_an_algorithm_has_a_name_that_no_setting_of_a_run_has(name: str) -> None
 @pytest.fixture(autouse=True)
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test refers to is not among the algorithms of others."""
-    monkeypatch.setattr("zerobeast.common.settings.algorithms._found", {})
+    monkeypatch.setattr("zerobeast.common.settings.algorithm._found", {})
 
 
 class Inner(Section):

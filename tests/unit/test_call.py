@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from zerobeast.common.config.call import flags_for
+from zerobeast.common.config.flags import flags_for
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -43,7 +43,7 @@ def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path
 def test_a_run_of_an_algorithm_given_by_reference_continues_with_any_reference_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zerobeast.common.settings.algorithms._found", {})
+    monkeypatch.setattr("zerobeast.common.settings.algorithm._found", {})
     script = tmp_path / "moved.py"
     script.write_text("from tests.unit.test_algorithms import MINE as SPEC")
     save(tmp_path, "x", "--algo", "tests.unit.test_algorithms:MINE", "--env", "CartPole-v1")

@@ -55,7 +55,7 @@ def test_the_torch_free_floor_imports_without_torch() -> None:
     names = torch_free_modules()
     assert {
         "zerobeast.common.transport",
-        "zerobeast.common.settings.algorithms",
+        "zerobeast.common.settings.algorithm",
         "zerobeast.rl.algos.impala.config",
         "zerobeast.services.actor.service",
         "zerobeast.clients.env_session",

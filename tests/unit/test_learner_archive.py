@@ -10,8 +10,7 @@ import pytest
 
 from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.errors import CheckpointError, ConfigError
-from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.files.journal import Journal
+from zerobeast.common.files.atomic import Journal, write_atomically
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.recorder import COLUMNS, Archive, Recorder
 

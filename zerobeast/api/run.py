@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zerobeast.api.saved import load
-from zerobeast.common.config.call import flags_for
+from zerobeast.common.config.flags import flags_for
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health import figures

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config import trust
-from zerobeast.common.config.call import flags_for
+from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import dump, gather
 from zerobeast.common.config.table import value_at

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from zerobeast.common.settings import MIN_SHALLOW_SIDE
-from zerobeast.common.settings.networks import TorsoSpec
+from zerobeast.common.settings.net import TorsoSpec
 
 AUTO = MLP = TorsoSpec("zerobeast.rl.nets.torsos:by_array", bare="zerobeast.rl.nets.torsos:images_alone")
 MINATAR = replace(AUTO, smallest_image=1)

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, JsonValue, field_validator
+from pydantic import AfterValidator, JsonValue, field_validator
 
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.plugins import alternatives, installed
-from zerobeast.common.settings.section import Section, setting
+from zerobeast.common.settings.net import NetConfig
+from zerobeast.common.settings.section import LIMIT, Section, setting
 from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
-MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
-NETWORKS = "zerobeast.networks"  #: group of entry points
-MAX_LAYERS, MAX_WIDTH = 8, 65_536  #: of dense layers
 LATEST = "latest"  #: link to the newest run in the folder of run folders
-LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
 
 
 def _endpoint(value: str) -> str:
@@ -45,28 +40,10 @@ def _rule(value: str) -> str:
     return value
 
 
-def _torso(value: str) -> str:
-    if value != "auto" and ":" not in value and value not in installed(NETWORKS):
-        raise ValueError(alternatives(NETWORKS, value))
-    return value
-
-
-def _widths(value: Any) -> tuple[int, ...]:
-    """From a list or from text, as in a flag: "256,128" or "[256, 128]"."""
-    parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
-    with suppress(TypeError, ValueError):
-        widths = tuple(map(int, map(str, parts if parts != [""] else ())))
-        if len(widths) <= MAX_LAYERS and all(1 <= width <= MAX_WIDTH for width in widths):
-            return widths
-    raise ValueError(f"expected at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}")
-
-
 Precision = Literal["auto", "float32", "bfloat16"]
 Address = Annotated[str, AfterValidator(_endpoint)]
 Device = Annotated[str, AfterValidator(_device)]
 SyncRule = Annotated[str, AfterValidator(_rule)]
-Torso = Annotated[str, AfterValidator(_torso)]
-Widths = Annotated[tuple[int, ...], BeforeValidator(_widths)]
 
 
 class EnvConfig(Section):
@@ -198,54 +175,6 @@ class SyncConfig(Section):
     def parsed(self) -> Rule:
         """The rule."""
         return Rule.parse(self.rule)
-
-
-class NetConfig(Section):
-    """The network."""
-
-    torso: Torso = setting(
-        "auto",
-        "shallow, deep or minatar for images, mlp for vectors, auto: what fits; or that of a package, module:Class or "
-        "file.py:Class",
-    )
-    pixels: Literal["auto", "all", "none"] = setting(
-        "auto",
-        "scale bytes by 1/255; auto: those in the shape of an image with bounds of 0 and 255; all: all bytes, and any "
-        "matrix is an image",
-    )
-    normalize_obs: bool = setting(False, "centre and scale observations by running statistics, kept with the weights")
-    hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=MAX_WIDTH)
-    hidden_sizes: Widths = setting((), "width of each dense layer of mlp, as 256,128; empty: two of net.hidden_size")
-    activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
-        "auto", "after the layers in front of the heads; auto: the torso's own, tanh for mlp and relu for all others"
-    )
-    use_lstm: bool = setting(False, "put an LSTM behind the torso")
-    lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
-    last_action_reward: Literal["auto", "always", "never"] = setting(
-        "auto", "append the last action and the last reward to the torso's features; auto: in front of an LSTM"
-    )
-    action_std: Literal["free", "state"] = setting(
-        "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
-    )
-    action_log_std: float = setting(
-        0.0, "initial log standard deviation of real actions; 0: half their box", ge=-4, le=1
-    )
-    squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
-    max_parameters: int = setting(
-        50_000_000,
-        "largest network that is built; the sizes of its layers follow from what environments send",
-        ge=1,
-        le=LIMIT,
-    )
-
-    def widths(self, own: int) -> tuple[int, ...]:
-        """Of the layers of a dense network, which by default has two of width `own`."""
-        return self.hidden_sizes or (self.hidden_size or own,) * 2
-
-    @property
-    def sees_last_step(self) -> bool:
-        """Whether the last action and the last reward are inputs of the network."""
-        return self.last_action_reward == "always" or (self.last_action_reward == "auto" and self.use_lstm)
 
 
 class LocalConfig(Section):

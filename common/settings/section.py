@@ -6,6 +6,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
+
 
 class Section(BaseModel):
     """A frozen group of settings that refuses names it does not know."""

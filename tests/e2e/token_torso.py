@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
 
 

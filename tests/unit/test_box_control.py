@@ -9,7 +9,7 @@ import torch
 
 from tests.algo_fakes import ALGORITHMS, BOX, NESTED, REACH, generator
 from tests.box_fakes import N, control, mlp, of_critics, transitions
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.control.networks import BoxPolicy, Critics

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.reading import Reading, readings
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.net import NetConfig, Reading, readings
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec

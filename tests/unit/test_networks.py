@@ -16,9 +16,7 @@ from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.networks import TorsoSpec
-from zerobeast.common.settings.reading import readings
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.net import NetConfig, TorsoSpec, readings
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec

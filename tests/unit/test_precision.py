@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import VECTORS, B, T, generator, values_of
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.net import NetConfig
 from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy
 from zerobeast.rl.algos.value.q_network import QHead, QNetwork
 from zerobeast.rl.nets.network import StepInput

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import VECTORS, generator, values_of
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.net import NetConfig
 from zerobeast.rl.algos.r2d2.config import R2D2Config
 from zerobeast.rl.algos.r2d2.loss import first_priorities, loss
 from zerobeast.rl.algos.value.q_network import QNetwork

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.settings.run import NetConfig
+from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.transport import checksum
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec

@@ -18,7 +18,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import LATEST, RunConfig, Section, setting
-from zerobeast.common.settings.reading import readings
+from zerobeast.common.settings.net import readings
 from zerobeast.common.text import did_you_mean
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import Fleet, files_needed

@@ -1,0 +1,183 @@
+"""The network: its settings, the torsos that they can name, and how it reads each array of an observation.
+
+A torso is described in `zerobeast.rl.nets.torso`. Those of installed packages, our own among them, are classes or a
+`TorsoSpec` under an entry point of the group `zerobeast.networks`; `net.torso` also takes a reference to either,
+`module:NAME` or `folder/file.py:NAME`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from pydantic import AfterValidator, BeforeValidator
+
+from zerobeast.common import plugins
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.section import LIMIT, Section, setting
+from zerobeast.common.wire import ArraySpace, EnvSpec, flat
+
+MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
+NETWORKS = "zerobeast.networks"  #: group of entry points
+MAX_LAYERS, MAX_WIDTH = 8, 65_536  #: of dense layers
+MIN_PICTURE_SIDE = 10  #: in pixels: views of grids, which declare the range of bytes too, have up to 9 cells a side
+OF_MATRICES = ("shallow", "deep", "minatar")  #: our torsos that take matrices of numbers for images
+MAX_CHANNELS = 16  #: of a picture: as many grey frames as `env.frame_stack` takes, or five in colour
+
+
+def _torso(value: str) -> str:
+    if value != "auto" and ":" not in value and value not in plugins.installed(NETWORKS):
+        raise ValueError(plugins.alternatives(NETWORKS, value))
+    return value
+
+
+def _widths(value: Any) -> tuple[int, ...]:
+    """From a list or from text, as in a flag: "256,128" or "[256, 128]"."""
+    parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
+    with suppress(TypeError, ValueError):
+        widths = tuple(map(int, map(str, parts if parts != [""] else ())))
+        if len(widths) <= MAX_LAYERS and all(1 <= width <= MAX_WIDTH for width in widths):
+            return widths
+    raise ValueError(f"expected at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}")
+
+
+Torso = Annotated[str, AfterValidator(_torso)]
+Widths = Annotated[tuple[int, ...], BeforeValidator(_widths)]
+
+
+class NetConfig(Section):
+    """The network."""
+
+    torso: Torso = setting(
+        "auto",
+        "shallow, deep or minatar for images, mlp for vectors, auto: what fits; or that of a package, module:Class or "
+        "file.py:Class",
+    )
+    pixels: Literal["auto", "all", "none"] = setting(
+        "auto",
+        "scale bytes by 1/255; auto: those in the shape of an image with bounds of 0 and 255; all: all bytes, and any "
+        "matrix is an image",
+    )
+    normalize_obs: bool = setting(False, "centre and scale observations by running statistics, kept with the weights")
+    hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=MAX_WIDTH)
+    hidden_sizes: Widths = setting((), "width of each dense layer of mlp, as 256,128; empty: two of net.hidden_size")
+    activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
+        "auto", "after the layers in front of the heads; auto: the torso's own, tanh for mlp and relu for all others"
+    )
+    use_lstm: bool = setting(False, "put an LSTM behind the torso")
+    lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
+    last_action_reward: Literal["auto", "always", "never"] = setting(
+        "auto", "append the last action and the last reward to the torso's features; auto: in front of an LSTM"
+    )
+    action_std: Literal["free", "state"] = setting(
+        "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
+    )
+    action_log_std: float = setting(
+        0.0, "initial log standard deviation of real actions; 0: half their box", ge=-4, le=1
+    )
+    squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
+    max_parameters: int = setting(
+        50_000_000,
+        "largest network that is built; the sizes of its layers follow from what environments send",
+        ge=1,
+        le=LIMIT,
+    )
+
+    def widths(self, own: int) -> tuple[int, ...]:
+        """Of the layers of a dense network, which by default has two of width `own`."""
+        return self.hidden_sizes or (self.hidden_size or own,) * 2
+
+    @property
+    def sees_last_step(self) -> bool:
+        """Whether the last action and the last reward are inputs of the network."""
+        return self.last_action_reward == "always" or (self.last_action_reward == "auto" and self.use_lstm)
+
+
+@dataclass(frozen=True)
+class TorsoSpec:
+    """A torso, with what has to be known before there is one. The launcher reads it, so its module imports no torch."""
+
+    make: str | Callable[..., Any]  #: the class, or `module:NAME` of it
+    bare: str = ""  #: the same without dense layers, for policies and critics that have their own; by default `make`
+    smallest_image: int = 0  #: smallest side, in pixels, of the images that it is for; 0: it reads any observation
+    threads: bool = False  #: whether its matrix products are large enough for several threads
+    fills_a_core: bool = False  #: whether its learner never waits, so that workers must not be bound to cores
+
+    def load(self, name: str, *, bare: bool = False) -> Callable[..., Any]:
+        """The class, or the bare one; `name` is what `net.torso` says.
+
+        Raises:
+          ConfigError: it cannot be imported.
+        """
+        make = self.bare if bare and self.bare else self.make
+        make = plugins.load(make, f"net.torso {name}") if isinstance(make, str) else make
+        if callable(make):
+            return make
+        raise ConfigError(f"net.torso {name}: expected a class, got {type(make).__name__}")
+
+
+@cache
+def torso_of(name: str) -> TorsoSpec:
+    """The torso that `net.torso` names.
+
+    Raises:
+      ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
+    """
+    found = plugins.find(NETWORKS, name, "net.torso")
+    return found if isinstance(found, TorsoSpec) else TorsoSpec(found)
+
+
+class Reading(NamedTuple):
+    """What a network does with an array."""
+
+    convolved: bool
+    scale: float  #: factor on its values, before anything is known of their distribution
+
+    @classmethod
+    def of(cls, space: ArraySpace, net: NetConfig) -> Reading:
+        """Bytes from 0 to 255 in the shape of an image are a picture; other arrays keep their values.
+
+        Convolutions read pictures, stacks of them, and all other arrays of three dimensions that have the shape of an
+        image. A matrix of numbers, such as a window over time, is a vector, unless `net.torso` names our convolutions.
+        """
+        size = space.image_size
+        channels = math.prod(space.shape) // math.prod(size) if size else 0
+        pixels = size is not None and min(size) >= MIN_PICTURE_SIDE and channels <= MAX_CHANNELS and space.full_bytes
+        scaled = space.dtype == "|u1" if net.pixels == "all" else pixels and net.pixels == "auto"
+        images = {
+            2: scaled or net.pixels == "all" or net.torso in OF_MATRICES,
+            3: True,
+            4: scaled and net.pixels == "auto",
+        }
+        return cls(size is not None and images[len(space.shape)] and net.torso != "mlp", 1 / 255 if scaled else 1.0)
+
+
+def readings(env: EnvSpec, net: NetConfig) -> list[str]:
+    """A line for each array of an observation: its name, its shape and type, and how it is read."""
+    names = flat({"observation": env.to_wire()["obs"]})
+    paths = [name.removesuffix(".dtype") for name in names if name.endswith(".dtype")]
+    return [
+        f"{path} {'x'.join(map(str, space.shape)) or 'single'} {np.dtype(space.dtype)}: {_in_words(space, net)}"
+        for path, space in zip(paths, env.obs.arrays, strict=True)
+    ]
+
+
+def _in_words(space: ArraySpace, net: NetConfig) -> str:
+    own = "" if net.torso in (*OF_MATRICES, "auto", "mlp") else net.torso
+    if space.sizes or (own and space.kind != "box"):
+        return f"choices, {own or 'one-hot, MLP'}"
+    convolved, scale = Reading.of(space, net)
+    values = "as they are"
+    if net.normalize_obs and space.kind == "box":
+        values = "normalised"
+    elif scale != 1.0:
+        values = "scaled by 1/255"
+    elif space.full_bytes:
+        values = "as they are (net.pixels all would scale them by 1/255)"
+    what = "numbers" if not convolved else "picture" if scale != 1.0 else "planes of numbers"
+    return f"{what}, {values}, {own or ('convolutions' if convolved else 'MLP')}"

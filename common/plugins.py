@@ -26,11 +26,10 @@ from zerobeast.common.text import did_you_mean, suggestion
 @cache
 def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     """The entry points of a group by name, such as those of "zerobeast.algorithms"."""
-    found: dict[str, tuple[EntryPoint, ...]] = {}
-    for entry in sorted(_described().select(group=group)):
-        twice = any(other.value == entry.value for other in found.get(entry.name, ()))  # as with a stale dist-info
-        found[entry.name] = found.get(entry.name, ()) + (() if twice else (entry,))
-    return found
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for entry in sorted(_described().select(group=group)):  # one may be there twice, as with a stale dist-info
+        found.setdefault(entry.name, {}).setdefault(entry.value, entry)
+    return {name: tuple(entries.values()) for name, entries in found.items()}
 
 
 def find(group: str, name: str, setting: str) -> Any:

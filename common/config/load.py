@@ -115,16 +115,7 @@ def gather(
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     own_values = {path: given.value for path, given in own_good.items()}
-    with calling(f"algo {spec.name}: remarks"):
-        surprises = list(config.algorithm.remarks(config.section, config))
-    notes = (
-        *line.notes,
-        *remarks.idle(config, origins),
-        *surprises,
-        *remarks.raw_frames(config),
-        *remarks.other_defaults(config, origins, line),
-    )
-    return Loaded(config, own.model_validate(own_values), origins, notes)
+    return Loaded(config, own.model_validate(own_values), origins, tuple(remarks.notes(config, origins, line)))
 
 
 def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -> Iterator[list[Given]]:

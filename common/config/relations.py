@@ -13,7 +13,7 @@ from zerobeast.common.settings import Relation, RunConfig
 
 #: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
 MAX_SQUASHED_LOG_STD = 0.0
-NAME = "deterministic"
+DETERMINISTIC = "deterministic"
 ONE_THREAD = {"device": "cpu", "threads": 1, "precision": "float32"}
 
 #: counts the env groups of a run on this machine
@@ -56,7 +56,7 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
     for path, (value, why) in implied(config, groups).items():
         if (given := value_at(config, path)) != value:
             expected = f"expected {as_text(value)}, so that {why}"
-            yield Relation((path, NAME), f"{path} {as_text(given)} with {NAME}: {expected}")
+            yield Relation((path, DETERMINISTIC), f"{path} {as_text(given)} with {DETERMINISTIC}: {expected}")
 
 
 def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, str]]:
@@ -87,4 +87,4 @@ def deterministic_layer(config: RunConfig, origins: Mapping[str, Given], groups:
     """The implied values of settings that the user leaves open."""
     for path, (value, _) in implied(config, groups).items():
         if path not in origins or origins[path].where.startswith("preset "):
-            yield Given(path, value, f"{NAME} true: {path}")
+            yield Given(path, value, f"{DETERMINISTIC} true: {path}")

@@ -7,6 +7,7 @@ from zerobeast.common.config.describe import source
 from zerobeast.common.config.flags import CommandLine
 from zerobeast.common.config.layers import from_tree
 from zerobeast.common.config.table import table_of, value_at
+from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import short
 
@@ -22,7 +23,17 @@ def unused(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
             yield f"{where}: {path} is {value_at(config, path)} ({chosen_by}), {reason}"
 
 
-def idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
+def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:
+    """All remarks, for the log."""
+    yield from line.notes
+    yield from _idle(config, origins)
+    with calling(f"algo {config.section}: remarks"):
+        yield from config.algorithm.remarks(config.section, config)
+    yield from _raw_frames(config)
+    yield from _other_defaults(config, origins, line)
+
+
+def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """A sentence for every flag that sets something of another algorithm."""
     own = table_of(config)
     for path, where in origins.items():
@@ -31,7 +42,7 @@ def idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} has no effect: it sets {path}, and this run's algo is {config.section}"
 
 
-def raw_frames(config: RunConfig) -> Iterator[str]:
+def _raw_frames(config: RunConfig) -> Iterator[str]:
     """A sentence for every Atari game that a module makes, without what Atari games get here."""
     for task in config.env.tasks:
         module, _, game = task.partition(":")
@@ -39,7 +50,7 @@ def raw_frames(config: RunConfig) -> Iterator[str]:
             yield f"env.id {task} has raw colour frames, as {module} makes them: --env {game} has Atari's usual ones"
 
 
-def other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:
+def _other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:
     """A sentence about the defaults that are not TorchBeast's, if its flags are used without its preset."""
     if not line.torchbeasts or config.preset == torchbeast.PRESET:
         return

@@ -1,5 +1,8 @@
-"""The contents of a run's folder, by name."""
+"""The contents of a run's folder, by name, and locks of its files."""
 
+import fcntl
+import functools
+import logging
 from pathlib import Path
 
 CONFIG = "config.yaml"  #: the settings that the run is trained with
@@ -15,7 +18,26 @@ SERVICES = "services"  #: <role>-<index>.json: where the health page of that ser
 LAUNCHER_LOCK = ".lock"
 LEARNER_LOCK = ".learner.lock"
 
+warn_once = functools.cache(logging.getLogger(__name__).warning)
+
 
 def status_of(status: Path, role: str, index: int) -> Path:
     """The status file of one of several services in a process whose own file would be `status`."""
     return status.with_name(f"{role}-{index}.json")
+
+
+def lock(descriptor: int, folder: Path) -> None:
+    """Lock an open file of a run's folder until it is closed; only warn, once, if its file system has no locks.
+
+    Lustre may be mounted without them, and some network file systems have none.
+
+    Raises:
+      BlockingIOError: another process holds the lock.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        sentence = "%s: its file system has no locks (%s): of two learners there, the earlier one will stop"
+        warn_once(sentence, folder, error.strerror)

@@ -34,13 +34,12 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     expected = role if len(HOSTED[role]) == 1 else ""
     pages = [(address, expected) for address in flags.endpoint or ()] or own_pages(role, environ)
 
-    def look() -> list[ServiceView]:
-        return [view_at(*page) for page in pages]
-
-    def probe(services: Sequence[ServiceView]) -> Verdict:
-        return Verdict("", good=all(map(ready, services)))
-
-    return show(look, probe, watch=flags.watch, as_json_text=flags.json)
+    return show(
+        lambda: [view_at(*page) for page in pages],
+        lambda services: Verdict("", good=all(map(ready, services))),
+        watch=flags.watch,
+        as_json_text=flags.json,
+    )
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -117,12 +117,9 @@ class Service(ABC):
             "hops": self.hops.page(now),
             **report,
         }
-        self._warn_of_files(self.page["open_files"], self.page["max_files"])
-
-    def _warn_of_files(self, used: int, most: int) -> None:
-        """Warn once when files get scarce, and again if they get scarce another time."""
+        used, most = self.page["open_files"], self.page["max_files"]
         scarce = used > NEARLY * most
-        if scarce and not self._files_scarce:
+        if scarce and not self._files_scarce:  # once, and again if they get scarce another time
             log.warning("%d of %d files are open, connections among them: raise `ulimit -n`", used, most)
         self._files_scarce = scarce
 

@@ -121,13 +121,9 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     loaded = gather(argv, environ, own=Instance)
     root = str(Path(loaded.config.root).expanduser().absolute())  # an environment may change this process's folder
     config, instance = loaded.config.model_copy(update={"root": root}), loaded.own
-    torch_threads = {
-        "broker": config.broker.threads,
-        "worker": config.broker.threads,
-        "serial": config.learner.threads,
-        "learner": config.learner.threads,
-    }
-    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads.get(role) or 1)))
+    hosted = HOSTED.get(role, ())
+    torch_threads = config.learner.threads if "learner" in hosted else config.broker.threads * ("broker" in hosted)
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads or 1)))
     _announce(role, instance, loaded)
     stay_on(instance.core)
     allow_files()

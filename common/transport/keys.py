@@ -15,7 +15,6 @@ import logging
 import os
 import stat
 import struct
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
@@ -76,21 +75,20 @@ class Keys:
         Raises:
           OSError: this process or the disk cannot read now, which says nothing about the keys.
         """
-        return frozenset(self._readable(CLIENTS[plane]))
-
-    def _server(self, plane: Plane) -> bytes:
-        return _certificate(self.folder / f"{SERVERS[plane]}.key")[0]
-
-    def _readable(self, role: str) -> Iterator[bytes]:
-        for file in _of_role(self.folder, role):
+        found = set()
+        for file in _of_role(self.folder, CLIENTS[plane]):
             try:
-                yield _certificate(file)[0]
+                found.add(_certificate(file)[0])
             except ConfigError as error:
                 if isinstance(error.__cause__, OSError) and error.__cause__.errno in PASSING:
                     raise error.__cause__ from None
                 if file not in self._unreadable:
                     log.warning("%s; no client is admitted with it", error)
                 self._unreadable.add(file)
+        return frozenset(found)
+
+    def _server(self, plane: Plane) -> bytes:
+        return _certificate(self.folder / f"{SERVERS[plane]}.key")[0]
 
 
 def make_keys(folder: Path) -> list[Path]:

@@ -34,6 +34,7 @@ from zerobeast.common.wire.messages import (
 log = logging.getLogger(__name__)
 
 MAX_PER_CALL = 16  #: bad messages, each costing up to a millisecond: a flood must not keep a service from its loop
+SEND_HWM, RECEIVE_HWM = 16, 64  #: requests that may wait in a client, and in a server for each client
 _UNREAD = Header(Kind.BYE, 0)
 
 
@@ -102,20 +103,19 @@ class ServerPort(Port):
     Args:
       plane: its letter opens the topics.
       endpoint: "tcp://*:5555" or "ipc:///path"; two sockets are bound, starting there.
-      receive_hwm: requests that may wait in this process, per client.
       epoch: id of this start of the server, told to every client whose subscription arrives; 0 to say nothing.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
     """
 
-    def __init__(self, context: Context, plane: Plane, endpoint: str, *, receive_hwm: int = 64, epoch: int = 0) -> None:
+    def __init__(self, context: Context, plane: Plane, endpoint: str, *, epoch: int = 0) -> None:
         super().__init__(VERSIONS[plane][:1])
         self.plane = plane
         self._epoch = epoch
         self.dropped = 0  #: replies that a stuck client did not take
         place = Endpoint.parse(endpoint)
-        self._requests = make_socket(context, zmq.PULL, receive_hwm=receive_hwm)
+        self._requests = make_socket(context, zmq.PULL, receive_hwm=RECEIVE_HWM)
         self._replies = make_socket(context, zmq.XPUB, send_hwm=256)
         self._replies.set(zmq.XPUB_NODROP, 1)
         self.pollable = [self._requests, self._replies]  # the latter signals arrivals, until `changes` has read them
@@ -191,24 +191,20 @@ class ClientPort(Port):
     Args:
       plane: its letter opens the topic.
       sender: random id of this client.
-      send_hwm: requests that may wait in this process.
       linger_ms: how long closing waits for requests to leave.
     """
 
-    def __init__(
-        self, context: Context, plane: Plane, endpoint: str, sender: int, *, send_hwm: int = 16, linger_ms: int = 0
-    ) -> None:
+    def __init__(self, context: Context, plane: Plane, endpoint: str, sender: int, *, linger_ms: int = 0) -> None:
         super().__init__(VERSIONS[plane], REPLY_KINDS[plane])
         self.plane = plane
         self.sender = sender
         self.endpoint = endpoint
         self._context = context
-        self._limits = (send_hwm, linger_ms)
+        self._linger_ms = linger_ms
         self._open(Endpoint.parse(endpoint).resolved())
 
     def _open(self, place: Endpoint) -> None:
-        send_hwm, linger_ms = self._limits
-        self._requests = make_socket(self._context, zmq.PUSH, send_hwm=send_hwm, linger_ms=linger_ms)
+        self._requests = make_socket(self._context, zmq.PUSH, send_hwm=SEND_HWM, linger_ms=self._linger_ms)
         self._replies = make_socket(self._context, zmq.SUB, receive_hwm=256)
         self.pollable = [self._replies]
         self._replies.set(zmq.SUBSCRIBE, topic(self.plane, self.sender))

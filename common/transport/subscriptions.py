@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import zmq
 
@@ -95,13 +96,9 @@ class Subscriptions:
 
     def _check(self, sender: int, event: zmq.Frame) -> None:
         """Raise RemoteProtocolError if the event comes from a peer other than the owner of the id."""
-        if self._owners is None:
-            return
-        try:
-            key = str(event.get("User-Id"))
-        except zmq.ZMQError:  # it has no sender: libzmq reports that a connection has ended
-            return
-        self._owners.check(sender, key)
+        if self._owners is not None:
+            with suppress(zmq.ZMQError):  # it has no sender: libzmq reports that a connection has ended
+                self._owners.check(sender, str(event.get("User-Id")))
 
 
 MAX_IDS = 4096  #: remembered per key, so that a client that keeps drawing new ids displaces only its own

@@ -93,19 +93,11 @@ def _read(kind: Any, value: Any, field: str) -> Any:
         prefix = field and f"{field}."
         hints = {name: hint for name, hint in get_type_hints(kind).items() if name in value or name not in OPTIONAL}
         return kind(**{name: _read(hint, value.get(name), prefix + name) for name, hint in hints.items()})
-    if wanted is not list:
-        return value
     if _is_named_tuple(kind):
-        return _read_named_tuple(kind, value, field)
-    return tuple(_read(get_args(kind)[0], entry, field) for entry in value)
-
-
-def _read_named_tuple(kind: Any, value: list[Any], field: str) -> Any:
-    hints = get_type_hints(kind)
-    if len(value) != len(hints):
-        raise _wrong(field, value, f"[{', '.join(hints)}]")
-    pairs = zip(hints.items(), value, strict=True)
-    return kind(*(_read(hint, entry, f"{field}.{name}") for (name, hint), entry in pairs))
+        if len(value) != len(hints := get_type_hints(kind)):
+            raise _wrong(field, value, f"[{', '.join(hints)}]")
+        return kind(*(_read(hints[name], entry, f"{field}.{name}") for name, entry in zip(hints, value, strict=True)))
+    return tuple(_read(get_args(kind)[0], entry, field) for entry in value) if wanted is list else value
 
 
 def _wire_type(kind: Any) -> type:

@@ -43,6 +43,7 @@ from zerobeast.common.wire.codec import pack, unpack
 PROTOCOL_VERSION = 2  #: the newest, on every plane
 MAX_HEADER_BYTES = 64 * 1024
 MAX_INTEGER = 2**63 - 1
+TOPIC_BYTES = 9
 MAX_EPISODES = 1000  #: in one ROLLOUT
 MAX_OPTIONS_BYTES = 16 << 10  #: of a RESET, in msgpack
 MAX_WINDOW = 64  #: unacknowledged ROLLOUTs of one slot, whatever either side believes its window to be
@@ -240,6 +241,3 @@ def topic(plane: Plane, sender: int) -> bytes:
 def sender_of(subscription: bytes) -> int | None:
     """The client behind a 9-byte subscription, or None if it is not one of ours."""
     return int.from_bytes(subscription[1:], "little") if len(subscription) == TOPIC_BYTES else None
-
-
-TOPIC_BYTES = 9

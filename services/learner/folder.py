@@ -14,7 +14,6 @@ from zerobeast.common.config.load import dump
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.files.locks import lock
 from zerobeast.common.settings import RunConfig
 
 
@@ -34,7 +33,7 @@ def claim(folder: Path) -> Iterator[Callable[[], None]]:
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR, 0o644)
             stack.callback(os.close, handle)
-            lock(handle, folder)
+            run_files.lock(handle, folder)
             os.pwrite(handle, start, 0)
         except BlockingIOError as error:
             raise ConfigError(f"{folder}: another process trains this run now: use another name") from error

@@ -10,8 +10,7 @@ from tests.helpers import wait_until
 from tests.integration.ports import bound_again, meet
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.transport import ClientPort, Context, Incoming, ServerPort, random_id
-from zerobeast.common.transport.ports import MAX_PER_CALL
+from zerobeast.common.transport import ClientPort, Context, Incoming, ServerPort, ports, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, topic
 
 PLANE = Plane.STEPS
@@ -109,10 +108,14 @@ def test_a_request_to_an_absent_server_is_not_queued_and_it_may_start_later(cont
             meet(server, client)
 
 
-def test_requests_to_a_server_that_does_not_read_end_in_a_refusal_to_queue(context: Context, endpoint: str) -> None:
+def test_requests_to_a_server_that_does_not_read_end_in_a_refusal_to_queue(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("SEND_HWM", "RECEIVE_HWM"):
+        monkeypatch.setattr(ports, limit, 2)
     with ExitStack() as stack:
-        server = stack.enter_context(closing(ServerPort(context, PLANE, endpoint, receive_hwm=2)))
-        client = stack.enter_context(closing(ClientPort(context, PLANE, endpoint, 1, send_hwm=2)))
+        server = stack.enter_context(closing(ServerPort(context, PLANE, endpoint)))
+        client = stack.enter_context(closing(ClientPort(context, PLANE, endpoint, 1)))
         meet(server, client)
         payload = bytes(1 << 20)
         sent = refused_in_a_row = 0
@@ -215,7 +218,7 @@ def test_a_flood_of_garbage_does_not_block_the_loop_of_a_server(context: Context
                     flood.send(b"garbage", zmq.NOBLOCK)
             before = server.refused.total()
             assert server.receive() is None
-            assert server.refused.total() - before <= MAX_PER_CALL
+            assert server.refused.total() - before <= ports.MAX_PER_CALL
             return server.refused.total() >= at_least
 
-        wait_until(lambda: refused(2 * MAX_PER_CALL))
+        wait_until(lambda: refused(2 * ports.MAX_PER_CALL))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from zerobeast.common.files import run_files
 from zerobeast.common.files.event_file import EventFile
-from zerobeast.common.files.locks import warn_once
 from zerobeast.common.health.hops import HOPS, recent
 from zerobeast.launcher.pages import Snapshot
 
@@ -33,7 +32,7 @@ class Curves:
             self._file = self._file or EventFile(self._folder, int(steps) - 1)
             self._file.write(hop_means_ms(snapshot), int(steps))
         except OSError as error:
-            warn_once("%s: no curves of the hops: %s", self._folder, error.strerror or error)
+            run_files.warn_once("%s: no curves of the hops: %s", self._folder, error.strerror or error)
 
     def close(self) -> None:
         if self._file is not None:

@@ -19,7 +19,6 @@ import psutil
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.locks import lock
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import LATEST, RunConfig
 
@@ -74,7 +73,7 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
     deadline = time.monotonic() + HANDOVER_S
     while True:
         try:
-            lock(descriptor, folder)
+            run_files.lock(descriptor, folder)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0)
         else:
@@ -113,7 +112,7 @@ def _demand_no_learner(folder: Path) -> None:
     """Raise ConfigError if a learner that no launcher started trains the run: it would go on writing to this path."""
     with contextlib.suppress(FileNotFoundError), (folder / run_files.LEARNER_LOCK).open("r+b") as file:
         try:
-            lock(file.fileno(), folder)
+            run_files.lock(file.fileno(), folder)
         except BlockingIOError as error:
             raise ConfigError(f"run {folder.name!r} has a learner that trains it now; give another --name") from error
 

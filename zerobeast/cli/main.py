@@ -42,19 +42,16 @@ Every command has --help. Services can be started by hand as well:
 
 def main(argv: list[str] | None = None) -> int:
     _replace_closed_streams()
+    argv, code = sys.argv[1:] if argv is None else argv, 0
     try:
-        code = _dispatch(sys.argv[1:] if argv is None else argv)
+        if argv[:1] in (["--version"], ["-V"]):
+            sys.stdout.write(f"beast {__version__}\n")
+        else:
+            code = commands.run("beast", HELP, COMMANDS, argv, _guarded)
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
     _flush()
     return code
-
-
-def _dispatch(argv: list[str]) -> int:
-    if argv[:1] in (["--version"], ["-V"]):
-        sys.stdout.write(f"beast {__version__}\n")
-        return 0
-    return commands.run("beast", HELP, COMMANDS, argv, _guarded)
 
 
 def _replace_closed_streams() -> None:

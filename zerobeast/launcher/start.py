@@ -7,7 +7,7 @@ override; --fresh moves the old folder aside and starts over.
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, TextIO, TypeVar
+from typing import Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.layers import from_tree, read_yaml
@@ -89,7 +89,8 @@ def settle(
     loaded = gather([*before, *argv], environ, own=own, describe=describe, groups=groups_of)
     if referred:
         before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
-    if ":" in (torso := _torso(tree)):  # reading imports none
+    torso = str({path: value for path, value, _ in from_tree(tree, "", [])}.get("net.torso", ""))
+    if ":" in torso:  # reading imports none
         before.append(f"--net.torso={torso}")
     saved = gather(before, {}, read_only=True).config if before else None
     _refuse_idle_tasks(loaded.config)
@@ -151,11 +152,6 @@ def judged(ending: Ending, config: RunConfig) -> Ending:
     if ending.finished and steps < config.total_steps:
         return Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     return ending
-
-
-def _torso(tree: Mapping[str, Any]) -> str:
-    """What a file says of `net.torso`, if it does."""
-    return str({path: value for path, value, _ in from_tree(tree, "", [])}.get("net.torso", ""))
 
 
 def _refuse_idle_tasks(config: RunConfig) -> None:

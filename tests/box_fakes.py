@@ -14,7 +14,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.replay.samples import Transitions
+from zerobeast.rl.replay.items import Transitions
 from zerobeast.services.learner.update import Trainer
 
 N, T, B = 7, 5, 4

@@ -19,7 +19,7 @@ from zerobeast.rl.learning.target import Target
 from zerobeast.rl.protocol import Credit, Learned, Metrics
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.replay import Replay
-from zerobeast.rl.replay.samples import S
+from zerobeast.rl.replay.spans import S
 from zerobeast.rl.replay_settings import ReplaySettings
 
 Part = nn.Module | GradientDescent | Target[Any] | Pace | Replay[Any]  #: of the training state

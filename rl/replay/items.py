@@ -1,65 +1,61 @@
 """The items that a replay draws from: single steps with n rewards, or sequences with a burn-in.
 
-items = NStep(3, 0.99, partial(shaped, settings=settings))
+items = partial(NStep, n=3, discount=0.99, shape=partial(shaped, settings=settings))
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.replay.chains import Chains
 from zerobeast.rl.replay.row_fields import RowFields
-from zerobeast.rl.replay.samples import Sequences, Transitions
-from zerobeast.rl.replay.spans import S_co, Spans
+from zerobeast.rl.replay.spans import S, Spans
 
 Ints = NDArray[np.int64]
+Items = Callable[[RowFields, Chains], Spans[S]]  #: a kind of items: makes an index of those in some rows
 
 
-class Items(Protocol[S_co]):
-    """A kind of items."""
+class Transitions(NamedTuple):
+    """N transitions of m steps each: m is n, or less if the episode ends first."""
 
-    def over(self, fields: RowFields, chains: Chains) -> Spans[S_co]:
-        """An index of the items in these rows."""
+    inputs: StepInput  #: [1, N, ...] of the step in which the action was taken
+    action: Any  #: [N, *action shape], or a tree of such
+    reward: Tensor  #: [N] float32, the discounted sum of m rewards, each scaled and clipped first
+    discount: Tensor  #: [N] float32, gamma^m; 0 if the episode terminated
+    next_inputs: StepInput  #: [1, N, ...] m steps later; for a truncated episode, its last observation
+    extras: dict[str, Tensor]  #: [N, *shape] each: what the behaviour policy answered besides the action
+    next_extras: dict[str, Tensor]  #: [N, *shape] each: the same m steps later
 
 
-@dataclass(frozen=True)
-class NStep:
+class NStep(Spans[Transitions]):
     """Transitions over n steps.
 
+    One is complete once the policy has answered its last observation: `next_extras` is part of it.
+
     Args:
+      fields, chains: as for `Spans`.
       n: rewards to sum up, at most T.
       discount: gamma.
       shape: rewards of any shape -> scaled and clipped, elementwise.
+
+    Raises:
+      ValueError: n is more than T.
     """
 
-    n: int
-    discount: float
-    shape: Callable[[Tensor], Tensor]
-
-    def over(self, fields: RowFields, chains: Chains) -> Spans[Transitions]:
-        """See `Items`.
-
-        Raises:
-          ValueError: n is more than T.
-        """
-        if not 1 <= self.n <= fields.steps:
-            raise ValueError(f"{self.n} steps of a return, expected 1 to the {fields.steps} of a rollout")
-        return _TransitionIndex(self, fields, chains)
-
-
-class _TransitionIndex(Spans[Transitions]):
-    """A transition is complete once the policy has answered its last observation: `next_extras` is part of it."""
-
-    def __init__(self, items: NStep, fields: RowFields, chains: Chains) -> None:
-        super().__init__(fields, chains, items.n, answered=True)
-        self._items = items
-        self._discounts = np.float32(items.discount) ** np.arange(items.n + 1, dtype=np.float32)
+    def __init__(
+        self, fields: RowFields, chains: Chains, *, n: int, discount: float, shape: Callable[[Tensor], Tensor]
+    ) -> None:
+        if not 1 <= n <= fields.steps:
+            raise ValueError(f"{n} steps of a return, expected 1 to the {fields.steps} of a rollout")
+        super().__init__(fields, chains, n, answered=True)
+        self._n, self._shape = n, shape
+        self._discounts = np.float32(discount) ** np.arange(n + 1, dtype=np.float32)
         self._returns: NDArray[np.float32] = np.zeros(len(self.lengths), np.float32)
 
     def complete(self, slots: Ints) -> Ints:
@@ -67,11 +63,11 @@ class _TransitionIndex(Spans[Transitions]):
         ids = super().complete(slots)
         starts, ts = np.divmod(ids, self.fields.steps)
         lengths, total = self.lengths[ids], np.zeros(len(ids), np.float32)
-        for step in range(self._items.n):
+        for step in range(self._n):
             live = np.flatnonzero(lengths > step)
             where, at = self._later(starts[live], ts[live] + step)
             rewards = torch.from_numpy(self.fields.values("reward", where, at + 1))
-            total[live] += self._discounts[step] * self._items.shape(rewards).numpy()
+            total[live] += self._discounts[step] * self._shape(rewards).numpy()
         self._returns[ids] = total
         return ids
 
@@ -101,8 +97,19 @@ class _TransitionIndex(Spans[Transitions]):
         return np.where(over, self.chains.after[slots], slots), offsets - over * steps
 
 
-@dataclass(frozen=True)
-class BurnIn:
+class Sequences(NamedTuple):
+    """N sequences of L steps and the step after them, time-major; the first `burn_in` steps warm up the memory."""
+
+    inputs: StepInput  #: [L + 1, N, ...]; rewards unclipped, each with the observation that it arrived with
+    action: Any  #: [L, N, *action shape], or a tree of such
+    terminated: Tensor  #: [L + 1, N] bool
+    extras: dict[str, Tensor]  #: [L, N, *shape] each
+    core_state: Tensor  #: [N, core_size] before step 0
+    mask: Tensor  #: [L, N] bool, True for the transitions to learn from: after the burn-in, all of one episode
+    burn_in: int
+
+
+class BurnIn(Spans[Sequences]):
     """Sequences whose first steps warm up the memory (Kapturowski et al. 2019, R2D2, section 3).
 
     The part to learn from begins with a rollout, after a burn-in that begins with an earlier rollout and its stored
@@ -110,36 +117,26 @@ class BurnIn:
     step, which resets the memory each time.
 
     Args:
+      fields, chains: as for `Spans`.
       burn_in: steps, a multiple of T.
       length: steps to learn from.
+
+    Raises:
+      ValueError: `burn_in` is not a multiple of T, or there is nothing to learn from.
     """
 
-    burn_in: int
-    length: int
-
-    def over(self, fields: RowFields, chains: Chains) -> Spans[Sequences]:
-        """See `Items`.
-
-        Raises:
-          ValueError: `burn_in` is not a multiple of T, or there is nothing to learn from.
-        """
-        if self.length < 1 or self.burn_in < 0 or self.burn_in % fields.steps:
-            raise ValueError(f"a burn-in of {self.burn_in}, expected a multiple of the {fields.steps} of a rollout")
-        return _SequenceIndex(self, fields, chains)
-
-
-class _SequenceIndex(Spans[Sequences]):
-    def __init__(self, items: BurnIn, fields: RowFields, chains: Chains) -> None:
-        self._rows = items.burn_in // fields.steps
-        super().__init__(fields, chains, items.length, back=self._rows)
-        self._items = items
+    def __init__(self, fields: RowFields, chains: Chains, *, burn_in: int, length: int) -> None:
+        if length < 1 or burn_in < 0 or burn_in % fields.steps:
+            raise ValueError(f"a burn-in of {burn_in}, expected a multiple of the {fields.steps} of a rollout")
+        self._burn_in, self._length, self._rows = burn_in, length, burn_in // fields.steps
+        super().__init__(fields, chains, length, back=self._rows)
 
     def sample(self, ids: Ints, *, obs: bool = True) -> Sequences:
         """See `Spans`."""
-        fields, burn_in = self.fields, self._items.burn_in
+        fields, burn_in = self.fields, self._burn_in
         slots, ts = np.divmod(ids, fields.steps)
         opens = fields.values("first", slots, ts)
-        steps = ts[:, None] + np.arange(-burn_in, self._items.length + 1)
+        steps = ts[:, None] + np.arange(-burn_in, self._length + 1)
         last = ts[:, None] + self.lengths[ids].astype(np.int64)[:, None]
         earliest = np.where(opens, ts, -burn_in)[:, None]
 

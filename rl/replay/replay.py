@@ -1,6 +1,6 @@
 """A replay: rows in a file, items over them, and draws by priority.
 
-    replay = Replay(config.store, record, env, NStep(3, 0.99, shape), settings, seed=1, device=device)
+    replay = Replay(config.store, record, env, items, settings, seed=1, device=device)
     replay.insert(rollouts)                 # stored when this returns
     drawn = replay.draw(32, beta=0.4)
     replay.update(drawn.ids, priorities)
@@ -11,7 +11,7 @@ Proportional prioritisation as of Schaul et al. 2016, section 3.3: P(i) = p_i^al
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from zerobeast.rl.replay.chains import Chains
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.ring_file import RingFile
 from zerobeast.rl.replay.row_fields import RowFields
-from zerobeast.rl.replay.samples import Drawn, S
+from zerobeast.rl.replay.spans import S
 from zerobeast.rl.replay.sum_tree import SumTree
 from zerobeast.rl.replay_settings import ReplaySettings
 
@@ -35,6 +35,16 @@ MIN_PRIORITY = 1e-6  #: so that every item is drawn again some time: epsilon of 
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+class Drawn(NamedTuple, Generic[S]):
+    """A sample of a replay."""
+
+    batch: S
+    ids: Ints  #: [N] of the items drawn, for `Replay.update`
+    #: [N] float32, importance weights (N_items P(i))^-beta divided by their largest (Schaul et al. 2016, section 3.4);
+    #: 1 if all items have equal chances
+    weights: Tensor
 
 
 class Replay(Generic[S]):
@@ -166,7 +176,7 @@ class Replay(Generic[S]):
         """Find the items of all rows in the file."""
         ring = self._ring
         self._chains = Chains(ring.capacity)
-        self._index = self._items.over(self._fields, self._chains)
+        self._index = self._items(self._fields, self._chains)
         self._tree = SumTree(ring.capacity * ring.steps)
         slots = ring.numbered
         for slot, origin in zip(slots.tolist(), ring.origins(slots), strict=True):

@@ -6,7 +6,7 @@ step, and a span ends at the last observation of its episode, whether that termi
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,11 @@ from zerobeast.rl.replay.chains import Chains
 from zerobeast.rl.replay.row_fields import RowFields
 
 Ints = NDArray[np.int64]
-S_co = TypeVar("S_co", covariant=True, bound=tuple[object, ...])
+S = TypeVar("S", bound=tuple[Any, ...])  #: what a sample of items is
 AT_ONCE = 4096  #: rows that are examined together
 
 
-class Spans(ABC, Generic[S_co]):
+class Spans(ABC, Generic[S]):
     """The spans over the rows of a ring. The id of a span is slot * T + t of its first step.
 
     Args:
@@ -43,7 +43,7 @@ class Spans(ABC, Generic[S_co]):
         self.count = 0  #: of complete spans
 
     @abstractmethod
-    def sample(self, ids: Ints, *, obs: bool = True) -> S_co:
+    def sample(self, ids: Ints, *, obs: bool = True) -> S:
         """These spans; without `obs`, an empty tensor stands for observations."""
 
     def complete(self, slots: Ints) -> Ints:

@@ -15,7 +15,7 @@ import signal
 import struct
 import sys
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,7 +42,7 @@ COMPRESSION = "zstd" if "--zstd" in sys.argv else "none"
 
 
 def opened(folder: Path, capacity: int = CAPACITY) -> Any:
-    items = NStep(3, 0.99, lambda rewards: rewards)
+    items = partial(NStep, n=3, discount=0.99, shape=lambda rewards: rewards)
     settings = sizes(capacity * T, 0.5, COMPRESSION)
     return Replay(folder, RECORD, ENV, items, settings, seed=1, device=torch.device("cpu"))
 

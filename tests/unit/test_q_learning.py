@@ -20,7 +20,7 @@ from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.learning.gradient_descent import Step
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
-from zerobeast.rl.replay.samples import Transitions
+from zerobeast.rl.replay.items import Transitions
 
 N, A = 8, 3
 MASKED = replace(VECTORS, action_mask=True)

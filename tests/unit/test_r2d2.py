@@ -14,7 +14,7 @@ from zerobeast.rl.algos.r2d2.config import R2D2Config
 from zerobeast.rl.algos.r2d2.loss import first_priorities, loss
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.replay.samples import Sequences
+from zerobeast.rl.replay.items import Sequences
 
 BURN_IN, M, N, A = 3, 6, 24, 3
 L = BURN_IN + M

@@ -16,7 +16,8 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
 from zerobeast.rl.algos.r2d2.loss import loss, unroll
 from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.replay.samples import Drawn, Sequences
+from zerobeast.rl.replay.items import Sequences
+from zerobeast.rl.replay.replay import Drawn
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.bench.in_process import InProcess
 

@@ -1,6 +1,7 @@
 """Draws of a replay: their probabilities and weights, and how they continue after a restart."""
 
 import io
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def plain(rewards: torch.Tensor) -> torch.Tensor:
     return rewards
 
 
-ITEMS: Any = NStep(2, 0.9, plain)
+ITEMS: Any = partial(NStep, n=2, discount=0.9, shape=plain)
 
 
 def filled(folder: Path, batches: int = 20, alpha: float = 0.7, items: Any = ITEMS, **more: Any) -> tuple[World, Any]:
@@ -98,7 +99,7 @@ def test_new_items_get_the_largest_priority_so_far_or_what_the_algorithm_says(tm
     assert chi_square(counts, 5000 * chances / chances.sum()) < 4.0
 
 
-@pytest.mark.parametrize("items", [ITEMS, BurnIn(T, 3)], ids=["transitions", "sequences"])
+@pytest.mark.parametrize("items", [ITEMS, partial(BurnIn, burn_in=T, length=3)], ids=["transitions", "sequences"])
 def test_the_next_process_draws_what_this_one_would_have_drawn(tmp_path: Path, items: Any) -> None:
     world, replay = filled(tmp_path, items=items)
     for _ in range(30):
@@ -229,7 +230,7 @@ def test_impossible_numbers_in_a_checkpoint_are_refused(tmp_path: Path, changes:
 
 def test_a_replay_that_cannot_hold_an_item_says_so(tmp_path: Path) -> None:
     world = World(STACKED, seed=1, streams=50)
-    replay = replay_of(world, tmp_path, BurnIn(4 * T, 4 * T), 4)
+    replay = replay_of(world, tmp_path, partial(BurnIn, burn_in=4 * T, length=4 * T), 4)
     with pytest.raises(ConfigError, match="raise replay_size"):
         insert(world, replay, 50)
     with pytest.raises(ValueError, match="nothing to draw"):

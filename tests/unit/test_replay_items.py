@@ -1,5 +1,6 @@
 """Every item of a replay, and no other, against a reconstruction episode by episode in plain Python."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,10 @@ def _tree(function: Any, entry: Any) -> Any:
 def test_every_transition_is_that_of_its_episode(kind: Any, n: int, capacity: int, tmp_path: Path) -> None:
     env, compression = kind
     world = World(env, seed=n * 100 + capacity, compression=compression)
-    replay = replay_of(world, tmp_path, NStep(n, GAMMA, half), capacity)
+    items = partial(NStep, n=n, discount=GAMMA, shape=half)
+    replay = replay_of(world, tmp_path, items, capacity)
     played(world, replay, capacity, look_at_steps(n))
-    again = replay_of(world, tmp_path, NStep(n, GAMMA, half), capacity)
+    again = replay_of(world, tmp_path, items, capacity)
     look_at_steps(n)(world, again, Truth(world.inserted, capacity))
 
 
@@ -148,15 +150,20 @@ def test_every_sequence_is_of_one_episode_with_its_own_state(
 ) -> None:
     env, compression = kind
     world = World(env, seed=burn_in * 100 + length, streams=2, compression=compression)
-    replay = replay_of(world, tmp_path, BurnIn(burn_in, length), capacity)
+    items = partial(BurnIn, burn_in=burn_in, length=length)
+    replay = replay_of(world, tmp_path, items, capacity)
     played(world, replay, capacity, look_at_sequences(burn_in, length))
-    again = replay_of(world, tmp_path, BurnIn(burn_in, length), capacity)
+    again = replay_of(world, tmp_path, items, capacity)
     look_at_sequences(burn_in, length)(world, again, Truth(world.inserted, capacity))
 
 
 @pytest.mark.parametrize(
     "items",
-    [NStep(T + 1, 0.9, half), BurnIn(T + 1, 3), BurnIn(T, 0)],
+    [
+        partial(NStep, n=T + 1, discount=0.9, shape=half),
+        partial(BurnIn, burn_in=T + 1, length=3),
+        partial(BurnIn, burn_in=T, length=0),
+    ],
     ids=["more steps", "half a rollout", "nothing to learn"],
 )
 def test_items_that_do_not_fit_the_rollouts_are_refused(items: Any, tmp_path: Path) -> None:

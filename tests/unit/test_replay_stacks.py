@@ -1,5 +1,6 @@
 """Stacks of a million steps that a replay rebuilds from single frames, against those that the environments showed."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ POLICY = PolicySpec((), 0)
 
 def test_every_stack_is_the_environments_own(tmp_path: Path) -> None:
     builder, rng = RolloutBuilder(ENV, POLICY, T, N), np.random.default_rng(1)
-    items = NStep(3, 0.99, lambda rewards: rewards)
+    items = partial(NStep, n=3, discount=0.99, shape=lambda rewards: rewards)
     replay = Replay(tmp_path, builder.spec, ENV, items, sizes(N * STEPS), seed=1, device=torch.device("cpu"))
     shown = np.zeros((STEPS + 1, N, K), np.int32)  # what the policy saw; the frame of a step is its number
     rows, answers = np.zeros(N, step_record(ENV).dtype), np.zeros(N, act_record(ENV, POLICY).dtype)

@@ -6,6 +6,7 @@ rollouts, and the two stacks of each drawn transition from random places. Of the
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count, cycle
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def play(config: RunConfig, steps: int) -> Iterator[Rollouts]:
 
 def _measured(folder: Path, messages: list[Rollouts], sizes: DQNConfig, seconds: float) -> list[Figure]:
     env, record = messages[0].env, messages[0].record
-    replay = Replay(folder, record, env, NStep(N_STEP, 0.99, _plain), sizes, seed=1, device=CPU)
+    items = partial(NStep, n=N_STEP, discount=0.99, shape=_plain)
+    replay = Replay(folder, record, env, items, sizes, seed=1, device=CPU)
     steps: int = messages[0].valid.shape[1]
     stack = env.frame_stack * messages[0].rows["obs"][0, 0].nbytes
     memory = _MemoryCopies(sizes.replay_size, messages, stack)

@@ -20,8 +20,7 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.data import Rollouts
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, Updated, shaped
 from zerobeast.rl.protocol import Metrics
-from zerobeast.rl.replay.items import NStep
-from zerobeast.rl.replay.samples import Transitions
+from zerobeast.rl.replay.items import NStep, Transitions
 
 
 class BoxLearning(ReplayLearning[Transitions]):
@@ -35,7 +34,8 @@ class BoxLearning(ReplayLearning[Transitions]):
 
     def __init__(self, algorithm: BoxControl[Settings], net: BoxPolicy, n_critics: int) -> None:
         run, settings = algorithm.config, algorithm.settings
-        items = NStep(settings.n_step, settings.discount, partial(shaped, settings=settings))
+        shape = partial(shaped, settings=settings)
+        items = partial(NStep, n=settings.n_step, discount=settings.discount, shape=shape)
         super().__init__(algorithm, items, net.device)
         self._net, self._box = net, algorithm.box
         width = net.vectors.out_size + algorithm.action_size

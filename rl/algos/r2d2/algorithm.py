@@ -15,8 +15,7 @@ from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.algos.value.q_values import Scalars
 from zerobeast.rl.learning import Updated
 from zerobeast.rl.ops.tree import tree_map
-from zerobeast.rl.replay.items import BurnIn
-from zerobeast.rl.replay.samples import Sequences
+from zerobeast.rl.replay.items import BurnIn, Sequences
 
 
 class R2D2(QActing[R2D2Config]):
@@ -44,7 +43,7 @@ class R2D2Learning(ValueLearning[Sequences]):
 
     def __init__(self, algorithm: R2D2, net: QNetwork) -> None:
         self._config = settings = algorithm.settings
-        items = BurnIn(settings.burn_in, settings.sequence_length)
+        items = partial(BurnIn, burn_in=settings.burn_in, length=settings.sequence_length)
         super().__init__(algorithm, net, items, partial(first_priorities, settings), settings.sequence_length)
 
     def update(self, batch: Sequences, weights: Tensor, agent_steps: int) -> Updated:

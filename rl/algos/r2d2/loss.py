@@ -19,7 +19,7 @@ from zerobeast.rl.ops.losses import masked_reduce
 from zerobeast.rl.ops.n_step import n_step_returns
 from zerobeast.rl.ops.rescaling import rescale, unrescale
 from zerobeast.rl.protocol import Metrics
-from zerobeast.rl.replay.samples import Sequences
+from zerobeast.rl.replay.items import Sequences
 
 
 class Loss(NamedTuple):

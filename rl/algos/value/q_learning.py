@@ -21,8 +21,8 @@ from zerobeast.rl.algos.value.q_acting import ACTED_BY, QActing, Settings
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Step, Target, Updated, shaped
 from zerobeast.rl.nets import StepInput
-from zerobeast.rl.replay.items import Items, NStep
-from zerobeast.rl.replay.samples import S, Transitions
+from zerobeast.rl.replay.items import Items, NStep, Transitions
+from zerobeast.rl.replay.spans import S
 
 
 class QAlgorithm(QActing[Settings]):
@@ -86,7 +86,8 @@ class QLearning(ValueLearning[Transitions]):
 
     def __init__(self, algorithm: QAlgorithm[Any], net: QNetwork) -> None:
         settings = algorithm.settings
-        items = NStep(settings.n_step, settings.discount, partial(shaped, settings=settings))
+        shape = partial(shaped, settings=settings)
+        items = partial(NStep, n=settings.n_step, discount=settings.discount, shape=shape)
         super().__init__(algorithm, net, items, first_priorities)
         self._values, self._double = algorithm.values, settings.double
 

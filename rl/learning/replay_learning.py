@@ -6,7 +6,7 @@ class DQNLearning(ReplayLearning[Transitions]):
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,26 +34,14 @@ class Updated(NamedTuple):
     transitions: int  #: that were learned from
 
 
-class Stores(Protocol):
-    """What is needed of an algorithm: that of `zerobeast.rl.protocol`, with replay settings."""
-
-    config: RunConfig
-    env: EnvSpec
-    policy: PolicySpec
-
-    @property
-    def settings(self) -> ReplaySettings:
-        """The algorithm's settings."""
-
-
 class ReplayLearning(ABC, Generic[S]):
     """Implements `add` and `step` of `zerobeast.rl.protocol.Learning` in terms of one method: `update`.
 
     Args:
-      algorithm: provides the settings and the layout of its rollouts.
+      config: of the run, whose algorithm has replay settings.
+      env, policy: of the rollouts.
       items: the kind of items to draw.
       device: of the drawn items.
-      per_item: transitions per item at most, for the pace: 1, or those of a sequence.
       first_priorities: as for `zerobeast.rl.replay.replay.Replay`.
 
     Raises:
@@ -64,23 +52,18 @@ class ReplayLearning(ABC, Generic[S]):
 
     def __init__(
         self,
-        algorithm: Stores,
+        config: RunConfig,
+        env: EnvSpec,
+        policy: PolicySpec,
         items: Items[S],
         device: torch.device,
-        *,
-        per_item: int = 1,
         first_priorities: Callable[[S], Tensor] | None = None,
     ) -> None:
-        config, env, settings = algorithm.config, algorithm.env, algorithm.settings
-        record = rollout_record(env, algorithm.policy, config.learner.unroll_length)
-        self._replay = Replay(
-            *(config.store, record, env, items, settings),
-            seed=config.seed,
-            device=device,
-            first_priorities=first_priorities,
-        )
+        settings = config.algorithm
+        assert isinstance(settings, ReplaySettings), "which the algorithm has"
+        record = rollout_record(env, policy, config.learner.unroll_length)
+        self._replay = Replay(config.store, record, env, items, settings, config.seed, device, first_priorities)
         self._settings, self._total_steps = settings, config.total_steps
-        self._drawn = settings.batch_size * per_item  #: transitions per update, at most: sequences may be shorter
         self._unroll_length = config.learner.unroll_length
         self.pace = Pace(settings.samples_per_insert, settings.replay_min_size)
         self.parts: dict[str, Part] = {"pace": self.pace, "replay": self._replay}  #: in a checkpoint, by name
@@ -88,8 +71,9 @@ class ReplayLearning(ABC, Generic[S]):
     @property
     def due(self) -> bool:
         """Whether enough is stored for a step, and the pace allows one."""
-        step = self._drawn * self._settings.updates_per_step
-        return self.pace.may_sample(step) and self._replay.size >= self._settings.batch_size
+        settings = self._settings
+        step = settings.batch_size * settings.updates_per_step * settings.per_item  # at most: sequences may be shorter
+        return self.pace.may_sample(step) and self._replay.size >= settings.batch_size
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
         """Store rollouts: when this returns they outlive the process."""

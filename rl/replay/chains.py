@@ -21,7 +21,7 @@ class Chains:
         self._origins: dict[int, Origin] = {}  #: of the row in each slot
         self._newest: dict[tuple[int, int, int], int] = {}  #: slot of the newest row, by stream
 
-    def cut(self, slot: int) -> None:
+    def _cut(self, slot: int) -> None:
         """Forget the row in this slot."""
         for there, back in ((self.after, self.before), (self.before, self.after)):
             if (other := there[slot]) >= 0:
@@ -33,6 +33,7 @@ class Chains:
 
     def add(self, slot: int, origin: Origin) -> int:
         """Record the origin of the row now in this slot. Returns the slot of the row before it in its stream, or -1."""
+        self._cut(slot)
         stream = origin.sender, origin.slot, origin.row
         newest = self._newest.get(stream)
         self._origins[slot], self._newest[stream] = origin, slot

@@ -74,7 +74,6 @@ class Replay(Generic[S]):
         env: EnvSpec,
         items: Items[S],
         settings: ReplaySettings,
-        *,
         seed: int,
         device: torch.device,
         first_priorities: Callable[[S], Tensor] | None = None,
@@ -83,7 +82,7 @@ class Replay(Generic[S]):
         self._ring = ring = RingFile(store, record, env, -(-settings.replay_size // steps), settings.replay_compression)
         ring.drop_impossible(env)
         self._fields = RowFields(ring.rows, ring.frames, env, device)
-        self._items, self._alpha, self._device = items, settings.priority_exponent, device
+        self._items, self._alpha = items, settings.priority_exponent
         self._least, self._drawn = settings.batch_size, False
         self._first_priorities = first_priorities if self._alpha else None
         self._rng = np.random.default_rng(seed)
@@ -115,7 +114,10 @@ class Replay(Generic[S]):
             for row in range(at, at := at + len(slots)):
                 origin = Origin._make(origins[row].tolist())
                 self._link(self._ring.write(content[row], origin, int(tasks[row])), origin)
-            self._enter(self._index.complete(slots))
+            new = self._index.complete(slots)
+            self._assign(new, np.full(len(new), self._largest))
+            if self._first_priorities is not None and len(new):
+                self.update(new, self._first_priorities(self._index.sample(new, obs=False)))
         if self._ring.number - self._begun >= self._ring.capacity and self.size < self._least and not self._drawn:
             raise StoreError(
                 f"the replay is full with {self._ring.capacity} rollouts of all environments together, and "
@@ -178,7 +180,7 @@ class Replay(Generic[S]):
         self._chains = Chains(ring.capacity)
         self._index = self._items(self._fields, self._chains)
         self._tree = SumTree(ring.capacity * ring.steps)
-        slots = ring.numbered
+        slots = ring.after(0)
         for slot, origin in zip(slots.tolist(), ring.origins(slots), strict=True):
             self._link(slot, origin)
         ids = self._index.complete(slots)
@@ -189,21 +191,12 @@ class Replay(Generic[S]):
 
     def _link(self, slot: int, origin: Origin) -> None:
         """Join a new row to the row that it continues, unless the actor has started over in between."""
-        self._chains.cut(slot)
         before = self._chains.add(slot, origin)
         if before >= 0 and self._first(before, -1) == self._first(slot, 0):
             self._chains.join(before, slot)
 
     def _first(self, slot: int, step: int) -> bool:
         return bool(self._ring.rows["first"][slot, step].view(np.uint8))
-
-    def _enter(self, ids: Ints) -> None:
-        """Add new items."""
-        if not len(ids):
-            return
-        self._assign(ids, np.full(len(ids), self._largest))
-        if self._first_priorities is not None:
-            self.update(ids, self._first_priorities(self._index.sample(ids, obs=False)))
 
     def _assign(self, ids: Ints, priorities: Floats) -> None:
         if len(ids):

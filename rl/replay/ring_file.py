@@ -1,7 +1,7 @@
 """A ring of rows in one memory-mapped file, which the next process finds as a killed process left it.
 
     ring = RingFile(config.store, record, env, capacity=50_000)
-    ring.numbered                       # slots of the rows that are there, oldest first
+    ring.after(0)                       # slots of the rows that are there, oldest first
     slots = ring.next(len(rows))        # slots that the next rows will overwrite
     ring.write(row, origin, task)       # when this returns, the row outlives the process
 
@@ -110,18 +110,11 @@ class RingFile:
             size_of(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         )
 
-    @property
-    def numbered(self) -> Ints:
-        """Slots of the rows that are there, oldest first."""
-        numbers = self._headers[:, NUMBER]
-        slots: Ints = np.flatnonzero(numbers)
-        return slots[np.argsort(numbers[slots])]
-
     def after(self, number: int) -> Ints:
-        """Slots of the rows that were inserted after insert `number`, oldest first."""
-        slots = self.numbered
-        later: Ints = slots[self._headers[slots, NUMBER] > number]
-        return later
+        """Slots of the rows that were inserted after insert `number`, oldest first; 0: of all that are there."""
+        numbers = self._headers[:, NUMBER]
+        slots: Ints = np.flatnonzero(numbers > max(0, number))
+        return slots[np.argsort(numbers[slots])]
 
     def origins(self, slots: Ints) -> list[Origin]:
         """Where rows came from."""
@@ -215,7 +208,6 @@ class RingFile:
         """Drop the rows that are torn, or that the ring has come round to since."""
         headers = self._headers
         slots = np.flatnonzero(headers[:, NUMBER])
-        self.number = 0
         torn = [slot for slot in slots.tolist() if not self._whole(slot)]
         headers[torn, NUMBER] = 0
         self.skip_to(int(headers[:, NUMBER].max()))

@@ -49,7 +49,7 @@ def fill(ring: RingFile, *numbers: int) -> None:
 
 def numbers(ring: RingFile) -> list[int]:
     """Numbers of the rows present, in order; asserts that each row is whole."""
-    slots = ring.numbered
+    slots = ring.after(0)
     found = [each.seq for each in ring.origins(slots)]
     for slot, number in zip(slots, found, strict=True):
         assert ring.origins(slots[slots == slot]) == [origin(number)]

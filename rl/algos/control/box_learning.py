@@ -36,7 +36,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         run, settings = algorithm.config, algorithm.settings
         shape = partial(shaped, settings=settings)
         items = partial(NStep, n=settings.n_step, discount=settings.discount, shape=shape)
-        super().__init__(algorithm, items, net.device)
+        super().__init__(run, algorithm.env, algorithm.policy, items, net.device)
         self._net, self._box = net, algorithm.box
         width = net.vectors.out_size + algorithm.action_size
         critics = Critics(n_critics, [width, *run.net.widths(HIDDEN_SIZE)], run.net.activation).to(net.device)

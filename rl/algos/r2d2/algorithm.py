@@ -44,7 +44,7 @@ class R2D2Learning(ValueLearning[Sequences]):
     def __init__(self, algorithm: R2D2, net: QNetwork) -> None:
         self._config = settings = algorithm.settings
         items = partial(BurnIn, burn_in=settings.burn_in, length=settings.sequence_length)
-        super().__init__(algorithm, net, items, partial(first_priorities, settings), settings.sequence_length)
+        super().__init__(algorithm, net, items, partial(first_priorities, settings))
 
     def update(self, batch: Sequences, weights: Tensor, agent_steps: int) -> Updated:
         """Take one optimiser step on the drawn items."""

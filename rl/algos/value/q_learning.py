@@ -40,7 +40,6 @@ class ValueLearning(ReplayLearning[S]):
       algorithm: provides the settings and the kind of values.
       net: the policy to train.
       items: the kind of items to draw from the replay.
-      per_item: transitions per item.
       first_priorities: of new items, from the values computed when acting.
     """
 
@@ -50,11 +49,10 @@ class ValueLearning(ReplayLearning[S]):
         net: QNetwork,
         items: Items[S],
         first_priorities: Callable[[S], Tensor],
-        per_item: int = 1,
     ) -> None:
         told = first_priorities if ACTED_BY[0] in algorithm.policy.extras else None
-        super().__init__(algorithm, items, net.device, per_item=per_item, first_priorities=told)
         config, settings = algorithm.config, algorithm.settings
+        super().__init__(config, algorithm.env, algorithm.policy, items, net.device, told)
         self._net = net
         self._descent = GradientDescent(config, settings, net.parameters())
         copy = deepcopy(net).requires_grad_(requires_grad=False)

@@ -61,6 +61,7 @@ class ReplaySettings(LearnerSettings):
     priority_exponent: PriorityExponent = 0.0
     importance_exponent: ImportanceExponent = 0.4
     importance_schedule: ImportanceSchedule = "linear"
+    n_step: Steps = 1
 
     replays: ClassVar[bool] = True
 
@@ -79,7 +80,13 @@ class ReplaySettings(LearnerSettings):
 
     def relations(self, name: str, run: Run) -> Iterator[Relation]:
         """A replay must hold what an update draws, and it acknowledges rollouts before they are learned from."""
-        size = f"{name}.replay_size"
+        size, steps = f"{name}.replay_size", run.learner.unroll_length
+        if self.n_step > steps and self.per_item == 1:  # returns of sequences end with them
+            yield Relation(
+                (f"{name}.n_step", "learner.unroll_length"),
+                f"{name}.n_step {self.n_step} is above learner.unroll_length {steps}: a return ends in the rollout "
+                f"that it begins in, or in the next one",
+            )
         if run.deterministic:
             yield Relation(
                 ("deterministic", "algo"),
@@ -103,16 +110,6 @@ class ReplaySettings(LearnerSettings):
             )
 
 
-def returns_in_two_rollouts(n_step: int, name: str, run: Run) -> Iterator[Relation]:
-    """A return spans at most two rollouts."""
-    if n_step > (steps := run.learner.unroll_length):
-        yield Relation(
-            (f"{name}.n_step", "learner.unroll_length"),
-            f"{name}.n_step {n_step} is above learner.unroll_length {steps}: a return ends in the rollout that it "
-            f"begins in, or in the next one",
-        )
-
-
 class QSettings(ReplaySettings):
     """Settings of every algorithm that learns action values; see `zerobeast.rl.algos.value.q_learning`."""
 
@@ -124,7 +121,6 @@ class QSettings(ReplaySettings):
     double: Double = True
     dueling: Dueling = False
     head_size: HeadSize = 0
-    n_step: Steps = 1
     target_period: TargetPeriod
     target_rate: TargetRate = 1.0
     exploration: Exploration = "annealed"
@@ -147,10 +143,6 @@ class QSettings(ReplaySettings):
         assert isinstance(now, QSettings), "they are of the same algorithm"
         changed = (self.priority_exponent == 0) != (now.priority_exponent == 0)
         return (*super().bound(now), *([".priority_exponent"] if self.acts_by_values and changed else ()))
-
-    def relations(self, name: str, run: Run) -> Iterator[Relation]:
-        yield from returns_in_two_rollouts(self.n_step, name, run)
-        yield from super().relations(name, run)
 
     def remarks(self, name: str, run: Run) -> Iterator[str]:
         """On an exploration ladder with places that no environment takes: those that explore least."""
@@ -177,7 +169,6 @@ class BoxSettings(ReplaySettings):
     memory: ClassVar[bool] = False
     sees_last_step: ClassVar[bool] = False
 
-    n_step: Steps = 1
     target_rate: TargetRate
     random_steps: int = setting(10_000, "initial agent steps with uniformly random actions", ge=0)
     replay_size: ReplaySize = 1_000_000
@@ -189,10 +180,6 @@ class BoxSettings(ReplaySettings):
     @classmethod
     def takes(cls, action: Space) -> bool:
         return isinstance(action, ArraySpace) and action.kind == "box" and bool(action.bounded.all())
-
-    def relations(self, name: str, run: Run) -> Iterator[Relation]:
-        yield from returns_in_two_rollouts(self.n_step, name, run)
-        yield from super().relations(name, run)
 
     def of_policy(self) -> Self:
         """These settings for the policy's optimiser."""

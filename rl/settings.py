@@ -5,12 +5,11 @@ most; all other defaults are in each algorithm's own `config.py`. Torch-free: ev
         learning_rate: LearningRate = 3e-4
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from zerobeast.common.settings import AlgorithmSettings, Run, Section
+from zerobeast.common.settings import AlgorithmSettings, Run
 
 # rewards and returns
 Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]
@@ -43,8 +42,6 @@ Uses = Annotated[int, Field(description="K: how often each batch is used", ge=1,
 Optimizer = Annotated[
     Literal["rmsprop", "rmsprop_tf", "adam"], Field(description="rmsprop_tf: RMSProp with TensorFlow 1's semantics")
 ]
-#: the settings below that an optimiser does not use
-UNUSED: Mapping[str, tuple[str, ...]] = {"adam": ("alpha", "momentum")}
 LearningRate = Annotated[float, Field(description="initial learning rate", gt=0)]
 Schedule = Annotated[
     Literal["linear", "constant"], Field(description="learning rate schedule; linear: to 0 at total_steps")
@@ -55,8 +52,8 @@ Epsilon = Annotated[float, Field(description="epsilon of RMSProp or Adam", gt=0)
 MaxGradNorm = Annotated[float, Field(description="maximum global norm of the gradient", gt=0)]
 
 
-class OptimizerSettings(Section):
-    """Settings that `zerobeast.rl.learning.gradient_descent` reads."""
+class LearnerSettings(AlgorithmSettings):
+    """Settings of every algorithm here: those of the optimiser (`rl.learning.gradient_descent`) and of rewards."""
 
     optimizer: Optimizer = "adam"
     learning_rate: LearningRate
@@ -65,22 +62,18 @@ class OptimizerSettings(Section):
     momentum: Momentum = 0.0
     epsilon: Epsilon
     max_grad_norm: MaxGradNorm
+    discount: Discount = 0.99
+    reward_clipping: RewardClipping = "none"
+    reward_scale: RewardScale = 1.0
 
     def learning_rate_at(self, agent_steps: int, total_steps: int) -> float:
         """Constant, or decreasing linearly from the configured value to 0 at the run's last step."""
         left = 1.0 if self.schedule == "constant" else max(0.0, 1.0 - agent_steps / total_steps)
         return self.learning_rate * left
 
-
-class LearnerSettings(OptimizerSettings, AlgorithmSettings):
-    """Settings of every algorithm here."""
-
-    discount: Discount = 0.99
-    reward_clipping: RewardClipping = "none"
-    reward_scale: RewardScale = 1.0
-
     def unused(self) -> dict[str, tuple[str, str]]:
-        return {name: ("optimizer", f"which has no {name}; rmsprop has") for name in UNUSED.get(self.optimizer, ())}
+        names = ("alpha", "momentum") if self.optimizer == "adam" else ()
+        return {name: ("optimizer", f"which has no {name}; rmsprop has") for name in names}
 
     def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
         return (".optimizer",)

@@ -20,11 +20,11 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import autocast, pick_dtype
-from zerobeast.rl.ops.finite import squares_finite
 from zerobeast.rl.ops.optim import RMSPropTF1
 from zerobeast.rl.protocol import Learned, Metrics
-from zerobeast.rl.settings import OptimizerSettings
+from zerobeast.rl.settings import LearnerSettings
 
+PLAIN = 1e18  #: its square is far below the largest float32, 3.4e38
 CLIP_MARGIN = 1e-6  #: torch adds this to the norm; if the sum is within the limit, clipping would multiply by 1
 
 
@@ -46,7 +46,7 @@ class GradientDescent:
       parameters: to train, on the device where they are.
     """
 
-    def __init__(self, config: RunConfig, settings: OptimizerSettings, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, config: RunConfig, settings: LearnerSettings, parameters: Iterable[nn.Parameter]) -> None:
         self._settings = settings
         self._algo = config.section
         self._total_steps = config.total_steps
@@ -101,26 +101,30 @@ class GradientDescent:
             group.update(own)
 
 
+@torch.no_grad()
+def squares_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether the square of every entry of every tensor is finite; results computed from larger entries are not.
+
+    No entry is larger than the norm of all, so the norm nearly always decides: 0.02 ms for 0.15 million entries on a
+    CPU. Otherwise the extremes decide, which are NaN if any entry is. All tensors are on one device, which is waited
+    for once or twice.
+    """
+    some = [tensor for tensor in tensors if tensor.numel()]
+    if not some or float(get_total_norm(some)) < PLAIN:
+        return True
+    return bool(torch.cat([torch.stack(tensor.aminmax()).float() for tensor in some]).square().isfinite().all())
+
+
 def summary(steps: Sequence[tuple[Step, Metrics]]) -> Learned:
     """The result of a batch: its last applied step, and the means of the metrics of all applied steps."""
     applied = [(step, metrics) for step, metrics in steps if step.applied]
-    skipped = len(steps) - len(applied)
-    if not applied:
-        return Learned(0, skipped, changed=False, loss=0.0, grad_norm=0.0, learning_rate=0.0, metrics={})
-    last, names = applied[-1][0], applied[0][1]
+    _, loss, norm, rate = applied[-1][0] if applied else (False, 0.0, 0.0, 0.0)
+    names = applied[0][1] if applied else ()
     means = {name: torch.stack([metrics[name] for _, metrics in applied]).mean() for name in names}
-    return Learned(
-        len(applied),
-        skipped,
-        changed=True,
-        loss=last.loss,
-        grad_norm=last.grad_norm,
-        learning_rate=last.learning_rate,
-        metrics=means,
-    )
+    return Learned(len(applied), len(steps) - len(applied), bool(applied), loss, norm, rate, means)
 
 
-def make_optimizer(settings: OptimizerSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+def make_optimizer(settings: LearnerSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """RMSProp of either kind, or Adam."""
     if settings.optimizer == "adam":
         # fused: one pass over the memory, four to ten times faster on a CPU than torch's default

@@ -33,17 +33,12 @@ class Target(Generic[N]):
         self._updates = 0  #: since the copy last followed
         self._other = source if acts else copy  #: the one that a checkpoint does not hold otherwise
 
+    @torch.no_grad()
     def count(self) -> bool:
-        """Count an update of the source. Returns whether the copy has followed."""
+        """Count an update of the source. Returns whether the copy has followed: weights and statistics."""
         self._updates += 1
         if self._updates < self._period:
             return False
-        self.follow()
-        return True
-
-    @torch.no_grad()
-    def follow(self) -> None:
-        """Make the copy follow now: weights and statistics."""
         self._updates = 0
         sources, copies = self._weights
         if self._tau < 1:
@@ -52,6 +47,7 @@ class Target(Generic[N]):
             torch._foreach_copy_(copies, sources)
         for own, new in zip(self.copy.buffers(), self.source.buffers(), strict=True):
             own.copy_(new)
+        return True
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold besides the network that acts or is trained."""

@@ -4,8 +4,8 @@ It differs from `torch.optim.RMSprop` in two ways: the mean square starts at one
 small, and epsilon stands inside the root, so that 0.01 there damps like 0.1 outside. The papers' settings assume it.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,22 +27,13 @@ class RMSPropTF1(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps, "momentum": momentum})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Change every parameter that has a gradient. A closure is evaluated first, as in torch's optimisers."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self) -> None:  # type: ignore[override]  # without a closure that evaluates the loss
+        """Change every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, parameter.grad, group)
-        return loss
 
     def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]

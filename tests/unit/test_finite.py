@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from zerobeast.rl.ops.finite import squares_finite
+from zerobeast.rl.learning.gradient_descent import squares_finite
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

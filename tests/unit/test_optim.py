@@ -43,16 +43,3 @@ def test_a_parameter_without_gradient_stays() -> None:
     w = weight()
     RMSPropTF1([w], lr=0.5).step()
     assert w.item() == 1.0
-
-
-def test_a_closure_is_evaluated_with_gradient() -> None:
-    w = weight(2.0)
-    optimizer = RMSPropTF1([w], lr=0.1)
-
-    def closure() -> float:
-        loss = w.square().sum()
-        loss.backward()
-        return loss.item()
-
-    assert optimizer.step(closure) == 4.0
-    assert w.item() < 2.0

@@ -119,7 +119,7 @@ def test_double_equals_plain_only_while_the_target_equals_the_network(make: Make
         net = algorithm.network()
         learning = algorithm.learning(net)
         apart(learning, net)
-        learning._target.follow()
+        learning._target.copy.load_state_dict(net.state_dict())
         together = learning.update(drawn(seed=2), torch.ones(N), 0).priorities
         apart(learning, net)
         both.append((together, learning.update(drawn(seed=3), torch.ones(N), 0).priorities))

@@ -65,7 +65,7 @@ class R2D2Config(r.QSettings):
                 f"{name}.sequence_length {self.sequence_length} is below learner.unroll_length {steps}: sequences "
                 f"begin with rollouts, of which the steps behind them would never be learned from",
             )
-        yield from r.ReplaySettings.relations(self, name, run)  # its returns end with a sequence
+        yield from super().relations(name, run)
 
 
 SPEC = AlgorithmSpec("r2d2", R2D2Config, "zerobeast.rl.algos.r2d2.algorithm:R2D2")

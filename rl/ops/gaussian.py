@@ -99,11 +99,9 @@ class Gaussian:
         return self._action(self.mean)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """[...] of actions [..., *shape]."""
         return self._log_density(self._box.units(actions)) - self._box.log_volume
 
     def entropy(self) -> Tensor:
-        """[...]."""
         return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1) + self._box.log_volume
 
     def kl(self, other: Gaussian) -> Tensor:
@@ -154,7 +152,6 @@ class SquashedGaussian(Gaussian):
         self.mean = self.MEAN.bounded(self.mean)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """[...] of actions [..., *shape]."""
         before = torch.atanh(_inside(self._box.units(actions)))
         return self._log_density(before) - log_slope(before).sum(-1) - self._box.log_volume
 

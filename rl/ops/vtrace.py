@@ -41,7 +41,7 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
     discounts: Tensor,
     rewards: Tensor,
     values: Tensor,
-    mask: Tensor | None = None,
+    mask: Tensor,
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
     pg_rho_bar: float = 1.0,
@@ -57,20 +57,18 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
       discounts: [T, B] gamma, and 0 where transition t terminated.
       rewards: [T, B] of transition t, clipped or not.
       values: [T + 1, B] V(s_0) .. V(s_T) under the learner's parameters; the last one only bootstraps.
-      mask: [T, B] bool, False where transition t is void; None for all true.
+      mask: [T, B] bool, False where transition t is void.
       rho_bar: clip on rho in delta; the fixed point is the value of a policy between mu and pi.
       c_bar: clip on the trace coefficients; changes the variance, not the fixed point.
       pg_rho_bar: clip on rho in the policy gradient.
       trace_decay: lambda of remark 2; it acts on the trace alone, never on the bootstrap.
     """
-    assert log_rhos.shape == discounts.shape == rewards.shape, "want log_rhos, discounts and rewards all [T, B]"
+    shapes = log_rhos.shape, discounts.shape, mask.shape
+    assert shapes == 3 * (rewards.shape,), "want log_rhos, discounts, rewards and mask all [T, B]"
     assert values.shape == (len(rewards) + 1, *rewards.shape[1:]), "want values [T + 1, B]"
-    assert mask is None or mask.shape == rewards.shape, "want mask [T, B]"
     rhos = log_rhos.clamp(-MAX_LOG_RHO, MAX_LOG_RHO).exp()
-    deltas = rhos.clamp(max=rho_bar) * (rewards + discounts * values[1:] - values[:-1])
-    traces = discounts * rhos.clamp(max=c_bar) * trace_decay
-    if mask is not None:
-        deltas, traces = _only(mask, deltas), _only(mask, traces)
+    deltas = _only(mask, rhos.clamp(max=rho_bar) * (rewards + discounts * values[1:] - values[:-1]))
+    traces = _only(mask, discounts * rhos.clamp(max=c_bar) * trace_decay)
 
     correction, corrections = torch.zeros_like(values[0]), []
     for delta, trace in zip(reversed(deltas.unbind()), reversed(traces.unbind()), strict=True):
@@ -80,9 +78,7 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
 
     beyond = torch.lerp(values[1:], torch.cat([vs[1:], values[-1:]]), trace_decay)  # exactly vs if trace_decay is 1
     advantages, weights = rewards + discounts * beyond - values[:-1], rhos.clamp(max=pg_rho_bar)
-    if mask is not None:
-        advantages, weights = _only(mask, advantages), _only(mask, weights)
-    return VTrace(vs, advantages, weights)
+    return VTrace(vs, _only(mask, advantages), _only(mask, weights))
 
 
 def _only(mask: Tensor, entries: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from torch import distributions as reference
 
 from tests.algo_fakes import BOX, ENDLESS, GRID, HYBRID, MULTI, SPACES, generator, values_of
 from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.rl.ops.categorical import Categorical
-from zerobeast.rl.ops.distributions import Family, family_of
+from zerobeast.rl.ops.distributions import Categorical, Family, family_of
 from zerobeast.rl.ops.gaussian import EDGE
 
 PLACES = (5, 3)

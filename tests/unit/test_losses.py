@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.rl.ops.categorical import Categorical
+from zerobeast.rl.ops.distributions import Categorical
 from zerobeast.rl.ops.losses import (
     baseline_loss,
     clipped_baseline_loss,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.rl.ops.n_step import n_step_returns
+from zerobeast.rl.ops.returns import n_step_returns
 
 T, B, GAMMA = 9, 40, 0.9
 

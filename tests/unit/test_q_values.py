@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.algo_fakes import generator
 from zerobeast.rl.algos.value.q_values import Distributions, Scalars
-from zerobeast.rl.ops.return_distributions import atoms, project
+from zerobeast.rl.ops.returns import atoms, project
 
 N, K, LOW, HIGH = 6, 11, -2.0, 3.0
 Z = [LOW + i * (HIGH - LOW) / (K - 1) for i in range(K)]

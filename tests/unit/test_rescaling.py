@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from zerobeast.rl.ops.rescaling import rescale, unrescale
+from zerobeast.rl.ops.returns import rescale, unrescale
 
 NUMBERS = torch.tensor([0.0, 1e-4, 0.01, 0.5, 1.0, 3.0, 20.0, 1e3, 1e6], dtype=torch.float64)
 NUMBERS = torch.cat([-NUMBERS, NUMBERS])

@@ -25,21 +25,20 @@ def definition(
     """Equation 1 as a plain sum, in O(T^2); a void transition ends the sum. With trace_decay 1 the advantages are
     written as in the paper."""
     n_steps, n_rows = rewards.shape
-    valid = np.ones_like(rewards, bool) if mask is None else mask
     rhos = np.exp(log_rhos)
     vs = values.copy()
     for b in range(n_rows):
         for s in range(n_steps):
             weight = 1.0
             for t in range(s, n_steps):
-                if not valid[t, b]:
+                if not mask[t, b]:
                     break
                 delta = rewards[t, b] + discounts[t, b] * values[t + 1, b] - values[t, b]
                 vs[s, b] += weight * min(rho_bar, rhos[t, b]) * delta
                 weight *= discounts[t, b] * trace_decay * min(c_bar, rhos[t, b])
     beyond = vs[1:] if trace_decay == 1.0 else trace_decay * vs[1:] + (1 - trace_decay) * values[1:]
     advantages = np.minimum(pg_rho_bar, rhos) * (rewards + discounts * beyond - values[:-1])
-    return vs[:-1], np.where(valid, advantages, 0.0)
+    return vs[:-1], np.where(mask, advantages, 0.0)
 
 
 def torchbeast_inputs(n_rows: int) -> dict[str, np.ndarray]:
@@ -51,6 +50,7 @@ def torchbeast_inputs(n_rows: int) -> dict[str, np.ndarray]:
         "discounts": np.tile(0.9 / (np.arange(n_rows) + 1), (n_steps, 1)),
         "rewards": grid,
         "values": np.concatenate([grid / n_rows, np.arange(n_rows)[None] + 1.0]),
+        "mask": np.ones((n_steps, n_rows), bool),
     }
 
 
@@ -175,7 +175,8 @@ def test_enormous_ratios_stay_finite() -> None:
 
 
 def test_results_carry_no_gradient_and_keep_float32() -> None:
-    inputs = {name: tensor.float() for name, tensor in torched(torchbeast_inputs(2)).items()}
+    inputs = torched(torchbeast_inputs(2))
+    inputs = {name: tensor if name == "mask" else tensor.float() for name, tensor in inputs.items()}
     inputs["values"].requires_grad_()
     result = vtrace(**inputs)
     assert not result.vs.requires_grad

@@ -16,8 +16,7 @@ from zerobeast.rl.algos.value.exploration import best, of_actions
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.learning import shaped
 from zerobeast.rl.ops.losses import masked_reduce
-from zerobeast.rl.ops.n_step import n_step_returns
-from zerobeast.rl.ops.rescaling import rescale, unrescale
+from zerobeast.rl.ops.returns import n_step_returns, rescale, unrescale
 from zerobeast.rl.protocol import Metrics
 from zerobeast.rl.replay.items import Sequences
 

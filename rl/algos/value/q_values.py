@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zerobeast.rl.ops.return_distributions import atoms, project
+from zerobeast.rl.ops.returns import atoms, project
 
 
 class Compared(NamedTuple):

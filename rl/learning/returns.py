@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from zerobeast.rl.data import Batch
-from zerobeast.rl.nets.moments import MIN_VARIANCE, Moments
+from zerobeast.rl.nets.normalize import MIN_VARIANCE, Moments
 from zerobeast.rl.ops.losses import masked_reduce
 from zerobeast.rl.ops.vtrace import VTrace, vtrace
 from zerobeast.rl.settings import ActorCriticSettings, LearnerSettings
@@ -53,9 +53,6 @@ class ReturnScale(Moments):
     Gymnasium's NormalizeReward and its like track the discounted sum of rewards in each environment. A learner sees
     rollouts without their past, so it uses its value targets instead, which are estimates of the same returns.
     """
-
-    def __init__(self) -> None:
-        super().__init__(())
 
     @property
     def deviation(self) -> Tensor:

@@ -11,14 +11,49 @@ with the weights, so the behaviour policy is always one that the learner had.
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from zerobeast.common.settings import NetConfig, Reading
 from zerobeast.common.wire import ArraySpace, Space
-from zerobeast.rl.nets.moments import MIN_VARIANCE, Moments
 from zerobeast.rl.ops.tree import leaves
 
 CLIP = 10.0  #: standard deviations, for vectors
+HORIZON = 1_000_000  #: entries; beyond this many, old ones fade, so that the statistics follow the policy
+MIN_VARIANCE = 1e-8
+
+
+class Moments(nn.Module):
+    """Running mean and variance of entries of one shape, as tensors that are sent and saved with their module.
+
+    Args:
+      shape: of an entry.
+      variance: its value before the first entry.
+    """
+
+    mean: Tensor  #: [*shape] float32
+    variance: Tensor  #: [*shape] float32
+    count: Tensor  #: [] float32, number of entries seen, at most HORIZON
+
+    def __init__(self, shape: tuple[int, ...] = (), variance: float = 1.0) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("variance", torch.full(shape, variance))
+        self.register_buffer("count", torch.zeros(()))
+
+    @torch.no_grad()
+    def add(self, entries: Tensor) -> None:
+        """Add entries [N, *shape] float32, N at least 1; where a square overflows, mean and variance do not change."""
+        mean = entries.mean(0)
+        variance = (entries - mean).square_().mean(0)  # torch.var_mean takes six times as long along this axis
+        # Chan et al. 1983, equation 1.5: combines the moments of two groups
+        share = len(entries) / (self.count + len(entries))
+        delta = mean - self.mean
+        change = share * (variance - self.variance) + share * (1 - share) * delta.square()
+        fits = change.isfinite()  # otherwise one number too large to be squared would stay for good
+        self.variance += change.where(fits, 0.0)
+        self.mean += (share * delta).where(fits, 0.0)
+        self.count.copy_((self.count + len(entries)).clamp(max=HORIZON))
 
 
 class ArrayNorm(Moments):
@@ -63,15 +98,11 @@ class ObsNorm(nn.Module):
 
     def __init__(self, space: Space, frame_stack: int, net: NetConfig) -> None:
         super().__init__()
-        self.arrays = nn.ModuleList(
-            ArrayNorm(array, frame_stack, Reading.of(array, net).scale) if array.kind == "box" else nn.Identity()
+        self.of_arrays = [  #: of each array; None for choices
+            ArrayNorm(array, frame_stack, Reading.of(array, net).scale) if array.kind == "box" else None
             for array in space.arrays
-        )
-
-    @property
-    def of_arrays(self) -> list[ArrayNorm | None]:
-        """The normalisation of each array; None for choices."""
-        return [norm if isinstance(norm, ArrayNorm) else None for norm in self.arrays]
+        ]
+        self.arrays = nn.ModuleList(norm or nn.Identity() for norm in self.of_arrays)
 
     def observe(self, obs: Any) -> None:
         """Add observations [T, B, (k,) *frame], a tree of them if there are several arrays."""

@@ -57,13 +57,9 @@ class PopArt(nn.Module):
         # combines the moments of two groups: a difference of second moments would cancel where the mean is large
         delta = mean - self.mean
         variance = self.scale.square() + share * (variance - self.scale.square()) + share * (1 - share) * delta.square()
-        self._change(self.mean + share * delta, variance.sqrt().clamp(MIN_SCALE, MAX_SCALE))
-
-    def _change(self, mean: Tensor, scale: Tensor) -> None:
-        """Set these statistics, and keep scale * (w x + b) + mean as it was.
-
-        If a task's statistics stay the same, not a bit changes: a task that is away for long loses nothing to rounding.
-        """
+        mean, scale = self.mean + share * delta, variance.sqrt().clamp(MIN_SCALE, MAX_SCALE)
+        # scale * (w x + b) + mean stays as it was; if a task's statistics stay the same, not a bit changes: a task that
+        # is away for long loses nothing to rounding
         ratio = self.scale / scale
         self.weight *= ratio.unsqueeze(-1)
         self.bias.copy_(ratio * self.bias + (self.mean - mean) / scale)

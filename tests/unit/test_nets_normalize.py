@@ -8,8 +8,7 @@ from torch import Tensor
 from tests.unit.test_nets import CARTPOLE, CASES, MINATAR, SMALL, network, observations, steps
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.nets.moments import HORIZON
-from zerobeast.rl.nets.normalize import CLIP, ArrayNorm
+from zerobeast.rl.nets.normalize import CLIP, HORIZON, ArrayNorm
 from zerobeast.rl.nets.weights import flatten, layout_id, load_flat
 
 CHANNELS_LAST = EnvSpec("Colour-v0", ArraySpace.box((36, 40, 3), "|u1"), ArraySpace.discrete(3), frame_stack=2)

@@ -42,10 +42,6 @@ class Act(NamedTuple):
     action: Any  #: [B, *action shape], or a tree of such
     extras: dict[str, Tensor]  #: [B, *shape] each, by name, as listed in `Algorithm.policy`
 
-    def by_name(self) -> dict[str, Any]:
-        """By field name, as in `zerobeast.common.wire.records.act_record`."""
-        return {"action": self.action, **self.extras}
-
 
 class Sampling(NamedTuple):
     """How the actions of one step are chosen."""

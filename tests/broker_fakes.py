@@ -181,7 +181,8 @@ class Stage:
 
     def free_slots(self) -> int:
         """How many slots no session has."""
-        return sum(stop - start for start, stop in self.broker._sessions._ranges._free)
+        ranges = self.broker._sessions._ranges
+        return ranges._end.stop - sum(map(len, ranges._taken))
 
     def client(self, n: int = 1, **more: Any) -> Client:
         self.clients.append(Client(self, n, **more))

@@ -24,7 +24,7 @@ from zerobeast.rl.nets import StepInput
 from zerobeast.rl.nets.weights import as_kept as kinds_of
 from zerobeast.rl.nets.weights import flatten, layout_id, load_flat
 from zerobeast.rl.ops.columns import columns
-from zerobeast.rl.ops.tree import FirstRows, tree_map
+from zerobeast.rl.ops.tree import first_rows, tree_map
 from zerobeast.rl.protocol import Algorithm, Sampling
 
 
@@ -38,17 +38,11 @@ class _Steps(NamedTuple):
 
     @classmethod
     def of(cls, rows: Tensor, env: EnvSpec) -> _Steps:
-        fields = step_record(env).dtype.fields
-        assert fields is not None
-        frame_bytes = fields["obs"][0].itemsize  # the first field
-        frames = rows.view(torch.int64)[:, : -(-frame_bytes // WORD)]
-        kind, offset = fields["reward"][:2]
-        reward = rows[:, offset : offset + kind.itemsize].view(torch.float32)[:, 0]
-        mask = None
-        if env.action_mask:
-            start = fields["action_mask"][1]
-            mask = rows[:, start : start + env.mask_size]
-        return cls(frames, reward, rows[:, fields["first"][1]], mask)
+        record = step_record(env).dtype
+        fields = columns(rows, record)
+        frames = rows.view(torch.int64)[:, : -(-record["obs"].itemsize // WORD)]  # the first field
+        mask = fields["action_mask"].view(torch.uint8) if env.action_mask else None
+        return cls(frames, fields["reward"], fields["first"].view(torch.uint8), mask)
 
 
 class HostBatch:
@@ -59,7 +53,7 @@ class HostBatch:
         self.rows_tensor = torch.zeros(max_rows, row_bytes, dtype=torch.uint8, pin_memory=pinned)
         self.slots_tensor = torch.zeros(max_rows, dtype=torch.int64, pin_memory=pinned)
         steps = _Steps.of(self.rows_tensor, env)
-        self.steps = FirstRows(steps)
+        self.steps = first_rows(steps)
         self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()  #: [max_rows, row_bytes], the step records as received
         self.slots: NDArray[np.int64] = self.slots_tensor.numpy()  #: [max_rows], which slot each row belongs to
         self.first: NDArray[np.uint8] = steps.first.numpy()  #: [max_rows], a view of their field `first`
@@ -93,7 +87,8 @@ class Inference:
         self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         self._finished = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._advanced = 0  #: agent steps beyond those of the weights
-        self._batches = [HostBatch(env, max_rows, pinned=cuda) for _ in range(2)]
+        #: where requests are received now, and later
+        self.batch, self._other = (HostBatch(env, max_rows, pinned=cuda) for _ in range(2))
         self._acts = torch.zeros(max_rows, answers.row_bytes, dtype=torch.uint8, pin_memory=cuda)
         self._cores = torch.zeros(max_rows, core_size, pin_memory=cuda)
         self.acts: NDArray[np.uint8] = self._acts.numpy()
@@ -104,10 +99,10 @@ class Inference:
             self._state = SlotState(env, core_size, max_rows, device)
             self._generator = torch.Generator(device).manual_seed(seed)
             # device copies of the host's memory; on the CPU that memory itself
-            self._device_rows = torch.zeros_like(self._batches[0].rows_tensor, device=device) if cuda else None
-            self._device_steps = None if self._device_rows is None else FirstRows(_Steps.of(self._device_rows, env))
+            self._device_rows = torch.zeros_like(self.batch.rows_tensor, device=device) if cuda else None
+            self._device_steps = None if self._device_rows is None else first_rows(_Steps.of(self._device_rows, env))
             self._device_acts = torch.zeros_like(self._acts, device=device) if cuda else self._acts
-            self._columns = FirstRows(columns(self._device_acts, answers.dtype))
+            self._columns = first_rows(columns(self._device_acts, answers.dtype))
         self.layout_id = layout_id(self.net)
         self.weights_bytes = flatten(self.net).nbytes
         self._kinds = kinds_of(self.net)
@@ -117,11 +112,6 @@ class Inference:
         self.submit(1, with_cores=True)
         if self._finished is not None:
             self._finished.synchronize()
-
-    @property
-    def batch(self) -> HostBatch:
-        """Where requests are received now."""
-        return self._batches[0]
 
     def reserve(self, slots: int) -> None:
         """Make room for slot numbers below `slots`."""
@@ -150,8 +140,7 @@ class Inference:
 
         `with_cores` also fills `cores`, the recurrent state before each observation.
         """
-        host, other = self._batches
-        self._batches = [other, host]
+        host, self.batch, self._other = self.batch, self._other, self.batch
         with self._on_stream(), torch.inference_mode():
             steps, slots = host.steps, host.slots_tensor[:n]
             if self._device_rows is not None and self._device_steps is not None:
@@ -178,7 +167,7 @@ class Inference:
         inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
         act, after = self.algorithm.act(self.net, inputs, core, Sampling(slots, self._generator, greedy=False))
         self._state.remember(slots, act.action, after.float())
-        tree_map(Tensor.copy_, self._columns(len(slots)), act.by_name())
+        tree_map(Tensor.copy_, self._columns(len(slots)), {"action": act.action, **act.extras})
         return core
 
     def _on_stream(self) -> AbstractContextManager[Any]:

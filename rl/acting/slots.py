@@ -26,24 +26,20 @@ class SlotRanges:
     """Hands out ranges of slot numbers below `limit`, first fit, and takes them back."""
 
     def __init__(self, limit: int) -> None:
-        self._free = [(0, limit)] if limit else []  # disjoint, ascending, never adjacent
+        self._taken, self._end = list[range](), range(limit, limit)  # disjoint, ascending
 
     def allocate(self, n: int) -> range | None:
         """n > 0 consecutive numbers, or None if no gap is that long."""
-        for place, (start, stop) in enumerate(self._free):
-            if stop - start >= n:
-                self._free[place : place + 1] = [(start + n, stop)] if stop - start > n else []
-                return range(start, start + n)
+        start = 0
+        for place, taken in enumerate([*self._taken, self._end]):
+            if taken.start - start >= n:
+                self._taken.insert(place, range(start, start + n))
+                return self._taken[place]
+            start = taken.stop
         return None
 
     def release(self, slots: range) -> None:
-        merged: list[tuple[int, int]] = []
-        for start, stop in sorted([*self._free, (slots.start, slots.stop)]):
-            if merged and merged[-1][1] == start:
-                merged[-1] = (merged[-1][0], stop)
-            else:
-                merged.append((start, stop))
-        self._free = merged
+        self._taken.remove(slots)
 
 
 class SlotState:
@@ -114,9 +110,7 @@ class SlotState:
             entries = kept.index_select(0, slots)
             return entries.masked_fill_(first.view(-1, *[1] * (entries.ndim - 1)), 0)
 
-        action = tree_map(recalled, self._action)
-        core = self._core.index_select(0, slots)
-        return action, core.masked_fill_(first[:, None], 0)
+        return tree_map(recalled, self._action), recalled(self._core)
 
     def remember(self, slots: Tensor, action: Any, core: Tensor) -> None:
         """Keep the action, a tree of [B, ...], and the recurrent state [B, H] after a step."""

@@ -8,7 +8,6 @@ to the news tells when it does.
 """
 
 import contextlib
-import logging
 import os
 from collections import Counter, deque
 from pathlib import Path
@@ -29,6 +28,9 @@ from zerobeast.rl.nets.weights import Bytes
 LOOKUP_PERIOD_S = 5.0  #: while nothing arrives
 SILENCE_S = 10.0  #: after which the learner may have moved, or the connection may be dead
 PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attempt gets twice as long as the last
+LOOK_PERIOD_S = 0.5  #: a learner that was started again has new memory
+MAX_VERSIONS = 16  #: read in one call: a flood must not keep the broker from its loop
+MAX_EPOCHS = 1024  #: of learners that have ended, remembered
 
 
 class Subscription(WeightsSubscriber):
@@ -88,33 +90,24 @@ class Subscription(WeightsSubscriber):
         return super().close()
 
 
-LOOK_PERIOD_S = 0.5  #: a learner that was started again has new memory
-
-
-def place_of(endpoint: str) -> Path | None:
-    """The file with the location of the weights of the learner at this endpoint; None if it is not on this machine."""
-    path = Endpoint.parse(endpoint).path
-    return Path(f"{path}.weights") if path else None
-
-
 def shared_place(config: Run) -> Path | None:
-    """`place_of` the run's learner.
+    """The file with the location of the weights of the run's learner; None if it is not on this machine.
 
     Raises:
       ConfigError: the run is deterministic and there is none: weights from a socket arrive at no fixed time.
     """
-    place = place_of(config.learner.endpoint)
-    if place is None and config.deterministic:
-        endpoint = config.learner.endpoint
+    endpoint = config.learner.endpoint
+    path = Endpoint.parse(endpoint).path
+    if not path and config.deterministic:
         raise ConfigError(f"learner.endpoint {endpoint} with deterministic: expected ipc://path, all on one machine")
-    return place
+    return Path(f"{path}.weights") if path else None
 
 
 class LocalWeights:
     """Follows the shared memory of the current learner.
 
     Args:
-      place: from `place_of`.
+      place: from `shared_place`.
       net: whose weights they are.
       only: take none from elsewhere, not even before there is a learner.
     """
@@ -150,12 +143,6 @@ class LocalWeights:
         reader = self.reader
         found = reader.read() if reader is not None and reader.newer() else None
         return None if reader is None or found is None else (reader.epoch, *found)
-
-
-log = logging.getLogger(__name__)
-
-MAX_VERSIONS = 16  #: read in one call: a flood must not keep the broker from its loop
-MAX_EPOCHS = 1024  #: of learners that have ended, remembered
 
 
 class WeightsInbox:

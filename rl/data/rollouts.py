@@ -60,7 +60,8 @@ class Rollouts:
         """As tensors: one copy to the device, then views."""
         tasks = np.zeros(len(self), np.int64) if self.tasks is None else self.tasks
         origins = np.zeros((len(self), len(Origin._fields)), np.int64) if self.origins is None else self.origins
-        fields = _fields(self.rows, self.record, self.device)
+        content = torch.from_numpy(self.rows.view(np.uint8).reshape(len(self), -1)).to(self.device, non_blocking=True)
+        fields = tree_map(_any_byte, columns(content, self.record.dtype))  # a peer may send any byte as a bool
         first = torch.from_numpy(true(self.rows["first"]))  # stack_frames reads it on the CPU
         return Batch(
             obs=tree_map(lambda frames: stack_frames(frames, first, self.env.frame_stack), fields["obs"]),
@@ -72,14 +73,6 @@ class Rollouts:
             task=torch.from_numpy(tasks).to(self.device),
             origin=torch.from_numpy(origins).to(self.device),
         )
-
-
-def _fields(rows: NDArray[np.void], record: RecordSpec, device: torch.device) -> dict[str, Any]:
-    """The fields of rows [B] as tensors [B, ...], or trees of them, that share one copy of the rows on the device."""
-    content = torch.from_numpy(rows.view(np.uint8).reshape(len(rows), -1)).to(device, non_blocking=True)
-    # a peer may send any byte as a bool
-    fields: dict[str, Any] = tree_map(_any_byte, columns(content, record.dtype))
-    return fields
 
 
 def _any_byte(values: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ function cuts, joins and copies them.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -16,8 +17,6 @@ def tree_map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
     Raises:
       KeyError, ValueError: the structures differ.
     """
-    if isinstance(first, Tensor):
-        return function(first, *others)
     if first is None:
         return None
     if isinstance(first, dict):
@@ -27,26 +26,16 @@ def tree_map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
     return function(first, *others)
 
 
-class FirstRows:
-    """Views of the first n rows of each tensor of a tree, made once for each n: slicing costs as much as a small layer.
+def first_rows(tree: Any) -> Callable[[int], Any]:
+    """n -> the first n rows of each tensor of a tree of [rows, ...].
 
-    Args:
-      tree: of [rows, ...].
+    These views are made once for each n: slicing costs as much as a small layer.
     """
-
-    def __init__(self, tree: Any) -> None:
-        self._tree, self._made = tree, dict[int, Any]()
-
-    def __call__(self, n: int) -> Any:
-        if n not in self._made:
-            self._made[n] = tree_map(lambda entry: entry[:n], self._tree)
-        return self._made[n]
+    return cache(lambda n: tree_map(lambda entry: entry[:n], tree))
 
 
 def leaves(tree: Any) -> list[Tensor]:
     """The tensors of a tree, in order."""
-    if isinstance(tree, Tensor):
-        return [tree]
     found: list[Tensor] = []
     tree_map(found.append, tree)
     return found

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.helpers import wait_until
-from zerobeast.rl.acting.weights_inbox import LOOK_PERIOD_S, LocalWeights, place_of
+from zerobeast.rl.acting.weights_inbox import LOOK_PERIOD_S, LocalWeights
 from zerobeast.rl.nets import shared_weights
 from zerobeast.rl.nets.shared_weights import WeightsReader, WeightsWriter
 from zerobeast.rl.nets.weights import as_kept, load_flat, sizes
@@ -248,10 +248,7 @@ def test_anything_in_place_of_the_file_is_an_error_for_readers_and_replaced_if_p
 
 
 def test_a_learner_that_was_started_again_is_followed_and_a_strangers_file_is_not(tmp_path: Path) -> None:
-    place = place_of(f"ipc://{tmp_path}/l")
-    assert place == tmp_path / "l.weights"
-    assert place_of("tcp://learner:5560") is None
-    local = LocalWeights(place, Net())
+    local = LocalWeights(place := tmp_path / "l.weights", Net())
     local.serves(0.0)
     assert local.reader is None
     assert local.newest() is None

@@ -1,4 +1,4 @@
-"""Algorithms: one folder each, with settings, an algorithm and a README; and what families of them share.
+"""Algorithms: one folder each, with settings, a README and what is its own; and what families of them share.
 
     policy_gradient/     IMPALA, A2C, PPO, V-MPO, IMPACT: network, acting, a three-term loss
     value/               DQN, C51, Rainbow, R2D2: network, acting, what an action value is, learning from a replay

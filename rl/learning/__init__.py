@@ -6,6 +6,7 @@ from zerobeast.rl.learning.gradient_descent import GradientDescent as GradientDe
 from zerobeast.rl.learning.gradient_descent import Step as Step
 from zerobeast.rl.learning.gradient_descent import summary as summary
 from zerobeast.rl.learning.one_batch import OneBatch as OneBatch
+from zerobeast.rl.learning.parts import Parts as Parts
 from zerobeast.rl.learning.replay_learning import ReplayLearning as ReplayLearning
 from zerobeast.rl.learning.replay_learning import Updated as Updated
 from zerobeast.rl.learning.returns import estimate as estimate

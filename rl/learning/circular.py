@@ -1,17 +1,19 @@
 """Learning from each batch more than once.
 
-circular = Circular(batches=4, uses=2)
+circular = Circular(batches=4, uses=2, device=net.device)
 for one in circular.add(batch):     # this batch, and the one that came two before it
     ...
 """
 
 from collections import deque
-from typing import Generic, TypeVar
+from typing import Any
 
-B = TypeVar("B")
+import torch
+
+from zerobeast.rl.data import Batch
 
 
-class Circular(Generic[B]):
+class Circular:
     """The last N batches, each used K times: once on arrival, then at even intervals until N later ones have arrived.
     So once N batches have arrived, each arrival triggers K uses of old and new batches; before that, fewer.
 
@@ -22,13 +24,15 @@ class Circular(Generic[B]):
     Args:
       batches: N.
       uses: K.
+      device: of batches that are restored from a checkpoint.
     """
 
-    def __init__(self, batches: int, uses: int) -> None:
+    def __init__(self, batches: int, uses: int, device: torch.device) -> None:
+        self._device = device
         self._ages = [use * batches // uses for use in range(uses)]  #: when a batch is used, in arrivals since its own
-        self.held: deque[B] = deque(maxlen=self._ages[-1] + 1)  #: newest first
+        self.held: deque[Batch] = deque(maxlen=self._ages[-1] + 1)  #: newest first
 
-    def add(self, batch: B) -> list[B]:
+    def add(self, batch: Batch) -> list[Batch]:
         """Hold a batch, replacing the oldest if there is no room. Returns the batches to learn from now, oldest first.
 
         A batch that is to be used several times now is listed as often.
@@ -36,12 +40,11 @@ class Circular(Generic[B]):
         self.held.appendleft(batch)
         return [self.held[age] for age in reversed(self._ages) if age < len(self.held)]
 
-    @property
-    def unfinished(self) -> list[B]:
-        """The batches that will be used again, newest first: what a checkpoint must hold for `load`."""
-        return [batch for age, batch in enumerate(self.held) if age < self._ages[-1]]
+    def state(self) -> list[dict[str, Any]]:
+        """The batches that will be used again, newest first: without them, a restart would lead to other steps."""
+        return [batch._asdict() for age, batch in enumerate(self.held) if age < self._ages[-1]]
 
-    def load(self, unfinished: list[B]) -> None:
+    def load(self, state: list[dict[str, Any]]) -> None:
         """Hold these batches, as if nothing had been added since."""
         self.held.clear()
-        self.held.extendleft(reversed(unfinished))
+        self.held.extendleft(Batch.restored(entries, self._device) for entries in reversed(state))

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from zerobeast.common.wire import Origin
 from zerobeast.rl.data import Batch, Pace, Rollouts
+from zerobeast.rl.learning.parts import Parts
 from zerobeast.rl.protocol import Credit, Learned
 
 
-class OneBatch(ABC):
+class OneBatch(Parts, ABC):
     """Implements `add` and `step` of `zerobeast.rl.protocol.Learning` in terms of one method: `update`."""
 
     credit: Credit = "after_step"

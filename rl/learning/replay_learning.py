@@ -6,23 +6,21 @@ class DQNLearning(ReplayLearning[Transitions]):
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, rollout_record
 from zerobeast.rl.data import Pace, Rollouts
-from zerobeast.rl.learning.gradient_descent import GradientDescent, Step, summary
-from zerobeast.rl.learning.target import Target
+from zerobeast.rl.learning.gradient_descent import Step, summary
+from zerobeast.rl.learning.parts import Parts
 from zerobeast.rl.protocol import Credit, Learned, Metrics
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.replay import Replay
 from zerobeast.rl.replay.spans import S
 from zerobeast.rl.replay_settings import ReplaySettings
-
-Part = nn.Module | GradientDescent | Target[Any] | Pace | Replay[Any]  #: of the training state
 
 
 class Updated(NamedTuple):
@@ -34,7 +32,7 @@ class Updated(NamedTuple):
     transitions: int  #: that were learned from
 
 
-class ReplayLearning(ABC, Generic[S]):
+class ReplayLearning(Parts, ABC, Generic[S]):
     """Implements `add` and `step` of `zerobeast.rl.protocol.Learning` in terms of one method: `update`.
 
     Args:
@@ -66,7 +64,7 @@ class ReplayLearning(ABC, Generic[S]):
         self._settings, self._total_steps = settings, config.total_steps
         self._unroll_length = config.learner.unroll_length
         self.pace = Pace(settings.samples_per_insert, settings.replay_min_size)
-        self.parts: dict[str, Part] = {"pace": self.pace, "replay": self._replay}  #: in a checkpoint, by name
+        self.parts = {"pace": self.pace, "replay": self._replay}
 
     @property
     def due(self) -> bool:
@@ -91,16 +89,6 @@ class ReplayLearning(ABC, Generic[S]):
         rows = self._replay.recovered()
         self.pace.insert(len(rows) * self._unroll_length)
         return rows
-
-    def state(self) -> dict[str, Any]:
-        """The training state besides the policy; the rows are in their file."""
-        parts = self.parts.items()
-        return {name: part.state_dict() if isinstance(part, nn.Module) else part.state() for name, part in parts}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        for name, part in self.parts.items():
-            (part.load_state_dict if isinstance(part, nn.Module) else part.load)(state[name])
 
     @abstractmethod
     def update(self, batch: S, weights: Tensor, agent_steps: int) -> Updated:

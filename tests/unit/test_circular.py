@@ -1,12 +1,25 @@
 """The circular buffer: how often and when a batch is used, and what is held."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
+import torch
 
+from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.circular import Circular
 
-ARRIVALS = 40
+circular_of = partial(Circular, device=torch.device("cpu"))
+
+
+class Numbered(int):
+    """A batch that is nothing but its number, also in a checkpoint."""
+
+    def _asdict(self) -> int:
+        return self
+
+
+ARRIVALS = [Numbered(arrival) for arrival in range(40)]
 
 
 @pytest.mark.parametrize("uses", [1, 2, 3, 5, 20])
@@ -14,8 +27,8 @@ ARRIVALS = 40
 def test_every_batch_is_used_as_often_as_it_may_be_and_none_is_held_for_longer_than_n_arrivals(
     batches: int, uses: int
 ) -> None:
-    circular, count = Circular[int](batches, uses), Counter[int]()
-    for arrival in range(ARRIVALS):
+    circular, count = circular_of(batches, uses), Counter[int]()
+    for arrival in ARRIVALS:
         due = circular.add(arrival)
         count.update(due)
         assert arrival in due, "a new batch is learned from at once"
@@ -25,20 +38,20 @@ def test_every_batch_is_used_as_often_as_it_may_be_and_none_is_held_for_longer_t
         assert len(circular.held) <= batches
         assert len(due) <= uses
         assert len(due) == uses or arrival < batches - 1
-    gone = [batch for batch in range(ARRIVALS) if batch not in circular.held]
+    gone = [batch for batch in ARRIVALS if batch not in circular.held]
     assert {count[batch] for batch in gone} == {uses}
     assert max(count.values()) == uses
-    assert all(count[batch] < uses for batch in circular.unfinished)
-    assert sum(count.values()) == uses * (ARRIVALS - len(circular.unfinished)) + sum(
-        count[batch] for batch in circular.unfinished
+    assert all(count[batch] < uses for batch in circular.state())
+    assert sum(count.values()) == uses * (len(ARRIVALS) - len(circular.state())) + sum(
+        count[batch] for batch in circular.state()
     )
 
 
 @pytest.mark.parametrize(("batches", "uses"), [(1, 1), (1, 3), (5, 1)])
 def test_one_place_or_one_use_passes_batches_through_in_the_order_of_their_arrival(batches: int, uses: int) -> None:
-    circular = Circular[int](batches, uses)
-    assert [circular.add(arrival) for arrival in range(5)] == [[arrival] * uses for arrival in range(5)]
-    assert circular.unfinished == []
+    circular = circular_of(batches, uses)
+    assert [circular.add(arrival) for arrival in ARRIVALS[:5]] == [[arrival] * uses for arrival in range(5)]
+    assert circular.state() == []
 
 
 @pytest.mark.parametrize(
@@ -46,17 +59,20 @@ def test_one_place_or_one_use_passes_batches_through_in_the_order_of_their_arriv
     [(4, 2, [7, 9]), (4, 4, [6, 7, 8, 9]), (2, 4, [8, 8, 9, 9]), (3, 4, [7, 8, 9, 9]), (4, 3, [7, 8, 9])],
 )
 def test_uses_are_spread_evenly(batches: int, uses: int, due: list[int]) -> None:
-    circular = Circular[int](batches, uses)
-    assert [circular.add(arrival) for arrival in range(10)][-1] == due
+    circular = circular_of(batches, uses)
+    assert [circular.add(arrival) for arrival in ARRIVALS[:10]][-1] == due
 
 
 @pytest.mark.parametrize("arrived", [0, 1, 3, 10])
 @pytest.mark.parametrize(("batches", "uses"), [(1, 1), (4, 2), (4, 5)])
-def test_it_resumes_from_its_unfinished_batches(batches: int, uses: int, arrived: int) -> None:
-    whole, resumed = Circular[int](batches, uses), Circular[int](batches, uses)
-    for arrival in range(arrived):
+def test_it_resumes_from_its_unfinished_batches(
+    batches: int, uses: int, arrived: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Batch, "restored", lambda number, _device: number)
+    whole, resumed = circular_of(batches, uses), circular_of(batches, uses)
+    for arrival in ARRIVALS[:arrived]:
         whole.add(arrival)
-    resumed.load(whole.unfinished)
-    assert resumed.unfinished == whole.unfinished
-    for arrival in range(arrived, arrived + 6):
+    resumed.load(whole.state())
+    assert resumed.state() == whole.state()
+    for arrival in ARRIVALS[arrived : arrived + 6]:
         assert resumed.add(arrival) == whole.add(arrival)

@@ -25,7 +25,6 @@ def test_the_ladder_is_that_of_apex() -> None:
     assert eight.tolist() == pytest.approx(written)
     assert epsilons(torch.tensor([9, 2, 16]), 8).tolist() == pytest.approx([0.4**2, 0.4**3, 0.4])
     assert epsilons(torch.arange(3), 1).tolist() == pytest.approx([0.4] * 3)
-    assert epsilons(torch.tensor([1]), 2, base=0.5, alpha=3.0).tolist() == [0.5**4]
 
 
 class Slotted(EchoAlgorithm):

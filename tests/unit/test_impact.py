@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, with_logits
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.algos.impact.loss import log_ratio, loss
+from zerobeast.rl.algos.impact.algorithm import log_ratio, loss
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer
 from zerobeast.rl.algos.policy_gradient.vtrace_loss import loss as impala_loss
-from zerobeast.rl.algos.ppo.loss import loss as ppo_loss
-from zerobeast.rl.algos.ppo.samples import Samples
+from zerobeast.rl.algos.ppo.algorithm import Samples
+from zerobeast.rl.algos.ppo.algorithm import loss as ppo_loss
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.returns import discounts
 from zerobeast.rl.nets.network import StepInput

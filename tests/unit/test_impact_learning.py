@@ -12,8 +12,7 @@ from torch import Tensor
 from tests.algo_fakes import B, T, algorithm_of, make_batch, on_policy, same, unrolled, weights
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.algos.impact.algorithm import ImpactLearning
-from zerobeast.rl.algos.impact.divergence import CEILING, FLOOR, DivergenceWeight
+from zerobeast.rl.algos.impact.algorithm import CEILING, FLOOR, DivergenceWeight, ImpactLearning
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
 from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
 from zerobeast.rl.nets.network import StepInput

@@ -11,7 +11,7 @@ from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.impala import algorithm as module
-from zerobeast.rl.algos.impala.replay import OldRollouts
+from zerobeast.rl.algos.impala.algorithm import OldRollouts
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.ops.frames import stack_frames
@@ -20,6 +20,7 @@ from zerobeast.rl.ops.tree import leaves, tree_map
 K = 3
 STACKED = EnvSpec("Stacked-v0", ArraySpace.box((5,)), ArraySpace.discrete(3), frame_stack=K)
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
+old_rollouts = partial(OldRollouts, device=torch.device("cpu"))
 
 
 def numbered(algorithm: Any, first: int, *, rows: int = B, steps: int = T) -> Batch:
@@ -87,7 +88,7 @@ def test_held_batches_store_each_frame_once_and_are_learned_from_unchanged(setti
 
 @pytest.mark.parametrize(("share", "old"), [(0.5, 4), (0.2, 1), (0.75, 12), (0.9, 36)])
 def test_the_share_is_of_the_whole_batch_and_the_new_rows_are_all_there(share: float, old: int) -> None:
-    algorithm, replay = impala(), OldRollouts(share, 100, seed=1)
+    algorithm, replay = impala(), old_rollouts(share, 100, seed=1)
     assert numbers(replay.mix(numbered(algorithm, 0))) == [0, 1, 2, 3], "there is nothing old yet"
     mixed = numbers(replay.mix(numbered(algorithm, 4)))
     assert mixed[:B] == [4, 5, 6, 7]
@@ -97,7 +98,7 @@ def test_the_share_is_of_the_whole_batch_and_the_new_rows_are_all_there(share: f
 
 @pytest.mark.parametrize(("share", "rows"), [(0.1, B), (0.3, B), (0.5, 1), (0.4, 1), (0.01, 2)])
 def test_the_share_holds_on_average_and_every_batch_is_held_however_small(share: float, rows: int) -> None:
-    algorithm, replay = impala(), OldRollouts(share, 1000, seed=1)
+    algorithm, replay = impala(), old_rollouts(share, 1000, seed=1)
     batches, old = [numbered(algorithm, first, rows=rows, steps=1) for first in range(0, 200 * rows, rows)], 0
     for batch in batches:
         old += replay.mix(batch).mask.shape[1] - rows
@@ -107,15 +108,15 @@ def test_the_share_holds_on_average_and_every_batch_is_held_however_small(share:
 
 
 def test_the_remainder_of_rounding_survives_a_restart() -> None:
-    algorithm, replay, resumed = impala(), *(OldRollouts(0.1, 100, seed=1) for _ in range(2))
+    algorithm, replay, resumed = impala(), *(old_rollouts(0.1, 100, seed=1) for _ in range(2))
     replay.mix(numbered(algorithm, 0))  # leaves 0.44 of a row over, so that the next batch gets one
-    resumed.load(replay.state(), torch.device("cpu"))
+    resumed.load(replay.state())
     sizes = [each.mix(numbered(algorithm, 4)).mask.shape[1] - B for each in (replay, resumed)]
     assert sizes == [1, 1]
 
 
 def test_without_a_share_batches_pass_through_and_nothing_is_held() -> None:
-    algorithm, replay = impala(), OldRollouts(0.0, 100, seed=1)
+    algorithm, replay = impala(), old_rollouts(0.0, 100, seed=1)
     for first in (0, 4):
         batch = numbered(algorithm, first)
         assert replay.mix(batch) is batch
@@ -123,7 +124,7 @@ def test_without_a_share_batches_pass_through_and_nothing_is_held() -> None:
 
 
 def test_the_oldest_leave_first_and_the_rest_is_drawn_with_equal_chances() -> None:
-    algorithm, replay = impala(), OldRollouts(0.5, 10, seed=1)
+    algorithm, replay = impala(), old_rollouts(0.5, 10, seed=1)
     drawn: Counter[int] = Counter()
     for first in range(0, 4000, B):
         mixed = numbers(replay.mix(numbered(algorithm, first, steps=1)))
@@ -165,22 +166,22 @@ def _seen(learning: Any, batch: Batch) -> list[Batch]:
 
 
 def test_a_restart_with_less_room_keeps_the_newest() -> None:
-    algorithm, replay, smaller = impala(), OldRollouts(0.5, 100, seed=1), OldRollouts(0.75, 3, seed=1)
+    algorithm, replay, smaller = impala(), old_rollouts(0.5, 100, seed=1), old_rollouts(0.75, 3, seed=1)
     for first in (0, 4):
         replay.mix(numbered(algorithm, first))
-    smaller.load(replay.state(), torch.device("cpu"))
+    smaller.load(replay.state())
     assert set(numbers(smaller.mix(numbered(algorithm, 8)))[B:]) == {5, 6, 7}
 
 
 def test_a_restart_without_a_share_drops_all_old_rollouts() -> None:
-    algorithm, replay, off = impala(), OldRollouts(0.5, 100, seed=1), OldRollouts(0.0, 100, seed=1)
+    algorithm, replay, off = impala(), old_rollouts(0.5, 100, seed=1), old_rollouts(0.0, 100, seed=1)
     replay.mix(numbered(algorithm, 0))
-    off.load(replay.state(), torch.device("cpu"))
+    off.load(replay.state())
     assert off.state()["held"] == [], "or every checkpoint would hold them for ever"
 
 
 def test_rollouts_of_another_length_are_dropped() -> None:
-    algorithm, replay = impala(), OldRollouts(0.5, 100, seed=1)
+    algorithm, replay = impala(), old_rollouts(0.5, 100, seed=1)
     replay.mix(numbered(algorithm, 0))
     assert numbers(replay.mix(numbered(algorithm, 4, steps=T + 2))) == [4, 5, 6, 7]
     assert set(numbers(replay.mix(numbered(algorithm, 8, steps=T + 2)))[B:]) <= {4, 5, 6, 7}

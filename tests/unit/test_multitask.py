@@ -180,7 +180,7 @@ def test_the_gradient_is_that_of_k_heads_written_out_in_loops() -> None:
     batch = batch_of(algorithm)
     batch = tree_map(lambda entry: entry.double() if entry.is_floating_point() else entry, batch)
     assert not batch.mask.all()
-    total = loss(config, algorithm.family, net, batch, entropy_cost=config.entropy_cost).total  # type: ignore[arg-type]
+    total = loss(config, algorithm.family, net, batch, entropy_cost=config.entropy_cost)[0]  # type: ignore[arg-type]
     expected = by_hand(config, net, batch)
     torch.testing.assert_close(total, expected, rtol=1e-10, atol=0)
     parameters = [net.logits, net.value.weight, net.value.bias]

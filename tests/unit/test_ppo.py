@@ -12,7 +12,7 @@ from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generato
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo import algorithm as module
-from zerobeast.rl.algos.ppo.samples import Samples
+from zerobeast.rl.algos.ppo.algorithm import Samples
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.ops.tree import leaves

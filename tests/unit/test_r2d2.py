@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tests.algo_fakes import VECTORS, generator, values_of
 from zerobeast.common.settings.net import NetConfig
+from zerobeast.rl.algos.r2d2.algorithm import first_priorities, loss
 from zerobeast.rl.algos.r2d2.config import R2D2Config
-from zerobeast.rl.algos.r2d2.loss import first_priorities, loss
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.replay.items import Sequences

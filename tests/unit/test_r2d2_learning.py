@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.algo_fakes import same, weights
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
-from zerobeast.rl.algos.r2d2.loss import loss, unroll
+from zerobeast.rl.algos.r2d2.algorithm import loss, unroll
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.replay.items import Sequences
 from zerobeast.rl.replay.replay import Drawn

@@ -24,8 +24,7 @@ from tests.algo_fakes import (
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
-from zerobeast.rl.algos.vmpo.loss import VmpoLoss, loss
-from zerobeast.rl.algos.vmpo.multipliers import Multipliers
+from zerobeast.rl.algos.vmpo.algorithm import Multipliers, VmpoLoss, loss
 from zerobeast.rl.data.batch import Batch
 
 vmpo = partial(algorithm_of, "vmpo")

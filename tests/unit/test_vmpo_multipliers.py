@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tests.algo_fakes import generator
+from zerobeast.rl.algos.vmpo.algorithm import Multipliers
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
-from zerobeast.rl.algos.vmpo.multipliers import Multipliers
 
 N = 9
 EVEN = torch.zeros(N, dtype=torch.float64)  #: log w if all actions were drawn from the target

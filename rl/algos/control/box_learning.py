@@ -1,5 +1,7 @@
 """Learning Q(s, a) of continuous actions from a replay, and a policy from Q: what DDPG, TD3 and SAC share.
 
+They act uniformly at first, then by a policy.
+
     y = R + gamma^m V'(s')                      R: the m-step return, V': `next_values`, by targets that follow slowly
     minimise sum_i mean 1/2 (Q_i(s, a) - y)^2   one step of the critics' optimiser, which trains the encoder too
     improve the policy by Q                     `improve`
@@ -7,20 +9,85 @@
 Actions are in units of their box throughout. The policy is the one that acts; everything else is for learning only.
 """
 
-from abc import abstractmethod
+import math
+from abc import ABC, abstractmethod
 from copy import deepcopy
 from functools import partial
+from typing import ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from zerobeast.rl.algos.control.box_control import BoxControl, Settings
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.control.networks import HIDDEN_SIZE, BoxPolicy, Critics
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
-from zerobeast.rl.data import Rollouts
+from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, Updated, shaped
-from zerobeast.rl.protocol import Metrics
+from zerobeast.rl.nets import StepInput, without_autocast
+from zerobeast.rl.ops.gaussian import Box
+from zerobeast.rl.protocol import Act, Learning, Metrics, Sampling
 from zerobeast.rl.replay.items import NStep, Transitions
+from zerobeast.rl.replay_settings import BoxSettings
+
+Settings = TypeVar("Settings", bound=BoxSettings)
+
+
+class BoxControl(ABC, Generic[Settings]):
+    """The acting half of `rl.protocol.Algorithm`. Learning needs nothing from the behaviour policy but actions.
+
+    Args:
+      config: of the run; `settings` is its section named by `algo`.
+      env: what the environment sends and takes.
+    """
+
+    outputs: ClassVar[int] = 1  #: policy outputs for each component of an action
+
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+        self.env, self.config = env, config
+        self.settings = cast("Settings", config.algorithm)
+        assert isinstance(env.action, ArraySpace), "which `fit` checks"
+        self.box, self.action_size = Box(env.action), math.prod(env.action.shape)
+        best = (Field("best", "<f4", (self.action_size,)),)  # for `divergence`
+        self.policy = PolicySpec(best if config.sync.parsed.measured else (), self.network().core_size)
+
+    def network(self) -> BoxPolicy:
+        """A new network on the CPU; its weights depend on the run's seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return BoxPolicy(self.config.net, self.env, self.outputs * self.action_size)
+
+    @torch.inference_mode()
+    def act(self, net: BoxPolicy, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
+        """One step of B environments, whatever their slots."""
+        outputs = net(net.encode(inputs))
+        extras = {"best": self.best(outputs)} if self.policy.extras else {}
+        if sampling.greedy:
+            return Act(self.box.actions(self.best(outputs)), extras), core
+        units = self.explore(outputs, sampling.generator)
+        uniform = torch.empty_like(units).uniform_(-1.0, 1.0, generator=sampling.generator)
+        early = net.agent_steps < self.settings.random_steps  # a tensor, because a bool would wait for a GPU
+        return Act(self.box.actions(torch.where(early, uniform, units)), extras), core
+
+    @torch.no_grad()
+    def divergence(self, net: BoxPolicy, batch: Batch) -> Tensor:
+        """How far the likeliest action has moved, mean over its components, in units of half their box."""
+        with without_autocast(net.device):  # nor is there any when it acts
+            best = self.best(net(net.encode(steps(batch.inputs, slice(-1)))))
+        moved = best - batch.extras["best"].flatten(0, 1)
+        return moved.abs().mean(-1).view(batch.mask.shape)
+
+    @abstractmethod
+    def best(self, outputs: Tensor) -> Tensor:
+        """The likeliest action, in units of its box: [B, d] in [-1, 1] of outputs [B, outputs d]."""
+
+    @abstractmethod
+    def explore(self, outputs: Tensor, generator: torch.Generator) -> Tensor:
+        """An exploratory action, likewise."""
+
+    @abstractmethod
+    def learning(self, net: BoxPolicy) -> Learning:
+        """See `rl.protocol.Algorithm`."""
 
 
 class BoxLearning(ReplayLearning[Transitions]):

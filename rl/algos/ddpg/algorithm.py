@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from zerobeast.rl.algos.control.box_control import BoxControl
-from zerobeast.rl.algos.control.box_learning import BoxLearning
+from zerobeast.rl.algos.control.box_learning import BoxControl, BoxLearning
 from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.ddpg.config import DDPGConfig
 from zerobeast.rl.learning import GradientDescent, Target
@@ -18,7 +17,7 @@ from zerobeast.rl.protocol import Metrics
 Settings = TypeVar("Settings", bound=DDPGConfig)
 
 
-class Deterministic(BoxControl[Settings]):
+class DDPG(BoxControl[Settings]):
     """See `zerobeast.rl.protocol.Algorithm`: one action per state, plus noise of constant size."""
 
     def best(self, outputs: Tensor) -> Tensor:
@@ -29,10 +28,6 @@ class Deterministic(BoxControl[Settings]):
         """The same with noise, clipped to the box."""
         noise = torch.empty_like(outputs).normal_(generator=generator)
         return (torch.tanh(outputs) + self.settings.noise * noise).clamp(-1.0, 1.0)
-
-
-class DDPG(Deterministic[DDPGConfig]):
-    """Deep deterministic policy gradient."""
 
     def learning(self, net: BoxPolicy) -> DDPGLearning:
         """With one critic."""
@@ -48,7 +43,7 @@ class DDPGLearning(BoxLearning):
       n_critics: number of Q estimates; targets use the smallest, and the policy climbs the first.
     """
 
-    def __init__(self, algorithm: Deterministic[Any], net: BoxPolicy, n_critics: int = 1) -> None:
+    def __init__(self, algorithm: DDPG[Any], net: BoxPolicy, n_critics: int = 1) -> None:
         super().__init__(algorithm, net, n_critics)
         run, settings = algorithm.config, algorithm.settings
         self._policy = Target(source=net.mlp, copy=deepcopy(net.mlp), tau=settings.target_rate)

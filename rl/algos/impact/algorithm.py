@@ -1,29 +1,35 @@
-"""IMPACT: learn from old batches as well as new ones, staying near a target that is replaced periodically."""
+"""IMPACT: learn from old batches as well as new ones, staying near a target that is replaced periodically.
+
+The loss is a clipped surrogate against the target, value regression and an entropy bonus (Luo et al. 2020, section 3).
+"""
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from zerobeast.rl.algos.impact.config import ImpactConfig
-from zerobeast.rl.algos.impact.divergence import DivergenceWeight
-from zerobeast.rl.algos.impact.loss import loss
-from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, policy_logits, steps
+from zerobeast.rl.algos.policy_gradient.actor_critic import (
+    ActorCritic,
+    lag_metrics,
+    policy_logits,
+    steps,
+    three_terms,
+    unroll,
+)
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import Circular, GradientDescent, OneBatch, Step, Target, summary
+from zerobeast.rl.learning import Circular, GradientDescent, OneBatch, Step, Target, estimate, summary
+from zerobeast.rl.ops import losses
+from zerobeast.rl.ops.distributions import Family
 from zerobeast.rl.protocol import Learned, Metrics
 
-
-@dataclass
-class KeptBatch:
-    """A batch in the circular buffer."""
-
-    batch: Batch  #: packed
-    target_logits: Tensor | None = None  #: [T, B, A], from the first use until the target changes
+FLOOR, CEILING = 0.01, 100.0  #: of the divergence's weight, relative to its initial value: a dozen targets lead back
+AIMED = "target_logits"  #: extra of a held batch: [T, B, A], from its first use until the target changes
 
 
 class Impact(ActorCritic[ImpactConfig]):
@@ -51,48 +57,125 @@ class ImpactLearning(OneBatch):
         self._descent = GradientDescent(algorithm.config, config, net.parameters())
         period = config.batches * config.uses  # section 4.1.1
         self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
-        self._circular: Circular[KeptBatch] = Circular(config.batches, config.uses)
+        self._circular = Circular(config.batches, config.uses, net.device)
         self._weight = DivergenceWeight(config.kl_cost, config.kl_target)
+        self.parts = {"optimizer": self._descent, "target": self._target, "batches": self._circular}
+        self.parts["divergence_weight"] = self._weight
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from earlier ones."""
-        due = self._circular.add(KeptBatch(batch.packed(self._frame_stack)))
-        learned = summary([self._step(kept, agent_steps) for kept in due])
+        due = self._circular.add(batch.packed(self._frame_stack))
+        learned = summary([self._step(kept.unpacked(), agent_steps) for kept in due])
         self._net.observe(steps(batch.obs, slice(-1)))  # not earlier: the loss compares with the policy that acted
         return learned
 
-    def state(self) -> dict[str, Any]:
-        """The training state, for a checkpoint.
-
-        It holds the batches that will be used again: without them, the steps after a restart would be different ones.
-        The target's answers to them are left out, because they can be computed again.
-        """
-        return {
-            "optimizer": self._descent.state(),
-            "target": self._target.state(),
-            "batches": [kept.batch._asdict() for kept in self._circular.unfinished],
-            "divergence_weight": self._weight.state(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self._descent.load(state["optimizer"])
-        self._target.load(state["target"])
-        device = self._net.device
-        self._circular.load([KeptBatch(Batch.restored(entries, device)) for entries in state["batches"]])
-        self._weight.load(state["divergence_weight"])
-
-    def _step(self, kept: KeptBatch, agent_steps: int) -> tuple[Step, Metrics]:
-        batch, cost = kept.batch.unpacked(), self._weight.value
+    def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:
+        cost = self._weight.value
         with self._descent.autocast():
-            if kept.target_logits is None:
-                kept.target_logits = policy_logits(self._target.copy, batch)
-            total, terms = loss(self._config, self._family, self._net, batch, kept.target_logits, kl_cost=cost)
+            if AIMED not in batch.extras:  # which are those of the held batch
+                batch.extras[AIMED] = policy_logits(self._target.copy, batch)
+            total, terms = loss(self._config, self._family, self._net, batch, batch.extras[AIMED], kl_cost=cost)
         step = self._descent.step(total, agent_steps)
         if step.applied:
             self._weight.observe(float(terms["kl"]))
             if self._target.count():
                 self._weight.adapt()
-                for each in self._circular.held:
-                    each.target_logits = None  # they are the old target's
+                for held in self._circular.held:
+                    held.extras.pop(AIMED, None)  # the old target's
         return step, terms
+
+
+def log_ratio(learner: Tensor, target: Tensor, behaviour: Tensor, rho: float) -> Tensor:
+    """log R of R = min(mu / pi_target, rho) pi / mu = pi / max(pi_target, mu / rho), from three log-probabilities.
+
+    If mu is near the target, R is PPO's ratio to the target; if an action has become much less likely since it was
+    chosen, mu keeps R from growing.
+    """
+    return learner - torch.maximum(target, behaviour - math.log(rho))
+
+
+def loss(
+    config: ImpactConfig, family: Family, net: PolicyAndValue, batch: Batch, target_logits: Tensor, *, kl_cost: float
+) -> tuple[Tensor, Metrics]:
+    """The weighted sum of the terms, and its parts, all means over valid steps.
+
+    Args:
+      config: of IMPACT.
+      family: of the policy's distributions.
+      net: the policy that learns, and its values.
+      batch: from any behaviour policy mu.
+      target_logits: [T, B, A] of the target on this batch, without gradient.
+      kl_cost: weight of KL(target || policy).
+    """
+    logits, values = unroll(net, batch)
+    answers = (logits, target_logits, batch.extras["logits"])
+    policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
+    actions, mask = batch.actions, batch.mask
+    learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
+    # the target stands in for the policy (section 3.1): estimates follow the values, not every step of it
+    vs, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # R takes the place of `weights`
+    log_ratios = log_ratio(learner, aimed, taken, config.rho)
+    if config.normalize_advantages:
+        advantages = losses.normalized(advantages, mask)
+    pg = losses.clipped_surrogate_loss(
+        log_ratios=log_ratios, advantages=advantages, clip=config.clip, mask=mask, reduction="mean"
+    )
+    total, metrics = three_terms(
+        config, policy, pg=pg, values=values[:-1], targets=vs, mask=mask, entropy_cost=config.entropy_cost
+    )
+    kl = losses.masked_reduce(target.kl(policy), mask, "mean")
+    if kl_cost:
+        total = total + kl_cost * kl
+    clipped = ((log_ratios.detach().exp() - 1).abs() > config.clip).float()
+    metrics |= {
+        "total": total.detach(),
+        "kl": kl.detach(),
+        "kl_cost": torch.full_like(kl.detach(), kl_cost),
+        "clipped": losses.masked_reduce(clipped, mask, "mean"),
+    }
+    return total, metrics | lag_metrics(behaviour, policy, learner - taken, mask)
+
+
+class DivergenceWeight:
+    """Adaptive weight of KL(target || policy), set once per target (Schulman et al. 2017, section 4; numbers: RLlib).
+
+    Adapts to the mean divergence over all steps of one target, as RLlib does over an iteration. One step's divergence
+    says little: it is 0 in a target's first step and largest in its last, and differs by batch.
+
+    Args:
+      initial: the weight at the start; 0: there is none, and it never adapts.
+      aim: the mean divergence that it should result in.
+    """
+
+    def __init__(self, initial: float, aim: float) -> None:
+        self._initial, self._aim = initial, aim
+        self._scale = 1.0  #: factor on the initial weight
+        self._sum, self._count = 0.0, 0  #: of divergences since the target was replaced
+
+    @property
+    def value(self) -> float:
+        """The weight."""
+        return self._initial * self._scale
+
+    def observe(self, kl: float) -> None:
+        """Add the divergence of a step."""
+        self._sum += kl
+        self._count += 1
+
+    def adapt(self) -> None:
+        """Call when the target is replaced: change the weight if the mean was above twice or below half its aim."""
+        mean = self._sum / self._count
+        self._sum, self._count = 0.0, 0
+        if mean > 2 * self._aim:
+            self._scale = min(1.5 * self._scale, CEILING)
+        elif mean < 0.5 * self._aim:
+            self._scale = max(0.5 * self._scale, FLOOR)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        return {"scale": self._scale, "sum": self._sum, "count": self._count}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._scale = min(max(float(state["scale"]), FLOOR), CEILING)
+        self._sum, self._count = float(state["sum"]), int(state["count"])

@@ -1,7 +1,6 @@
 """The simplest way to learn: one step of the optimiser per batch."""
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
@@ -25,6 +24,7 @@ class OneStep(OneBatch):
 
     def __init__(self, net: PolicyAndValue, descent: GradientDescent, loss: LossFunction) -> None:
         self._net, self._descent, self._loss = net, descent, loss
+        self.parts = {"optimizer": descent}
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch."""
@@ -35,11 +35,3 @@ class OneStep(OneBatch):
         self._net.observe(steps(batch.obs, slice(-1)))
         applied = int(step.applied)
         return Learned(applied, 1 - applied, step.applied, step.loss, step.grad_norm, step.learning_rate, metrics)
-
-    def state(self) -> dict[str, Any]:
-        """The training state, for a checkpoint."""
-        return {"optimizer": self._descent.state()}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self._descent.load(state["optimizer"])

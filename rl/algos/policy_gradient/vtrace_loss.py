@@ -1,7 +1,7 @@
 """The loss of IMPALA and A2C: V-trace policy gradient, value regression, entropy bonus (Espeholt et al. 2018,
 section 4.2)."""
 
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -16,14 +16,6 @@ from zerobeast.rl.protocol import Learning, Metrics
 from zerobeast.rl.settings import VTraceSettings
 
 Settings = TypeVar("Settings", bound=VTraceSettings)
-
-
-class VTraceLoss(NamedTuple):
-    """The result of one pass over a batch."""
-
-    total: Tensor  #: [], the scalar to minimise
-    targets: Tensor  #: [T, B] value targets, without gradient
-    metrics: Metrics
 
 
 class VTraceActorCritic(ActorCritic[Settings]):
@@ -41,8 +33,8 @@ class VTraceActorCritic(ActorCritic[Settings]):
 
 def loss(
     config: VTraceSettings, family: Family, net: PolicyAndValue, batch: Batch, *, entropy_cost: float | Tensor
-) -> VTraceLoss:
-    """The weighted sum of the three terms, and its parts.
+) -> tuple[Tensor, Tensor, Metrics]:
+    """The weighted sum of the three terms; value targets [T, B], without gradient; and the parts of the sum.
 
     With PopArt, value errors and advantages are in units of their task's deviation (Hessel et al. 2018, equations 9 to
     11), whatever the size of its rewards.
@@ -74,4 +66,4 @@ def loss(
         entropy_cost=entropy_cost,
         reduction=how,
     )
-    return VTraceLoss(total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, mask))
+    return total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, mask)

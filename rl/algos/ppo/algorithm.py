@@ -1,10 +1,10 @@
-"""PPO: several epochs of minibatches on every batch."""
+"""PPO: several epochs of minibatches on every batch (Schulman et al. 2017, equations 7 and 9)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,13 @@ from torch import Tensor
 from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, lag_metrics, steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.config import PPOConfig
-from zerobeast.rl.algos.ppo.loss import loss
-from zerobeast.rl.algos.ppo.samples import Samples
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, OneBatch, Step, estimate, explained_variance, summary
 from zerobeast.rl.learning.returns import ReturnScale
-from zerobeast.rl.ops.losses import normalized
+from zerobeast.rl.nets import StepInput
+from zerobeast.rl.ops import losses
+from zerobeast.rl.ops.distributions import Family
+from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.ops.vtrace import VTrace
 from zerobeast.rl.protocol import Learned, Metrics
 
@@ -41,12 +42,15 @@ class PPOLearning(OneBatch):
       net: the policy to train.
     """
 
+    optional = ("return_scale",)
+
     def __init__(self, algorithm: PPO, net: PolicyAndValue) -> None:
         self.settings = settings = algorithm.settings
         self._family, self._net = algorithm.family, net
         self._descent = GradientDescent(algorithm.config, settings, net.parameters())
         self._minibatches_per_rollout = settings.minibatches / algorithm.config.learner.batch_size
         self._scale = ReturnScale().to(net.device) if settings.normalize_returns else None
+        self.parts = {"optimizer": self._descent, "return_scale": self._scale}
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and stop early if the divergence exceeds `target_kl`."""
@@ -55,17 +59,6 @@ class PPOLearning(OneBatch):
         learned = summary(list(self._steps(samples, minibatches, agent_steps)))
         self._net.observe(steps(batch.obs, slice(-1)))  # not earlier: the loss compares with the policy that acted
         return learned._replace(metrics={**learned.metrics, **metrics})
-
-    def state(self) -> dict[str, Any]:
-        """The training state, for a checkpoint."""
-        scale = None if self._scale is None else self._scale.state_dict()
-        return {"optimizer": self._descent.state(), "return_scale": scale}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self._descent.load(state["optimizer"])
-        if self._scale is not None and state["return_scale"] is not None:
-            self._scale.load_state_dict(state["return_scale"])
 
     def _steps(self, samples: Samples, minibatches: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:
         for _ in range(self.settings.epochs):
@@ -93,7 +86,7 @@ class PPOLearning(OneBatch):
             logits=logits[:-1],
             values=values[:-1],
             targets=targets,
-            advantages=normalized(advantages, mask) if self.settings.normalize_advantages else advantages,
+            advantages=losses.normalized(advantages, mask) if self.settings.normalize_advantages else advantages,
             mask=mask,
             core_state=batch.core_state,
         )
@@ -115,3 +108,69 @@ class PPOLearning(OneBatch):
         scaled = estimated(scale=scale)
         scale.observe(scale.deviation * scaled.vs[batch.mask])
         return scaled
+
+
+def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Samples) -> tuple[Tensor, Metrics]:
+    """The weighted sum of the three terms of a minibatch, and its parts, all means over valid steps.
+
+    The part `kl` is the exact divergence of the policy from the one before the batch.
+    """
+    (logits, values), _ = net(samples.inputs, samples.core_state)
+    policy, before = (family.of(each, samples.inputs.action_mask) for each in (logits, samples.logits))
+    mask = samples.mask
+    log_ratios = policy.log_prob(samples.actions) - samples.behaviour
+    pg = losses.clipped_surrogate_loss(
+        log_ratios=log_ratios, advantages=samples.advantages, clip=config.clip, mask=mask, reduction="mean"
+    )
+    if config.value_clip:
+        baseline = losses.clipped_baseline_loss(
+            values=values,
+            before=samples.values,
+            targets=samples.targets,
+            clip=config.value_clip,
+            mask=mask,
+            reduction="mean",
+        )
+    else:
+        baseline = losses.baseline_loss(values=values, targets=samples.targets, mask=mask, reduction="mean")
+    entropy = losses.entropy_loss(entropies=policy.entropy(), mask=mask, reduction="mean")
+    total = pg + config.baseline_cost * baseline + config.entropy_cost * entropy
+    clipped = ((log_ratios.detach().exp() - 1).abs() > config.clip).float()
+    return total, {
+        "total": total.detach(),
+        "pg_loss": pg.detach(),
+        "baseline_loss": baseline.detach(),
+        "entropy": -entropy.detach(),
+        "kl": losses.masked_reduce(before.kl(policy).detach(), mask, "mean"),
+        "clipped": losses.masked_reduce(clipped, mask, "mean"),
+    }
+
+
+class Samples(NamedTuple):
+    """S sequences of T steps, computed once per batch, without gradient."""
+
+    inputs: StepInput  #: [T, S, ...] each, what the network sees
+    actions: Any  #: [T, S, *action shape] that were taken, or a tree of such
+    behaviour: Tensor  #: [T, S] their log-probabilities under the policy that acted
+    logits: Tensor  #: [T, S, A] of the policy before the batch
+    values: Tensor  #: [T, S] of the same policy
+    targets: Tensor  #: [T, S] for the values
+    advantages: Tensor  #: [T, S] of the actions, normalised over the batch if the settings say so
+    mask: Tensor  #: [T, S] bool, True where a step is valid
+    core_state: Tensor  #: [S, core_size] before step 0
+
+    def single_steps(self) -> Samples:
+        """Every step as a sequence of its own, which makes no difference to a network without memory."""
+        entries: Samples = tree_map(lambda entry: entry.flatten(0, 1).unsqueeze(0), self._replace(core_state=self.mask))
+        return entries._replace(core_state=self.core_state.new_zeros(self.mask.numel(), 0))
+
+    def pick(self, index: Tensor) -> Samples:
+        """The sequences at these indices [n]."""
+        picked: Samples = tree_map(lambda entry: entry[:, index], self._replace(core_state=self.mask))
+        return picked._replace(core_state=self.core_state[index])
+
+    def minibatches(self, n: int) -> Iterator[Samples]:
+        """n random parts, as equal in size as possible: every sequence with a valid step is in one of them."""
+        valid = self.mask.any(0).nonzero().squeeze(-1)
+        order = torch.randperm(len(valid)).to(valid.device)
+        yield from (self.pick(index) for index in valid[order].tensor_split(n) if len(index))

@@ -19,4 +19,4 @@ class RainbowConfig(C51Config):
     epsilon: s.Epsilon = 1.5e-4
 
 
-SPEC = AlgorithmSpec("rainbow", RainbowConfig, "zerobeast.rl.algos.rainbow.algorithm:Rainbow")
+SPEC = AlgorithmSpec("rainbow", RainbowConfig, "zerobeast.rl.algos.c51.algorithm:C51")

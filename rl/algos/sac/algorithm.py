@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from typing import ClassVar, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from zerobeast.rl.algos.control.box_control import BoxControl
-from zerobeast.rl.algos.control.box_learning import BoxLearning
+from zerobeast.rl.algos.control.box_learning import BoxControl, BoxLearning
 from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.sac.config import SACConfig
-from zerobeast.rl.algos.sac.policy import DrawnActions, TanhNormal, draw
-from zerobeast.rl.algos.sac.temperature import Temperature
 from zerobeast.rl.learning import GradientDescent
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.distributions import Distribution
+from zerobeast.rl.ops.gaussian import Range, SquashedGaussian, log_slope
 from zerobeast.rl.protocol import Metrics
+
+LOG_STD = (-20.0, 2.0)  #: log standard deviations are clipped to this, as in the authors' code
 
 
 class SAC(BoxControl[SACConfig]):
@@ -82,3 +83,69 @@ class SACLearning(BoxLearning):
     def _draw(self, features: Tensor) -> DrawnActions:
         outputs = self._net(features)
         return draw(outputs, torch.randn_like(outputs[:, : outputs.shape[-1] // 2]))
+
+
+class TanhNormal(SquashedGaussian):
+    """The distribution of the actions, with bounds of its own; log-densities of actions near theirs are cut off."""
+
+    MEAN = Range(-math.inf, math.inf, room=1.0)
+    LOG_STD = Range(*LOG_STD, room=1e-9)
+
+
+class DrawnActions(NamedTuple):
+    """Actions, and their log-density under the policy."""
+
+    units: Tensor  #: [N, d] in [-1, 1]
+    log_prob: Tensor  #: [N], of actions in these units
+
+
+def draw(outputs: Tensor, noise: Tensor) -> DrawnActions:
+    """Actions of a squashed normal distribution with their exact log-density (Haarnoja et al. 2018b, appendix C).
+
+    A fresh draw's value before the tanh is still known, so no tanh has to be inverted and no mean kept off the bounds,
+    as `SquashedGaussian` must do for actions that come with a rollout. Gradients flow through both into the outputs.
+
+    Args:
+      outputs: [N, 2 d], means, then log standard deviations, before the tanh.
+      noise: [N, d], standard normal.
+    """
+    mean, log_std = outputs.chunk(2, -1)
+    log_std = log_std.clamp(*LOG_STD)
+    before = torch.addcmul(mean, log_std.exp(), noise)
+    # before the tanh, the density is the noise's density divided by the deviation, whatever the mean
+    minus = 0.5 * noise.square() + log_std + log_slope(before)
+    return DrawnActions(torch.tanh(before), -minus.sum(-1) - 0.5 * math.log(2 * math.pi) * mean.shape[-1])
+
+
+class Temperature(nn.Module):
+    """alpha, the weight of entropy against rewards (Haarnoja et al. 2018b, section 5).
+
+    It is stored as its logarithm, so it stays positive and moves in proportion to itself: as in the authors' code.
+
+    Args:
+      initial: of alpha.
+      target: entropy, in nats.
+    """
+
+    def __init__(self, initial: float, target: float) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.tensor(math.log(initial)))
+        self.target = target
+
+    @property
+    def value(self) -> Tensor:
+        """alpha, [], without gradient."""
+        return self.log.detach().exp()
+
+    def loss(self, log_prob: Tensor) -> Tensor:
+        """A loss that lowers alpha while the entropy is above the target, and raises it while it is below.
+
+        Equation 18, with log alpha for alpha.
+
+        Args:
+          log_prob: [N] of the policy's own actions, used as constants.
+
+        Returns:
+          [].
+        """
+        return -self.log * (log_prob.detach().mean() + self.target)

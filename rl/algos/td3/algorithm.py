@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from zerobeast.rl.algos.control.networks import BoxPolicy
-from zerobeast.rl.algos.ddpg.algorithm import DDPGLearning, Deterministic
+from zerobeast.rl.algos.ddpg.algorithm import DDPG, DDPGLearning
 from zerobeast.rl.algos.td3.config import TD3Config
 from zerobeast.rl.protocol import Learned, Metrics
 
 
-class TD3(Deterministic[TD3Config]):
+class TD3(DDPG[TD3Config]):
     """Twin delayed deep deterministic policy gradient."""
 
     def learning(self, net: BoxPolicy) -> TD3Learning:

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-BASE, ALPHA = 0.4, 7.0  #: Horgan et al. 2018
+BASE, ALPHA = 0.4, 7.0  #: probability at the first place, and how much less the last one explores: Horgan et al. 2018
 
 
-def epsilons(slots: Tensor, places: int, base: float = BASE, alpha: float = ALPHA) -> Tensor:
+def epsilons(slots: Tensor, places: int) -> Tensor:
     """A ladder of exploration: environment i of N takes random actions with probability base^(1 + alpha i / (N - 1)).
 
     Horgan et al. 2018 (Ape-X), section 4. Actors come and go, so their number is not known; the ladder therefore has a
@@ -14,15 +14,13 @@ def epsilons(slots: Tensor, places: int, base: float = BASE, alpha: float = ALPH
 
     Args:
       slots: [B] int64, as `Algorithm.act` gets them.
-      places: N, at least 1; with 1 all explore with probability `base`.
-      base: probability at the first place, in (0, 1).
-      alpha: how much less the last place explores.
+      places: N, at least 1; with 1 all explore with probability base.
 
     Returns:
       [B] float32.
     """
     place = (slots % places).float() / max(1, places - 1)
-    return torch.pow(base, 1.0 + alpha * place)
+    return torch.pow(BASE, 1.0 + ALPHA * place)
 
 
 def annealed(agent_steps: Tensor, final: float, over: int) -> Tensor:

@@ -8,29 +8,108 @@ Z_target prefers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from zerobeast.rl.algos.value.exploration import best, of_actions
-from zerobeast.rl.algos.value.q_acting import ACTED_BY, QActing, Settings
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import EnvSpec, Field, PolicySpec
+from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy, epsilons, of_actions
 from zerobeast.rl.algos.value.q_network import QNetwork
+from zerobeast.rl.algos.value.q_values import Values
+from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Step, Target, Updated, shaped
 from zerobeast.rl.nets import StepInput
+from zerobeast.rl.protocol import Act, Learning, Sampling
 from zerobeast.rl.replay.items import Items, NStep, Transitions
 from zerobeast.rl.replay.spans import S
+from zerobeast.rl.replay_settings import QSettings
+
+ACTED_BY = (Field("q", "<f4", ()), Field("q_max", "<f4", ()))  #: values of the action taken, and of the best one
+BEST = (Field("best", "<i8", ()),)  #: the best action, for `divergence`
+
+Settings = TypeVar("Settings", bound=QSettings)
 
 
-class QAlgorithm(QActing[Settings]):
-    """See `zerobeast.rl.protocol.Algorithm`."""
+class QAlgorithm(ABC, Generic[Settings]):
+    """See `zerobeast.rl.protocol.Algorithm`. It takes the best action, or now and then a random one.
 
-    def learning(self, net: QNetwork) -> QLearning:
+    If priorities are TD errors, the values computed when acting are sent along, so that first priorities can be
+    computed from them (Horgan et al. 2018). With distributions, priorities are divergences, for which expected returns
+    are not enough.
+
+    Args:
+      config: of the run; `settings` is its section named by `algo`.
+      env: what the environment sends and takes.
+    """
+
+    clip_reward: ClassVar[bool] = True  #: whether the network sees the reward clipped
+
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+        self.env = env
+        self.config = config
+        self.settings = cast("Settings", config.algorithm)
+        core_size = self.network().core_size
+        by_errors = self.settings.priority_exponent > 0 and self.values.atoms is None
+        extras = (*(ACTED_BY if by_errors else ()), *(BEST if config.sync.parsed.measured else ()))
+        self.policy = PolicySpec(extras, core_size)
+
+    @property
+    @abstractmethod
+    def values(self) -> Values:
+        """How to interpret the network's answers."""
+
+    def network(self) -> QNetwork:
+        """A new network on the CPU; its weights depend on the run's seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return QNetwork(
+                self.config.net,
+                self.env,
+                dueling=self.settings.dueling,
+                atoms=self.values.atoms,
+                head_size=self.settings.head_size,
+                clip_reward=self.clip_reward,
+            )
+
+    @torch.inference_mode()
+    def act(self, net: QNetwork, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
+        """One step of B environments."""
+        answers, core = net(inputs, core)
+        q, legal = self.values.expected(answers[0]), None if inputs.action_mask is None else inputs.action_mask[0]
+        action = greedy = best(q, legal)
+        if not sampling.greedy:
+            action = epsilon_greedy(q, self._epsilon(net, sampling.slots), sampling.generator, legal)
+        extras = {"q": of_actions(q, action), "q_max": of_actions(q, greedy), "best": greedy}
+        asked = {field.name for field in self.policy.extras}
+        return Act(action, {name: values for name, values in extras.items() if name in asked}), core
+
+    def value(self, net: QNetwork, inputs: StepInput, core: Tensor) -> Tensor:
+        """The value of the best action of one step, [B], with gradient."""
+        q, legal = self.values.expected(net(inputs, core)[0][0]), inputs.action_mask
+        return of_actions(q, best(q, None if legal is None else legal[0]))
+
+    @torch.no_grad()
+    def divergence(self, net: QNetwork, batch: Batch) -> Tensor:
+        """1 where the best action has changed; its mean is the policy churn (Schaul et al. 2022)."""
+        answers, _ = net(steps(batch.inputs, slice(-1)), batch.core_state)
+        return best(self.values.expected(answers), batch.legal) != batch.extras["best"]
+
+    def learning(self, net: QNetwork) -> Learning:
         """Learn from transitions of the replay."""
         return QLearning(self, net)
+
+    def _epsilon(self, net: QNetwork, slots: Tensor) -> Tensor:
+        settings = self.settings
+        if settings.exploration == "ladder":
+            return epsilons(slots, settings.exploration_places)
+        return annealed(net.agent_steps, settings.exploration_final, settings.exploration_steps)
 
 
 class ValueLearning(ReplayLearning[S]):
@@ -45,7 +124,7 @@ class ValueLearning(ReplayLearning[S]):
 
     def __init__(
         self,
-        algorithm: QActing[Any],
+        algorithm: QAlgorithm[Any],
         net: QNetwork,
         items: Items[S],
         first_priorities: Callable[[S], Tensor],

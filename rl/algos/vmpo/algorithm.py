@@ -1,22 +1,26 @@
-"""V-MPO: a copy of the policy that acts is trained, and replaces the policy periodically."""
+"""V-MPO: a copy of the policy that acts is trained, and replaces the policy periodically.
+
+The loss imitates the better half of the actions, within limits (Song et al. 2019, section 4.1).
+"""
 
 from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from zerobeast.common.wire import ArraySpace
-from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, policy_logits, steps
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, lag_metrics, policy_logits, steps, unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
-from zerobeast.rl.algos.vmpo.loss import loss
-from zerobeast.rl.algos.vmpo.multipliers import Multipliers
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import GradientDescent, OneBatch, Target, summary
-from zerobeast.rl.protocol import Learned
+from zerobeast.rl.learning import Dual, GradientDescent, OneBatch, Target, estimate, explained_variance, summary
+from zerobeast.rl.ops.distributions import Distribution, Family
+from zerobeast.rl.ops.losses import baseline_loss, masked_reduce
+from zerobeast.rl.protocol import Learned, Metrics
 
 
 class VMPO(ActorCritic[VMPOConfig]):
@@ -45,6 +49,8 @@ class VMPOLearning(OneBatch):
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
         pace = config.model_copy(update={**constant, "max_grad_norm": math.inf})
         self._pace = GradientDescent(run, pace, self._multipliers.parameters())
+        self.parts = {"target": self._target, "multipliers": self._multipliers}
+        self.parts |= {"optimizer": self._descent, "multipliers_optimizer": self._pace}
         self._version = 0  #: of the policy that acts, as in `Batch.policy_version`
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
@@ -67,20 +73,11 @@ class VMPOLearning(OneBatch):
 
     def state(self) -> dict[str, Any]:
         """The training state, for a checkpoint."""
-        return {
-            "target": self._target.state(),
-            "multipliers": self._multipliers.state_dict(),
-            "optimizer": self._descent.state(),
-            "multipliers_optimizer": self._pace.state(),
-            "version": self._version,
-        }
+        return {**super().state(), "version": self._version}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
-        self._target.load(state["target"])
-        self._multipliers.load_state_dict(state["multipliers"])
-        self._descent.load(state["optimizer"])
-        self._pace.load(state["multipliers_optimizer"])
+        super().load(state)
         self._version = state["version"]
 
     def _target_logits(self, batch: Batch) -> Tensor:
@@ -89,3 +86,120 @@ class VMPOLearning(OneBatch):
         if not len(others):
             return batch.extras["logits"]
         return batch.extras["logits"].index_copy(1, others, policy_logits(self._target.copy, batch.pick(others)))
+
+
+class VmpoLoss(NamedTuple):
+    """The result of one pass over a batch."""
+
+    policy: Tensor  #: [], imitation, divergence and value regression: for the network
+    multipliers: Tensor  #: [], for temperature and weights
+    targets: Tensor  #: [T, B] value targets, without gradient
+    metrics: Metrics
+
+
+def loss(
+    config: VMPOConfig,
+    family: Family,
+    net: PolicyAndValue,
+    multipliers: Multipliers,
+    batch: Batch,
+    target_logits: Tensor,
+) -> VmpoLoss:
+    """Two losses, one for the network and one for the multipliers.
+
+    The target stands in for the behaviour policy: steps of an older target are weighted by their ratio to the current
+    one, which is 1 if the current target acted.
+
+    Args:
+      config: of V-MPO.
+      family: of the policy's distributions.
+      net: the network to train, which also gives the state values.
+      multipliers: trained beside it.
+      batch: with at least one valid transition, from any behaviour policy mu.
+      target_logits: [T, B, A] of the target, which the new policy stays near, without gradient.
+    """
+    logits, values = unroll(net, batch)
+    answers = (logits, target_logits, batch.extras["logits"])
+    policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
+    actions, mask = batch.actions, batch.mask
+    learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
+    targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w takes the place of `weights`
+    scale = net.value_scale(batch.task)
+    valid = (advantages / scale)[mask]
+    best = valid.topk(max(1, len(valid) // 2))  # a threshold at the median would drop or add steps that are equal to it
+    log_weights = (aimed - taken).clamp(max=0.0)[mask][best.indices]
+    psi = multipliers.weights(best.values, log_weights)
+    pg = -(psi * learner[mask][best.indices]).sum()  # a sum, because psi adds up to 1
+    penalty, pressure, metrics = _limits(config, multipliers, target, policy, mask)
+    baseline = baseline_loss(values=values[:-1] / scale, targets=targets / scale, mask=mask, reduction="mean")
+    total = pg + penalty + config.baseline_cost * baseline
+    metrics |= lag_metrics(behaviour, policy, learner - taken, mask)
+    metrics |= {
+        "total": total.detach(),
+        "pg_loss": pg.detach(),
+        "eta": multipliers.eta.value.detach().clone(),
+        "eta_kl": (psi * (psi.log() - log_weights.log_softmax(0))).nansum(),  # 0 log 0 is 0
+        "baseline_loss": baseline.detach(),
+        "entropy": masked_reduce(policy.entropy().detach(), mask, "mean"),
+        "explained_variance": explained_variance(targets, values.detach()[:-1], mask),
+        "valid_fraction": mask.float().mean(),
+    }
+    return VmpoLoss(total, multipliers.temperature_loss(best.values, log_weights) + pressure, targets, metrics)
+
+
+def _limits(
+    config: VMPOConfig, multipliers: Multipliers, old: Distribution, new: Distribution, mask: Tensor
+) -> tuple[Tensor, Tensor, Metrics]:
+    """Equation 5 over all valid steps, summed over the limited divergences: for the network, and for the weights.
+
+    With a weight of 0, divergences are only measured.
+    """
+    zero = torch.zeros_like(multipliers.eta.value)
+    penalty, pressure, metrics = zero, zero, Metrics()
+    for (name, dual), divergence in zip(multipliers.alphas.items(), old.kl_parts(new), strict=True):
+        measured = masked_reduce(divergence, mask, "mean")
+        metrics[name] = measured.detach()
+        if config.kl_weight:
+            penalty, pressure = penalty + dual.penalty(measured), pressure + dual.loss(measured)
+            metrics[f"{name}_weight"] = dual.value.detach().clone()
+    return penalty, pressure, metrics
+
+
+class Multipliers(nn.Module):
+    """What is learned besides the policy: a temperature, and the weights of divergences (section 4).
+
+    Args:
+      config: their initial values and limits.
+      real: whether actions are continuous, so that means and deviations have a limit each.
+    """
+
+    def __init__(self, config: VMPOConfig, *, real: bool) -> None:
+        super().__init__()
+        limits = {"kl_mean": config.kl_mean_limit, "kl_std": config.kl_std_limit} if real else {"kl": config.kl_limit}
+        self.eta = Dual(config.eta, config.eta_limit)
+        self.alphas = {name: Dual(config.kl_weight, limit) for name, limit in limits.items()}  #: as in `kl_parts`
+        for name, dual in self.alphas.items():
+            self.add_module(name, dual)
+
+    def weights(self, advantages: Tensor, log_weights: Tensor) -> Tensor:
+        """psi (equation 3): how much each of n actions is imitated; [n], without gradient.
+
+        Args:
+          advantages: [n].
+          log_weights: [n] log w, the importance weight of each action: 0 if it was drawn from the target.
+        """
+        return (advantages / self.eta.value + log_weights).softmax(0).detach()
+
+    def temperature_loss(self, advantages: Tensor, log_weights: Tensor) -> Tensor:
+        """Equation 4: at its minimum, the KL of psi from normalised w is at its limit. Arguments as for `weights`.
+
+        The largest advantage is factored out, so that large numbers do not cancel at a low temperature.
+        """
+        largest, eta = advantages.max(), self.eta.value
+        log_mean = ((advantages - largest) / eta + log_weights).logsumexp(0) - log_weights.logsumexp(0)
+        return eta * (self.eta.limit + log_mean) + largest
+
+    def project(self) -> None:
+        """Keep them positive; call after each optimiser step."""
+        for dual in (self.eta, *self.alphas.values()):
+            dual.project()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from two_timescale.config import TwoTimescaleConfig
@@ -45,6 +43,7 @@ class TwoTimescaleLearning(OneBatch):
         actor = [p for p in net.parameters() if all(p is not other for other in critic)]
         fast = self._settings.model_copy(update={"learning_rate": self._settings.critic_learning_rate})
         self._actor, self._critic = GradientDescent(run, self._settings, actor), GradientDescent(run, fast, critic)
+        self.parts = {"actor": self._actor, "critic": self._critic}  # what a checkpoint holds besides the policy
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """A V-trace policy gradient, and regression of the values on their V-trace targets."""
@@ -63,12 +62,3 @@ class TwoTimescaleLearning(OneBatch):
         self._net.observe(steps(batch.obs, slice(-1)))
         curves = {"pg_loss": pg.detach(), "baseline_loss": regression.detach(), "entropy": -entropy.detach()}
         return summary([(step, curves)])
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold besides the policy."""
-        return {"actor": self._actor.state(), "critic": self._critic.state()}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
-        self._actor.load(state["actor"])
-        self._critic.load(state["critic"])

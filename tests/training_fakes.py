@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from zerobeast.common.health.hops import Hops
+from zerobeast.services.learner.acting import Publishing
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.run import TrainingRun
 from zerobeast.services.learner.update import Trainer
 

@@ -1,10 +1,15 @@
-"""Which processes chose the actions of recent rollouts, and how far their policies are behind. Pure."""
+"""Which processes act: how far their policies are behind, and the versions of the weights that they are sent."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from zerobeast.common.transport import WeightsPublisher, checksum, chunks
+from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.rl.nets import Network, WeightsWriter
+from zerobeast.rl.nets.weights import flatten, layout_id
 
 SPAN_S = 60.0  #: how long a process counts after its last rollout
 MOST = 1024  #: processes remembered at most, whatever peers claim
@@ -24,7 +29,7 @@ class Acting:
 
 
 class ActingProcesses:
-    """The acting processes of a run, by their epochs."""
+    """The acting processes of a run, by their epochs. Pure."""
 
     def __init__(self) -> None:
         self.syncs = 0  #: sum over all processes, also those forgotten since
@@ -98,3 +103,37 @@ class ActingProcesses:
                 acting.number: acting.divergence for acting in shown if acting.divergence is not None
             },
         }
+
+
+class Publishing:
+    """Publishes the weights of one start of a learner.
+
+    Args:
+      publisher: of the weights.
+      shared: memory where processes on this machine find them too.
+      epoch: of this start.
+      acting: the processes whose divergences are news.
+    """
+
+    def __init__(
+        self, publisher: WeightsPublisher, shared: WeightsWriter | None, epoch: int, acting: ActingProcesses
+    ) -> None:
+        self.version = -1  #: the newest that went out
+        self.n_bytes = 0  #: of one version
+        self._publisher, self._shared, self._epoch, self._acting = publisher, shared, epoch, acting
+
+    def publish(self, net: Network, version: int) -> None:
+        """Publish a version, and announce it."""
+        if self._shared is not None:
+            self._shared.write(net, version)
+        snapshot = flatten(net)
+        body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
+        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
+        self.version, self.n_bytes = version, snapshot.nbytes
+        self._acting.published = version
+        self.tell(int(net.agent_steps))
+
+    def tell(self, agent_steps: int) -> None:
+        """Announce which version is the newest, the steps of the run, and how far the policy is from those that act."""
+        body = (self.version, self._acting.news(), agent_steps)
+        self._publisher.tell(Header(Kind.NEWS, 0, epoch=self._epoch, seq=self.version, body=body))

@@ -6,7 +6,7 @@ values that would crash an update or spoil the weights (an action that does not 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,38 +65,27 @@ def mismatch(theirs: Terms, ours: Terms) -> str | None:
     return None
 
 
-def task_of(theirs: Terms, ours: Terms) -> int:
-    """Index of an actor's environment among the run's, for an actor that fits it."""
-    return ours.env.env_id.split(",").index(theirs.env.env_id)
-
-
-class Source(Protocol):
-    """A message whose payload has not been read."""
-
-    header: Header
-
-    def into(self, buffer: NDArray[Any]) -> bool:
-        """Fill a buffer; returns whether the payload was one frame of exactly its size."""
-
-
-def read_rollouts(message: Source, terms: Terms, allocate: Callable[[int], NDArray[np.void]]) -> NDArray[np.void]:
+def read_rollouts(
+    header: Header, into: Callable[[NDArray[Any]], bool], terms: Terms, allocate: Callable[[int], NDArray[np.void]]
+) -> NDArray[np.void]:
     """The rows of a ROLLOUT in memory of their own.
 
     Args:
-      message: a ROLLOUT.
+      header: of the message.
+      into: fills a buffer with its payload; returns whether that was one frame of exactly this size.
       terms: of the run.
       allocate: allocates memory for a number of rows.
 
     Raises:
       RemoteProtocolError: the rollouts cannot be trained on.
     """
-    n_rows, entries, _acting = message.header.body
+    n_rows, entries, _acting = header.body
     if not 0 < n_rows <= terms.num_envs:
         raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected 1 to {terms.num_envs}", "payload")
     if len(entries) > MAX_EPISODES:
         raise RemoteProtocolError(f"{len(entries)} episodes, expected at most {MAX_EPISODES}", "episodes")
     rows = allocate(n_rows)
-    if not message.into(rows.view(np.uint8)):
+    if not into(rows.view(np.uint8)):
         raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
     if sentence := checks.rollout_flaw(rows, terms.env):
         raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")

@@ -10,11 +10,8 @@ import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from zerobeast.common.config.load import dump
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.settings import RunConfig
 
 
 @contextlib.contextmanager
@@ -53,13 +50,3 @@ def _demand(start: bytes, folder: Path) -> None:
         return  # what is to be written now fails as well, or the next check finds out
     if not newest.startswith(start):
         raise ConfigError(f"{folder}: a later start trains this run now: this one writes no more")
-
-
-def keep_settings(config: RunConfig) -> None:
-    """Write the run's settings beside its checkpoint, for `beast evaluate`, unless a launcher has done so.
-
-    Raises:
-      ConfigError: the folder cannot be written.
-    """
-    if not (path := config.folder / run_files.CONFIG).exists():
-        write_atomically(path, dump(config))

@@ -10,7 +10,7 @@ the next one must not be trained on twice. What is remembered is part of the che
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from zerobeast.common.errors import RemoteProtocolError
@@ -19,7 +19,7 @@ from zerobeast.common.wire.checks import episodes_of
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import UNUSED_S, Arrival, Session, SessionTable
 from zerobeast.services.learner.acting import ActingProcesses
-from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts, task_of
+from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
@@ -86,7 +86,7 @@ class Intake(RolloutPlane):
         """For the health page."""
         return super().page() | {
             "acting": len(self.acting),
-            "rollouts_by_fate": self.ledger.page(),
+            "rollouts_by_fate": asdict(self.ledger),
             "queue_rows": self.queue.rollouts,
             "queue_capacity": sum(session.state.rows for session in self._here) * self._granted,
             "streams": [
@@ -166,7 +166,7 @@ class Intake(RolloutPlane):
             session = self._opened(header, theirs, now)
         if session is not None:
             self.ledger.undone += session.state.begin(theirs.first)
-            session.state.task = task_of(theirs, self.terms)
+            session.state.task = self.terms.env.env_id.split(",").index(theirs.env.env_id)
             self._welcome(session)
 
     def _yields_to(self, theirs: Terms, age_s: float) -> bool:
@@ -225,7 +225,7 @@ class Intake(RolloutPlane):
         left = ledger.rows - used
         entry = Message(header.sender, header.slot, header.seq, left, at=now, task=ledger.task, acting=acting)
         try:
-            rows = read_rollouts(message, self.terms, self.queue.allocate)
+            rows = read_rollouts(header, message.into, self.terms, self.queue.allocate)
             if len(rows) <= used:
                 raise RemoteProtocolError(f"a ROLLOUT of {len(rows)} rows, of which {used} are used already", "payload")
         except RemoteProtocolError as error:

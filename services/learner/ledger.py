@@ -34,10 +34,6 @@ class Ledger:
         elif message.fate == "stale":
             self.stale += message.rollouts
 
-    def page(self) -> dict[str, int]:
-        """By fate."""
-        return asdict(self)
-
 
 @dataclass
 class StreamLedger:
@@ -123,4 +119,4 @@ class SavedLedger:
     def state(self) -> dict[str, Any]:
         """Plain values; a stream is [sender, slot, rows, consumed, begun]."""
         streams = [[*key, each.rows, each.consumed, each.begun] for key, each in self.streams.items()]
-        return {"ledger": self.ledger.page(), "streams": streams}
+        return {"ledger": asdict(self.ledger), "streams": streams}

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -15,7 +15,7 @@ from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.rl.data import Pace
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.queue import Fate, Message
-from zerobeast.services.learner.update import Added, Update
+from zerobeast.services.learner.update import Added
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +24,6 @@ HISTORY_POINTS = 60
 RECENT_UPDATES = 100
 FROZEN, LASTING_S = 0.01, 60.0  #: entropy, in nats, and time from which a policy may have collapsed
 MAX_LAG = 255  #: last bin of the histogram: this many updates or more
-
-
-def mean(values: Iterable[float]) -> float | None:
-    """The mean, or None if there are no values."""
-    known = list(values)
-    return math.fsum(known) / len(known) if known else None
 
 
 class EpisodeStatistics:
@@ -45,12 +39,12 @@ class EpisodeStatistics:
     @property
     def mean_return(self) -> float | None:
         """Mean return of the last 100 episodes, None before the first."""
-        return mean(self.returns)
+        return fmean(self.returns) if self.returns else None
 
     @property
     def mean_length(self) -> float | None:
         """Mean length of the last 100 episodes in agent steps, None before the first."""
-        return mean(self._lengths)
+        return fmean(self._lengths) if self._lengths else None
 
     def add(self, episode_return: float, length: int) -> None:
         """Count an episode."""
@@ -66,7 +60,7 @@ class EpisodeStatistics:
             self._stride *= 2
             if self.count % self._stride:
                 return
-        self.history.append(math.fsum(self.returns) / len(self.returns))
+        self.history.append(fmean(self.returns))
 
     def state(self) -> dict[str, Any]:
         """Everything, as plain values."""
@@ -196,21 +190,21 @@ class Meters:
                 self.episodes.add(*episode)
                 own[message.task].add(*episode)
 
-    def added(self, added: Added, version: int) -> None:
-        """Count a batch that was added while the policy had this version."""
+    def added(self, added: Added, version: int, seconds: float) -> None:
+        """Count a batch that was added while the policy had this version, and the time that this took."""
         self.lag.add(version, added.behaviour_versions)
         self._steps += added.agent_steps
-        self._busy_s += added.seconds
+        self._busy_s += seconds
 
-    def updated(self, update: Update, now: float) -> None:
-        """Count a step."""
+    def updated(self, learned: Learned, seconds: float, now: float) -> None:
+        """Count a step, and the time that it took."""
         self._updates += 1
-        self._busy_s += update.seconds
+        self._busy_s += seconds
         self._learning_per_s(now)
-        if update.learned.steps:
-            self.last = update.learned
+        if learned.steps:
+            self.last = learned
             self._summed += 1
-            for name, value in update.learned.metrics.items():
+            for name, value in learned.metrics.items():
                 self._sums[name] = self._sums[name] + value if name in self._sums else value
 
     def page(self, now: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from zerobeast.common.errors import ConfigError, RemoteProtocolError, StoreError
@@ -50,7 +51,7 @@ class RolloutPlane:
             "refused_by_reason": dict(self.port.refused),
             "dropped": self.port.dropped,
             "acting": 0,
-            "rollouts_by_fate": Ledger().page(),
+            "rollouts_by_fate": asdict(Ledger()),
             "queue_rows": 0,
             "queue_capacity": 0,
             "streams": [],
@@ -105,7 +106,7 @@ class RolloutPlane:
         header = message.header
         try:
             if header.kind is Kind.HELLO:
-                self._greet(header, now)
+                self.admit(header, now)
             elif header.kind is Kind.ROLLOUT:
                 self.rollout(message, now)
             elif header.kind is Kind.BYE:
@@ -113,11 +114,8 @@ class RolloutPlane:
             else:
                 raise RemoteProtocolError(f"{header.kind.name} does not belong on the rollout plane", "kind")
         except RemoteProtocolError as error:
-            self.port.refuse(error)
-
-    def _greet(self, header: Header, now: float) -> None:
-        try:
-            self.admit(header, now)
-        except RemoteProtocolError as error:
-            log.warning("refused an actor: %s", error)
-            self.port.reject(header, error, epoch=self.epoch)
+            if header.kind is Kind.HELLO:
+                log.warning("refused an actor: %s", error)
+                self.port.reject(header, error, epoch=self.epoch)
+            else:
+                self.port.refuse(error)

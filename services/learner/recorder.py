@@ -145,14 +145,11 @@ def _trim(path: Path, agent_steps: int) -> list[str]:
         return []
     text = path.read_text(encoding="utf-8", errors="replace")
     whole = text[: text.rfind("\n") + 1].splitlines()
-    if not whole:
-        path.write_text("", encoding="utf-8")
-        return []
-    header = next(csv.reader(whole[:1]))
-    if "agent_steps" not in header:
+    header = next(csv.reader(whole[:1]), [])
+    if whole and "agent_steps" not in header:
         raise ConfigError(f"{path}: not a table of metrics: no column 'agent_steps'; move it away")
     kept = [line for line in whole[1:] if _belongs(line, header, agent_steps)]
-    write_atomically(path, "".join(f"{line}\n" for line in [whole[0], *kept]) if kept else "")
+    write_atomically(path, "".join(f"{line}\n" for line in [*whole[:1], *kept]) if kept else "")
     return header if kept else []
 
 

@@ -13,12 +13,12 @@ from zerobeast.common.settings import NetConfig, Reading, Run, RunConfig
 from zerobeast.common.wire import EnvSpec, PolicySpec
 from zerobeast.common.wire.records import oversize
 from zerobeast.rl.protocol import Learned
+from zerobeast.services.learner.acting import Publishing
 from zerobeast.services.learner.admission import Terms, mismatch
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.queue import Rows
 from zerobeast.services.learner.recorder import COLUMNS, NOTHING_WRITTEN, PACE_COLUMNS, Archive
 from zerobeast.services.learner.update import Trainer
@@ -87,13 +87,15 @@ class TrainingRun:
         if rows is None:
             return False
         self._service.hops.add("learner_wait", waited_s)
+        started = self._service.clock()
         added = self.trainer.add(rows, self.intake.queue.tasks, self.intake.queue.origins)
-        self.meters.added(added, self.trainer.counters.policy_version)
+        added_s = self._service.clock() - started
+        self.meters.added(added, self.trainer.counters.policy_version, added_s)
         at_once = learning.credit == "after_store"
         if at_once:
             self._measure(rows)
             self._acknowledge(len(rows), taken_at, learned=True)
-        learned = self._step(added.seconds) if learning.due else None
+        learned = self._step(added_s) if learning.due else None
         if not at_once:
             self._measure(rows)
             finite = learned is None or bool(learned.steps) or not learned.skipped
@@ -102,15 +104,16 @@ class TrainingRun:
 
     def _step(self, added_s: float = 0.0) -> Learned:
         """Take a step, and publish the policy that acts now, if that is due."""
-        trainer, data_waits = self.trainer, self.intake.queue.ready
-        update = trainer.step()
+        trainer, data_waits, started = self.trainer, self.intake.queue.ready, self._service.clock()
+        learned = trainer.step()
+        seconds = self._service.clock() - started
         if data_waits:
-            self.meters.delayed(update.seconds)
-        if update.learned.changed and trainer.counters.policy_version % trainer.config.learner.publish_every == 0:
+            self.meters.delayed(seconds)
+        if learned.changed and trainer.counters.policy_version % trainer.config.learner.publish_every == 0:
             self.publish()
-        self.meters.updated(update, self._service.clock())
-        self._service.hops.add("update", added_s + update.seconds)
-        return update.learned
+        self.meters.updated(learned, seconds, self._service.clock())
+        self._service.hops.add("update", added_s + seconds)
+        return learned
 
     def _acknowledge(self, rows: int, taken_at: float, *, learned: bool) -> None:
         """Give back the credit of the rows that were taken."""

@@ -14,30 +14,28 @@ from typing import Any
 
 import torch
 
+from zerobeast.common.config.load import dump
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.transport import (
-    Poller,
-    ServerPort,
-    WeightsPublisher,
-    random_id,
-)
+from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, random_id
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.messages import Plane
 from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets import WeightsWriter, pick_device, pick_dtype
+from zerobeast.services.learner.acting import Publishing
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.checkpoint import Checkpoints
-from zerobeast.services.learner.folder import claim, keep_settings
+from zerobeast.services.learner.folder import claim
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.plane import RolloutPlane
-from zerobeast.services.learner.publishing import Publishing
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import Archive, Recorder
 from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, terms_of
@@ -105,7 +103,8 @@ class Learner(Service):
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
         checkpoints = Checkpoints(config.folder, self.resources.enter_context(claim(config.folder)))
         trainer, record = resumed(config, checkpoints, self.meters, self._trainer)
-        keep_settings(config)
+        if not (settings := config.folder / run_files.CONFIG).exists():  # `beast evaluate` reads them
+            write_atomically(settings, dump(config))
         recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)
         self.resources.callback(recorder.close)
         self._archive = Archive(checkpoints, recorder)

@@ -2,14 +2,13 @@
 
     trainer = Trainer(config, device, env)
     trainer.add(rows, tasks, origins)    # B rows of a rollout record, and whose
-    update = trainer.step()              # if `trainer.learning.due`
+    learned = trainer.step()             # if `trainer.learning.due`
     trainer.wait()                       # from now on the rows may be reused
     trainer.state() / trainer.load()     # what a checkpoint holds; training goes on bit for bit
 
 The trainer only counts; how rollouts are stored or learned from is up to `zerobeast.rl.protocol`.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,14 +52,6 @@ class Added(NamedTuple):
 
     agent_steps: int
     behaviour_versions: NDArray[np.int64]  #: [n], of its valid transitions
-    seconds: float  #: that `add` took
-
-
-class Update(NamedTuple):
-    """What a step did."""
-
-    learned: Learned
-    seconds: float
 
 
 class Trainer:
@@ -118,25 +109,23 @@ class Trainer:
           tasks: [B], which of the run's environments each is of; None: all of the first.
           origins: [B, 5], an `Origin` of each; None: of no message.
         """
-        started = time.perf_counter()
         steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
         self._added = rollouts = Rollouts(rows, self.record, self.env, self.device, steps, tasks, origins)
         self.learning.add(rollouts, self.counters.agent_steps)
         self._advance(steps)
-        return Added(steps, rows["policy_version"][rollouts.valid], time.perf_counter() - started)
+        return Added(steps, rows["policy_version"][rollouts.valid])
 
-    def step(self) -> Update:
+    def step(self) -> Learned:
         """Learn from what was added. Only while `learning.due`.
 
         Raises:
           Diverged: `learner.on_nonfinite` says stop; or the tenth step in a row gave a loss or gradient that is not
             finite; or the weights overflow.
         """
-        started = time.perf_counter()
         learned = self.learning.step(self.counters.agent_steps)
         self._advance(0)  # a policy that was replaced just now does not know how far the run is
         self._count(learned)
-        return Update(learned, time.perf_counter() - started)
+        return learned
 
     def divergence(self) -> NDArray[np.float32]:
         """[B, T]: how far the present policy is from the one that acted, in the steps of the last `add`; NaN at a seam.
@@ -192,6 +181,7 @@ class Trainer:
         self.net.agent_steps.fill_(self.counters.agent_steps)
 
     def _count(self, learned: Learned) -> None:
+        """Count a step, and raise Diverged if too much was skipped."""
         counters = self.counters
         counters.optimizer_steps += learned.steps
         counters.policy_version += learned.changed
@@ -201,10 +191,6 @@ class Trainer:
         elif learned.skipped:
             counters.nonfinite_updates += 1
             self._nonfinite_in_a_row += 1
-        self._judge(learned)
-
-    def _judge(self, learned: Learned) -> None:
-        """Raise Diverged if too much was skipped."""
         too_often = self._nonfinite_in_a_row == MAX_NONFINITE_IN_A_ROW
         if too_often or (learned.skipped and self.config.learner.on_nonfinite == "stop"):
             often = f" in {MAX_NONFINITE_IN_A_ROW} updates in a row" if too_often else ""

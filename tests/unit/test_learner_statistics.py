@@ -12,14 +12,13 @@ from zerobeast.services.learner.meters import (
     EpisodeStatistics,
     Meters,
     PolicyLag,
-    mean,
 )
 from zerobeast.services.learner.queue import Fate, Message
 
 
 def test_the_mean_of_nothing_is_none_not_nan() -> None:
-    assert mean([]) is None
     assert EpisodeStatistics().mean_return is None
+    assert EpisodeStatistics().mean_length is None
     lag = PolicyLag()
     lag.add(3, np.array([], np.int64))  # an update of void steps alone
     assert (lag.mean, lag.max) == (None, None)

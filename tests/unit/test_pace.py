@@ -19,7 +19,7 @@ from zerobeast.rl.protocol import Credit, Learned
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
-from zerobeast.services.learner.update import Trainer, Update
+from zerobeast.services.learner.update import Trainer
 
 
 def test_samples_follow_inserts_beyond_the_minimum_size() -> None:
@@ -142,7 +142,7 @@ def test_a_paced_run_reports_who_waits_and_other_runs_do_not(tmp_path: Any) -> N
     plain = training_run(trainer, run.intake, lambda: run.now)
     assert plain.meters.page(run.now).keys().isdisjoint(PACE_COLUMNS)
     trainer.learning = Paced()
-    trainer.step = lambda: Update(trainer.learning.step(0), 1.0)  # type: ignore[method-assign]
+    trainer.step = lambda: (setattr(run, "now", run.now + 1.0), trainer.learning.step(0))[1]  # type: ignore[method-assign]
     training = training_run(trainer, run.intake, lambda: run.now)
     steps = 0
     while training.learn(0.0):

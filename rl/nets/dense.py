@@ -1,5 +1,6 @@
 """Dense layers one after another, and the nonlinear functions between the layers of any network."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -29,11 +30,11 @@ class Activation(nn.Module):
     def __init__(self, name: str, own: str = "relu", *, inplace: bool = True) -> None:
         super().__init__()
         self.mark = "" if name in ("auto", own) else name  #: for `layout_id`
-        self._function = _FUNCTIONS[own if name == "auto" else name][inplace]
+        self.function = _FUNCTIONS[own if name == "auto" else name][inplace]
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same."""
-        return self._function(x)
+        return self.function(x)
 
 
 class Dense(nn.Module):
@@ -54,13 +55,14 @@ class Dense(nn.Module):
         make: Callable[[int, int], nn.Module] = nn.Linear,
     ) -> None:
         super().__init__()
-        self._names = NAMES[: len(sizes) - 1]
-        for name, n_in, n_out in zip(self._names, sizes, sizes[1:], strict=False):
-            self.add_module(name, make(n_in, n_out))
+        self.layers = tuple(make(n_in, n_out) for n_in, n_out in itertools.pairwise(sizes))
+        for name, layer in zip(NAMES, self.layers, strict=False):
+            self.add_module(name, layer)
         self.act = Activation(activation, own)
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., n_in] -> [..., n_out]."""
-        for name in self._names:
-            x = self.act(self.get_submodule(name)(x))
+        act = self.act.function  # a call of a module takes microseconds, of which a small batch has few
+        for layer in self.layers:
+            x = act(layer(x))
         return x

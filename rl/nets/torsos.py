@@ -210,8 +210,8 @@ class Mlp(Dense, Torso):
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
         """[N, (k,) *frame] each -> [N, out_size]."""
-        weight, norms = next(self.parameters(), None), norms or (None,) * len(arrays)
-        dtype = torch.float32 if weight is None else compute_dtype(weight)
+        weight, norms = self.layers[0].weight if self.layers else None, norms or (None,) * len(arrays)
+        dtype = compute_dtype(weight) if isinstance(weight, Tensor) else torch.float32
         flat = [part(*each, dtype) for part, *each in zip(self.inputs, arrays, norms, strict=True)]
         return super().forward(flat[0] if len(flat) == 1 else torch.cat(flat, -1))
 

@@ -55,6 +55,8 @@ class Stream:
         self.trouble = ""  #: a sentence on what the server keeps doing instead of answering
         self.setbacks = 0  #: those that were followed by a pause
         self._in_a_row = 0  #: setbacks since a session lasted
+        self._rejects_since: float | None = None  #: the first rejected answer since a session lasted
+        self.useless_s = 0.0  #: between it and the newest
         self._pause_s = 0.0  #: before the next HELLO, because of those setbacks
         self._opened_at = 0.0
         self._changed_at: float | None = None  #: when the server asked for another version, until its WELCOME
@@ -152,8 +154,9 @@ class Stream:
     def answered(self, now: float) -> None:
         """Note that the session works; `accept` does this on planes with requests."""
         self.heard_at, self.stale = now, 0
-        if self._in_a_row and now - self._opened_at >= LASTING_S:
+        if now - self._opened_at >= LASTING_S:
             self._in_a_row, self._pause_s, self.trouble = 0, 0.0, ""
+            self._rejects_since, self.useless_s = None, 0.0
 
     def bye(self) -> Header:
         """The BYE that ends the session, or one that has not been welcomed yet."""
@@ -162,6 +165,8 @@ class Stream:
     def reject(self, why: str, now: float) -> None:
         """End a session whose answer cannot be used: asked again, the server would repeat it."""
         self._farewell = self.bye()
+        self._rejects_since = now if self._rejects_since is None else self._rejects_since
+        self.useless_s = now - self._rejects_since
         self._lose(f"sends what cannot be used ({why})", now)
 
     def set_back(self, what: str, now: float) -> bool:

@@ -153,7 +153,7 @@ class Peers:
         """Handle servers that appear, leave or stay silent. No message could arrive before `awake_since`.
 
         Raises:
-          PeerLost: no server has answered, or had room, for `limit_s`.
+          PeerLost: no server has answered, had room, or sent anything of use for `limit_s`.
         """
         self._look_for_servers(now, awake_since)
         for link in self.links:
@@ -218,6 +218,8 @@ class Peers:
         silence = _silence_s(link, now, awake_since)
         if silence > self._limit_s:
             raise PeerLost(link.complaint(self._limit_s))
+        if link.stream.useless_s > self._limit_s:
+            raise PeerLost(link.stream.trouble)
         link.look(now)
         if link.is_worth_leaving(silence, now) and self._try_elsewhere(link, now):
             return

@@ -125,7 +125,7 @@ def test_a_fault_that_repeats_is_on_the_page_and_once_in_the_log(
     assert stage.page["trouble"] == ""
     stage.fault, stage.asked = fault, 0
     with caplog.at_level(logging.WARNING):
-        stage.play(60.0)
+        stage.play(TIMEOUT_S - 5)
     page = stage.page
     assert stage.asked < 60
     assert sentence in page["trouble"]
@@ -139,6 +139,14 @@ def test_a_fault_that_repeats_is_on_the_page_and_once_in_the_log(
     stage.play(RESEND_LIMIT_S + LASTING_S + 1)
     stage.trains()
     assert stage.page["trouble"] == ""
+
+
+def test_an_actor_ends_after_a_minute_of_answers_that_cannot_be_used(stage: Stage) -> None:
+    stage.fault = lambda asked: obs(asked, reward=np.nan if stage.now % 10 < 5 else 0.0)
+    stage.play(TIMEOUT_S + 30)
+    stage.fault = lambda asked: obs(asked, reward=np.nan)
+    with pytest.raises(PeerLost, match=r"cannot be used \(OBS: reward of row 1 .* times in a row"):
+        stage.play(TIMEOUT_S + 15)
 
 
 def test_answers_to_no_request_are_not_reported_as_silence(stage: Stage) -> None:

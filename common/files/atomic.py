@@ -32,12 +32,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
-        self._size = self._file.seek(0, os.SEEK_END)
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing has been written yet."""
-        return not self._size
+        self.size = self._file.seek(0, os.SEEK_END)  #: bytes
 
     def write(self, entry: bytes) -> None:
         """Write an entry.
@@ -50,9 +45,9 @@ class Journal:
             while left:  # a disk that fills up accepts part of an entry, and fails at the next write
                 left = left[self._file.write(left) :]
         except OSError:
-            self._file.truncate(self._size)
+            self._file.truncate(self.size)
             raise
-        self._size += len(entry)
+        self.size += len(entry)
 
     def close(self) -> None:
         self._file.close()

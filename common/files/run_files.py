@@ -10,7 +10,14 @@ CHECKPOINT = "checkpoint.pt"
 PREVIOUS_CHECKPOINT = "checkpoint.previous.pt"
 CHECKPOINT_DRAFT = ".checkpoint.pt.new"  #: a checkpoint that is being written
 METRICS = "metrics.csv"
+EPISODES = "episodes.csv"
+EVALUATIONS = "evaluations.csv"
+CHECKPOINTS = "checkpoints"  #: <agent_steps>.pt: those that are kept
+TO_EVALUATE = "evaluate"  #: <agent_steps>.pt: those that wait for the evaluator
+BEST_CHECKPOINT = Path("best", "checkpoint.pt")  #: of the policy with the best evaluation, or training return
+VIDEOS = "videos"
 TENSORBOARD = "tensorboard"  #: event files of the learner
+TENSORBOARD_EVALUATIONS = Path(TENSORBOARD, "evaluations")  #: event files of the evaluator
 TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the launcher, which sees all services
 STORE = "store"  #: rows kept by an algorithm that has its own replay
 LOGS = "logs"  #: <role>-<index>.log
@@ -41,3 +48,13 @@ def lock(descriptor: int, folder: Path) -> None:
     except OSError as error:
         sentence = "%s: its file system has no locks (%s): of two learners there, the earlier one will stop"
         warn_once(sentence, folder, error.strerror)
+
+
+def numbered(agent_steps: int) -> Path:
+    """A checkpoint that is kept by its number."""
+    return Path(CHECKPOINTS, f"{agent_steps}.pt")
+
+
+def kept(folder: Path, kind: str = CHECKPOINTS) -> list[tuple[int, Path]]:
+    """The numbered checkpoints of a run, or those that wait for the evaluator, by agent steps, oldest first."""
+    return sorted((int(path.stem), path) for path in (folder / kind).glob("*.pt") if path.stem.isdecimal())

@@ -135,6 +135,14 @@ def frames_per_s(learner: Mapping[str, Any]) -> float | None:
     return rate * frames / steps
 
 
+def evaluated(evaluator: Mapping[str, Any]) -> str:
+    """What the evaluator found so far, and has left to do; empty if there is none."""
+    if not evaluator:
+        return ""
+    last, best = (two(number(evaluator, name)) for name in ("evaluated_return", "best_return"))
+    return f"evaluated {last}, best {best}, {count(number(evaluator, 'evaluations_waiting'))} waiting"
+
+
 def progress(total_steps: int, learner: Mapping[str, Any]) -> dict[str, str]:
     """How far a run is and how well it does, figure by figure."""
     return {

@@ -122,6 +122,12 @@ METRICS: dict[str, Metric] = {
     "peers": _gauge("actors with a session"),
     "checkpoint_age_s": _gauge("seconds since the last checkpoint of this start"),
     "write_errors": _counter("checkpoints and rows of metrics that could not be written"),
+    # evaluator
+    "evaluations": _counter("policies evaluated"),
+    "evaluations_waiting": _gauge("checkpoints that wait for their evaluation"),
+    "evaluations_failed": _counter("evaluations that failed, and were tried again"),
+    "evaluated_return": _gauge("mean return of the newest evaluation"),
+    "best_return": _gauge("mean return of the best evaluation"),
 }
 
 

@@ -17,7 +17,6 @@ CGROUP = Path("/sys/fs/cgroup")
 AUTOGROUP = Path("/proc/self/autogroup")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PRESSURE = (CGROUP / "cpu.pressure", Path("/proc/pressure/cpu"))  #: of the container, with its quota; of the machine
-GIVEN_WAY = 5  #: niceness
 
 # Each connection counts as an open file; a client of a plane has two. When a server on tcp runs out, new connections
 # wait until others end, and existing ones carry on. On a unix socket libzmq 4.3.5 ends the process instead, so a run on
@@ -81,14 +80,14 @@ def stay_on(core: int | None) -> None:
             os.sched_setaffinity(0, {core})
 
 
-def give_way() -> None:
+def give_way(niceness: int) -> None:
     """Let processes that others wait for run first, as this one could use every core all the time.
 
     Linux may divide the CPU among sessions before it looks at processes, so the session gives way too.
     """
-    os.nice(GIVEN_WAY)
+    os.nice(niceness)
     with contextlib.suppress(OSError):
-        AUTOGROUP.write_text(str(GIVEN_WAY))
+        AUTOGROUP.write_text(str(niceness))
 
 
 def allow_files(needed: int = LEAST, why: str = "this service") -> None:

@@ -43,7 +43,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-CLASSES = {"learner": "Learner", "broker": "Broker", "envserver": "EnvServer", "actor": "Actor"}
+CLASSES = {
+    "learner": "Learner",
+    "broker": "Broker",
+    "envserver": "EnvServer",
+    "actor": "Actor",
+    "evaluator": "Evaluator",
+}
+NICENESS = {"worker": 5, "evaluator": 10}  #: of processes that could use every core all the time
 INSIDE = ("broker", "envserver")  #: roles whose planes stay in a process that hosts their clients as well
 
 
@@ -130,8 +137,8 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     keep_freed_memory()
     if role != "actor":  # an actor hardly computes, and the others wait for its turn
         take_long_turns()
-    if role == "worker":
-        give_way()
+    if niceness := NICENESS.get(role, 0):
+        give_way(niceness)
     services = build(role, config, instance)
     for service in services:
         service.run_name = config.name

@@ -158,7 +158,35 @@ class LearnerConfig(Section):
     )
     publish_every: int = setting(1, "publish every Nth version of the policy", ge=1, le=LIMIT)
     checkpoint_every_s: float = setting(60.0, "seconds between checkpoints", gt=0, le=LIMIT)
+    checkpoint_every_steps: int = setting(
+        0,
+        "agent steps between checkpoints that are kept by their number, checkpoints/<agent_steps>.pt; 0: none",
+        ge=0,
+        le=LIMIT,
+    )
+    keep_checkpoints: int = setting(10, "the newest of these that stay", ge=1, le=1_000_000)
     log_every_s: float = setting(5.0, "seconds between rows of metrics.csv", gt=0, le=LIMIT)
+
+
+class EvaluateConfig(Section):
+    """Whole episodes of the policy: while it is trained, if asked for, and afterwards."""
+
+    times: int = setting(0, "evaluations while training, evenly over the run; 0: none", ge=0, le=10_000)
+    every_steps: int = setting(0, "agent steps between evaluations, instead of evaluate.times", ge=0, le=LIMIT)
+    episodes: int = setting(10, "whole episodes of an evaluation", ge=1, le=1_000_000)
+    seed: int = setting(1000, "of environments and actions: by default not one that is trained on", ge=0, le=2**31 - 1)
+    actions: Literal["auto", "greedy", "sampled"] = setting(
+        "auto", "greedy: the likeliest or best; sampled: drawn as in training; auto: sampled unless that is exploration"
+    )
+    max_steps: int = setting(30_000, "agent steps after which an episode is cut off and counted", ge=1, le=LIMIT)
+    video_every: int = setting(0, "record a video with every Nth evaluation; 0: none", ge=0, le=10_000)
+
+    def following(self, steps: int, total_steps: int) -> int | None:
+        """The agent step of the first evaluation after `steps`; None: there is none."""
+        if self.every_steps:
+            return min((steps // self.every_steps + 1) * self.every_steps, total_steps) if steps < total_steps else None
+        number = steps * self.times // total_steps + 1
+        return -(-total_steps * number // self.times) if number <= self.times else None
 
 
 class SyncConfig(Section):
@@ -227,6 +255,9 @@ class Run(Section):
         meaning="the same weights bit for bit whenever the run is repeated on this machine; slower",
     )
     total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
+    stop_at_return: float | None = setting(
+        None, "end once the mean return reaches this: of an evaluation, or of the last 100 episodes without evaluations"
+    )
     algo: str = setting("impala", "algorithm")
     preset: str = setting(
         "", "settings between the defaults and the YAML file; empty: the preset that fits environment and algorithm"
@@ -236,6 +267,7 @@ class Run(Section):
     actor: ActorConfig = ActorConfig()
     broker: BrokerConfig = BrokerConfig()
     learner: LearnerConfig = LearnerConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
     sync: SyncConfig = SyncConfig()
     net: NetConfig = NetConfig()
     local: LocalConfig = LocalConfig()

@@ -1,19 +1,12 @@
-"""Checks of what a peer sent: rows, actions, action masks and episodes. Pure."""
+"""Checks of what a peer sent: rows, actions and action masks. Pure."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.spaces import ArraySpace, Space, by_array
 from zerobeast.common.wire.specs import EnvSpec
-
-MAX_EPISODE_STEPS = 1 << 40
-MAX_RETURN = 1e38  #: near the end of float32's range, so that means of returns are numbers
-
-Episodes = tuple[tuple[float, int], ...]  #: (return, length) of each
 
 
 def flaw(rows: NDArray[np.void]) -> str | None:
@@ -79,18 +72,3 @@ def forbidden(masks: NDArray[np.bool_], space: Space) -> str | None:
             return f"forbids all {size} choices of component {component}"
         start += size
     return None
-
-
-def episodes_of(entries: list[Any], refuse: Callable[[RemoteProtocolError], None]) -> Episodes:
-    """The well-formed episodes among those that a peer reports; the others go to `refuse`, and spoil nothing else."""
-    found = tuple((float(entry[0]), int(entry[1])) for entry in entries if _is_episode(entry))
-    if wrong := len(entries) - len(found):
-        refuse(RemoteProtocolError(f"{wrong} episodes without a finite return and a length", "episodes"))
-    return found
-
-
-def _is_episode(entry: Any) -> bool:
-    """Whether an entry from a peer is the [return, length] of an episode, the length in agent steps."""
-    if not isinstance(entry, list) or len(entry) != 2 or any(type(x) not in (int, float) for x in entry):
-        return False
-    return bool(abs(entry[0]) <= MAX_RETURN and 0 < entry[1] <= MAX_EPISODE_STEPS)

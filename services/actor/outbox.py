@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.wire.episodes import Entry, lightened
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_WINDOW, Frames, Header, Kind
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.waits import Timeouts
@@ -27,7 +28,7 @@ Rows = NDArray[np.void]
 class _Message:
     seq: int
     rows: Rows
-    episodes: list[list[float]]
+    episodes: list[Entry]
     acting: int
     sent: bool = False
 
@@ -46,7 +47,7 @@ class Outbox:
         self.sent = 0
         self.seq = 0  #: number of the newest rollout, which is how many there have been
         self.episodes_dropped = 0  #: because more ended than rollouts could carry
-        self._episodes: deque[list[float]] = deque()
+        self._episodes: deque[Entry] = deque()
         self._window = 0
         self._kept: deque[_Message] = deque()
         self._progress_at = 0.0
@@ -71,12 +72,12 @@ class Outbox:
         """Whether rollouts are in flight to a learner that has welcomed this group."""
         return self.stream.open and bool(self._kept)
 
-    def push(self, rows: Rows, episodes: list[list[float]], now: float, acting: int = 0) -> None:
+    def push(self, rows: Rows, episodes: list[Entry], now: float, acting: int = 0) -> None:
         """Queue a rollout. Its rows must stay unchanged until `accept` returns them.
 
         Args:
           rows: [N] of `rollout_record`.
-          episodes: [return, length] of those that ended since the previous one.
+          episodes: those that ended since the previous one.
           now: seconds.
           acting: epoch of the broker that chose its actions, 0 if unknown.
         """
@@ -89,7 +90,7 @@ class Outbox:
             self._episodes.popleft()
             self.episodes_dropped += 1
         travelling = [self._episodes.popleft() for _ in range(min(MAX_EPISODES, len(self._episodes)))]
-        self._kept.append(_Message(self.seq, rows, travelling, acting))
+        self._kept.append(_Message(self.seq, rows, lightened(travelling), acting))
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         """What to send now: a HELLO or the oldest rollout not sent yet."""

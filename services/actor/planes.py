@@ -22,7 +22,8 @@ from zerobeast.common.wire import (
     rollout_record,
     step_record,
 )
-from zerobeast.common.wire.checks import episodes_of, flaw, forbidden, illegal
+from zerobeast.common.wire.checks import flaw, forbidden, illegal
+from zerobeast.common.wire.episodes import Entry, entry, episodes_of
 from zerobeast.common.wire.messages import Frames, Header, Kind
 from zerobeast.common.wire.seeds import continued
 from zerobeast.common.wire.stream import Reply, Stream
@@ -124,7 +125,7 @@ class StepsPlane(GroupPlane):
         self.greets = True
         self.env: EnvSpec | None = None
         self.agent_steps = 0
-        self.episodes: list[list[float]] = []  #: that have ended, until a rollout carries them
+        self.episodes: list[Entry] = []  #: that have ended, until a rollout carries them
         self._num_envs, self._seed = num_envs, seed
 
     def reset(self, now: float) -> None:
@@ -138,7 +139,7 @@ class StepsPlane(GroupPlane):
     def _receive(self, message: Incoming, refuse: Refuse) -> None:
         assert self.env is not None, "there are rows"
         receive_rows(message, self.rows, self.env)
-        self.episodes += map(list, episodes_of(message.header.body[0], refuse))
+        self.episodes += map(entry, episodes_of(message.header.body[0], refuse))
         self.agent_steps += 0 if self.new else self._num_envs
 
     def _welcomed(self) -> None:
@@ -162,7 +163,7 @@ class OwnSteps:
         self.new = True
         self.rows = np.zeros(1, step_record(env).dtype)
         self.action: NDArray[Any] = np.zeros(1, action_record(env.action).dtype)["action"]
-        self.episodes: list[list[float]] = []
+        self.episodes: list[Entry] = []
         self.agent_steps, self.cut = 0, 0
 
     def reset(self, now: float) -> None:

@@ -18,6 +18,7 @@ from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
+from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import Only, contained
@@ -123,7 +124,7 @@ class AtariVectorEnv(InlineEnvs):
         self._keep(info)
         first = self._life_lost | self._game_over
         self._game_over = terminated | truncated
-        self.episodes = self.statistics.update(reward, first, self._game_over)
+        self.episodes = self.statistics.update(reward, first, self._game_over, partial(numbers, self.infos))
         if self._episodic_life:
             lost = (info["lives"] < self._lives) & (info["lives"] > 0) & ~self._game_over & ~first
             self._lives[:] = info["lives"]

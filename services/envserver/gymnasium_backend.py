@@ -16,6 +16,7 @@ from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.services.envserver.atari import refuse_raw
 from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
+from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained
@@ -120,7 +121,9 @@ class NativeVectorEnv(InlineEnvs):
     def finish_step(self) -> None:
         obs, reward, terminated, truncated, self.infos = self._env.step(self._actions)
         first, self._done = self._done, terminated | truncated
-        self.episodes = self.statistics.update(np.where(first, 0, reward), first, self._done)
+        self.episodes = self.statistics.update(
+            np.where(first, 0, reward), first, self._done, partial(numbers, self.infos)
+        )
         self.fill(self._adapt_obs(obs), reward, terminated, truncated, first)
 
     def close(self) -> None:

@@ -7,12 +7,15 @@ array, one level deep. An entry is left out and counted if it is neither a numbe
 shape than earlier in the same step, or exceeds the limits: no step is lost because of its infos.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from zerobeast.common.wire.codec import DTYPES, pack
+from zerobeast.common.wire.episodes import MAX_NAMES as MAX_NUMBERS
+from zerobeast.common.wire.episodes import are_infos
 from zerobeast.common.wire.messages import MAX_HEADER_BYTES
 
 MAX_NAMES = 64  #: per step
@@ -106,6 +109,33 @@ class InfoTable:
             return False
         self._names, self._bytes = self._names + 1, self._bytes + total
         return True
+
+
+def numbers(info: Any, env: int | None = None) -> dict[str, float]:
+    """The finite numbers of an episode's last info, those of a map in it as "map.name"; arrays are left out.
+
+    Args:
+      info: of a step.
+      env: whose entries, if the info is a table of several environments in the form that the module describes.
+    """
+    found: dict[str, float] = {}
+    for name, value in _entries(info, "", env):
+        if isinstance(value, bool | int | float | np.number | np.bool_) and len(found) < MAX_NUMBERS:
+            with contextlib.suppress(OverflowError, TypeError):  # integers of any size, complex numbers
+                if _is_name(name) and are_infos(one := {name: float(value)}):
+                    found |= one
+    return found
+
+
+def _entries(info: Any, prefix: str, env: int | None) -> Iterator[tuple[str, Any]]:
+    for name, value in info.items() if isinstance(info, Mapping) else ():
+        mask = None if env is None else info.get(f"_{name}")
+        if not isinstance(name, str) or name[:1] == "_" or (isinstance(mask, np.ndarray) and not mask[env]):
+            continue
+        if isinstance(value, Mapping) and not prefix:
+            yield from _entries(value, f"{name}.", env)
+        elif env is None or isinstance(value, np.ndarray):
+            yield prefix + name, value if env is None else value[env]
 
 
 def _lifted(value: Any) -> Any:

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, by_array
+from zerobeast.common.wire.episodes import Entry
 from zerobeast.common.wire.seeds import of_part
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.spaces import fitted
-from zerobeast.services.envserver.vector import Episodes, EpisodeTracker, Only, VectorEnv, contained, rows_for
+from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv, contained, rows_for
 
 REWARD = ArraySpace.box(())
 
@@ -36,7 +37,7 @@ class InlineEnvs(ABC):
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec, self.num_envs = spec, num_envs
-        self.episodes: Episodes = []
+        self.episodes: list[Entry] = []
         self.infos: dict[str, Any] | InfoTable = {}
         self.wants_infos = False
         self.failures: list[list[Any]] = []

@@ -14,7 +14,7 @@ from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.wire import EnvSeeds, Space, by_array
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.infos import InfoTable, numbers
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, fitted, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained
@@ -82,6 +82,7 @@ class Shard(InlineEnvs):
         self._seeds = one_by_one(seed, num_envs)
         self._actions: NDArray[Any] = np.empty(0)
         self._done = np.zeros(num_envs, np.bool_)
+        self._last: dict[int, dict[str, float]] = {}  #: numbers of the last info of episodes that have ended
         self.failed = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
         self._retry_at = [0.0] * num_envs  #: when to replace each that has failed; 0: it works
         self.worn = False  #: whether a fresh process may help an environment that this one does not
@@ -122,7 +123,8 @@ class Shard(InlineEnvs):
         if all(self._retry_at):  # nothing was stepped, and the next step is not to come at once
             time.sleep(min(PAUSE_S, max(0.0, min(self._retry_at) - time.monotonic())))
         rows = self.rows
-        self.episodes = self.statistics.update(rows["reward"], rows["first"], rows["terminated"] | rows["truncated"])
+        over = rows["terminated"] | rows["truncated"]
+        self.episodes = self.statistics.update(rows["reward"], rows["first"], over, self._last.__getitem__)
 
     def close(self) -> None:
         for env in self._envs:
@@ -168,6 +170,8 @@ class Shard(InlineEnvs):
         row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         self._done[i] = terminated or truncated
+        if self._done[i]:
+            self._last[i] = numbers(info)
         if self.wants_infos:
             self.infos.put_one(info, i)
 

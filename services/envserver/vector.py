@@ -12,7 +12,7 @@ the next, its action is ignored and its reward is 0.
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.wire import EnvSeeds, EnvSpec, step_record
+from zerobeast.common.wire.episodes import Entry, Episode, entry, lightened
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
 from zerobeast.services.envserver.infos import InfoTable
 
@@ -29,8 +30,8 @@ log = logging.getLogger(__name__)
 
 MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 
-Episodes = list[list[float | int]]
 Only = NDArray[np.bool_] | None  #: [N] which environments; None: all
+Numbers = Callable[[int], dict[str, float]]
 
 
 @contextmanager
@@ -73,7 +74,7 @@ class VectorEnv(ABC):
     Attributes:
       spec: what one environment looks like; known once `collect` has returned True.
       rows: [N] of `step_record`, the newest answer.
-      episodes: [return, length] of the whole episodes that ended in it.
+      episodes: the whole episodes that ended in it.
       errors: environments that raised or died so far, and were replaced.
       timeouts: processes killed so far because they did not answer.
       infos: table that holds the infos of each answer, if set before the first `collect`.
@@ -91,7 +92,7 @@ class VectorEnv(ABC):
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
-        self.episodes: Episodes = []
+        self.episodes: list[Entry] = []
         self.errors = self.timeouts = 0
         self.infos: InfoTable | None = None
         self.files: tuple[int, ...] = ()
@@ -101,7 +102,7 @@ class VectorEnv(ABC):
         left_out = self.infos.left_out if self.infos else 0
         return Counter(env_errors=self.errors, env_timeouts=self.timeouts, infos_left_out=left_out)
 
-    def answered(self, parts: Iterable[tuple[slice, Episodes, Any]]) -> None:
+    def answered(self, parts: Iterable[tuple[slice, list[Entry], Any]]) -> None:
         """Take the episodes and infos of all parts of an answer."""
         if self.infos is not None:
             self.infos.clear()
@@ -110,6 +111,7 @@ class VectorEnv(ABC):
             self.episodes += episodes
             if self.infos is not None:
                 self.infos.put(infos, part)
+        self.episodes = lightened(self.episodes)
 
     def count_failures(self, failures: list[list[Any]], env_id: str, start: int = 0) -> None:
         """Count environments that raised, each [index from `start`, traceback], and log the first of them."""
@@ -183,22 +185,27 @@ class EpisodeTracker:
         self._returns[envs] = 0
         self._lengths[envs] = 0
 
-    def update(self, reward: NDArray[Any], void: NDArray[Any], over: NDArray[Any]) -> list[list[float | int]]:
+    def update(
+        self, reward: NDArray[Any], void: NDArray[Any], over: NDArray[Any], numbers_of: Numbers = lambda _env: {}
+    ) -> list[Entry]:
         """Add one step.
 
         Args:
           reward: [N] as the environment gave it, unclipped.
           void: [N] whether the action was ignored, so that this was no agent step.
           over: [N] whether the whole episode ends here.
+          numbers_of: the numbers in the info of an environment whose episode ends.
 
         Returns:
-          [return, length in agent steps] of each episode that ended.
+          The episodes that ended.
         """
         self._returns += reward
         self._lengths += ~void
         ended = np.flatnonzero(over)
         if not ended.size:
             return []
-        finished: Episodes = [[float(self._returns[i]), int(self._lengths[i])] for i in ended]
+        finished = [
+            entry(Episode(float(self._returns[i]), int(self._lengths[i]), numbers_of(i))) for i in ended.tolist()
+        ]
         self.forget(ended)
         return finished

@@ -15,7 +15,7 @@ from typing import Any
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import Incoming, ServerPort
-from zerobeast.common.wire.checks import episodes_of
+from zerobeast.common.wire.episodes import episodes_of
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import UNUSED_S, Arrival, Session, SessionTable
 from zerobeast.services.learner.acting import ActingProcesses

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.health.sliding_window import SlidingWindow
+from zerobeast.common.wire.episodes import NONE, Episode
 from zerobeast.rl.data import Pace
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.queue import Fate, Message
@@ -23,6 +24,8 @@ RECENT_EPISODES = 100
 HISTORY_POINTS = 60
 RECENT_UPDATES = 100
 FROZEN, LASTING_S = 0.01, 60.0  #: entropy, in nats, and time from which a policy may have collapsed
+MAX_ENDED = 100_000  #: episodes between two rows of metrics that are written one by one
+MAX_INFOS = 100  #: names of numbers in infos
 MAX_LAG = 255  #: last bin of the histogram: this many updates or more
 
 
@@ -35,6 +38,7 @@ class EpisodeStatistics:
         self._stride = 1  #: episodes between two points of the history
         self.returns: deque[float] = deque(maxlen=RECENT_EPISODES)  #: of the last episodes
         self._lengths: deque[int] = deque(maxlen=RECENT_EPISODES)
+        self._infos: deque[Mapping[str, float]] = deque(maxlen=RECENT_EPISODES)
 
     @property
     def mean_return(self) -> float | None:
@@ -46,9 +50,19 @@ class EpisodeStatistics:
         """Mean length of the last 100 episodes in agent steps, None before the first."""
         return fmean(self._lengths) if self._lengths else None
 
-    def add(self, episode_return: float, length: int) -> None:
+    @property
+    def infos(self) -> dict[str, float]:
+        """The mean of each number in the last infos of the last 100 episodes, over those that have it."""
+        found: dict[str, list[float]] = {}
+        for infos in self._infos:
+            for name, number in infos.items():
+                found.setdefault(name, []).append(number)
+        return {f"info/{name}": fmean(numbers) for name, numbers in list(found.items())[:MAX_INFOS]}
+
+    def add(self, episode_return: float, length: int, infos: Mapping[str, float] = NONE) -> None:
         """Count an episode."""
         self.count += 1
+        self._infos.append(infos)
         self.returns.append(float(episode_return))
         self._lengths.append(int(length))
         if self.count % self._stride == 0:
@@ -165,11 +179,24 @@ class Meters:
         self.last: Learned | None = None  #: from the newest step in which something was learned
         self.lag, self.collapse = PolicyLag(), Collapse()
         self._rollouts: Counter[Fate] = Counter()
+        self.best: float | None = None  #: the best score at any checkpoint
+        self._ended: deque[tuple[int, str, Episode]] = deque(maxlen=MAX_ENDED)
         self._steps = self._updates = 0
         self._waited_s = self._busy_s = 0.0
         self._receiving, self._learning = SlidingWindow(RATE_SPAN_S), SlidingWindow(RATE_SPAN_S)
         self._sums: dict[str, Tensor] = {}  #: of the algorithm's metrics since `losses` was called
         self._summed = 0
+
+    @property
+    def score(self) -> float | None:
+        """The mean return of the last 100 episodes, None while there are not as many."""
+        return self.episodes.mean_return if len(self.episodes.returns) == RECENT_EPISODES else None
+
+    def is_best(self) -> bool:
+        """Note the score; whether it is the best so far."""
+        found = self.score is not None and (self.best is None or self.score > self.best)
+        self.best = self.score if found else self.best
+        return found
 
     def waited(self, seconds: float) -> None:
         """Count time without a batch; once a replay is filled, it is the ratio that keeps learning waiting."""
@@ -181,14 +208,22 @@ class Meters:
         """Count time in which a batch waited for a step that was due before it."""
         self._limited_s += seconds
 
-    def finished(self, messages: list[Message]) -> None:
-        """Count messages that are done, and the episodes that ended in them."""
-        own = list(self._tasks.values())
+    def finished(self, messages: list[Message], agent_steps: int = 0) -> None:
+        """Count messages that are done by this step, and the episodes that ended in them."""
+        own = list(self._tasks.items())
         for message in messages:
             self._rollouts[message.fate] += message.rollouts
             for episode in message.episodes:
                 self.episodes.add(*episode)
-                own[message.task].add(*episode)
+                task, statistics = own[message.task]
+                statistics.add(*episode)
+                self._ended.append((agent_steps, task, episode))
+
+    def ended(self) -> list[tuple[int, str, Episode]]:
+        """The newest episodes since the last call: agent steps of the run, environment and episode."""
+        found = list(self._ended)
+        self._ended.clear()
+        return found
 
     def added(self, added: Added, version: int, seconds: float) -> None:
         """Count a batch that was added while the policy had this version, and the time that this took."""
@@ -253,11 +288,12 @@ class Meters:
     def state(self) -> dict[str, Any]:
         """Episode statistics, for a checkpoint."""
         tasks = {task: one.state() for task, one in self._tasks.items()}
-        return {**self.episodes.state(), "tasks": tasks, "collapse": list(self.collapse.seen)}
+        return {**self.episodes.state(), "tasks": tasks, "collapse": list(self.collapse.seen), "best": self.best}
 
     def load(self, state: dict[str, Any]) -> None:
         """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
+        self.best = state.get("best")
         if seen := state.get("collapse"):  # absent in older checkpoints
             self.collapse.seen = [float(seen[number]) for number in range(3)]
         for task in self._tasks.keys() & state["tasks"].keys():

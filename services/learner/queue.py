@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.wire import Origin
+from zerobeast.common.wire.episodes import Episode
 
 Rows = NDArray[Any]
 Fate = Literal["used", "refused", "stale"]
@@ -34,7 +35,7 @@ class Message(NamedTuple):
     slot: int
     seq: int
     rollouts: int  #: how many it counts for in the ledger
-    episodes: tuple[tuple[float, int], ...] = ()  #: (return, length) of those that ended in it
+    episodes: tuple[Episode, ...] = ()  #: that ended in it
     at: float = 0.0  #: when it arrived
     begun: int = 0  #: how many of its first rows were used already
     task: int = 0  #: which of the run's environments its rows are of

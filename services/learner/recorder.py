@@ -7,9 +7,10 @@ contain, and a last line that a crash left incomplete, then appends.
 
 import csv
 import io
+import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import Journal, write_atomically
 from zerobeast.common.files.event_file import EventFile
+from zerobeast.common.wire.episodes import Episode
 from zerobeast.services.learner.checkpoint import Checkpoints
 
 #: column of metrics.csv -> TensorBoard tag ("": only a column); the algorithm's own metrics follow as losses/<name>
@@ -58,8 +60,12 @@ PACE_COLUMNS = {
     "ratio_limited_s": "perf/ratio_limited_s",
 }
 
+INFO = "info/"  #: prefix of columns and tags of numbers in infos
+MAX_EPISODES_BYTES = 64 << 20  #: of episodes.csv; then it becomes episodes.1.csv, in place of an earlier one
+
 Value = float | int | None
 Row = Mapping[str, Value]
+Ended = tuple[int, str, Episode]  #: agent steps of the run, environment, episode
 
 
 class Recorder:
@@ -78,23 +84,26 @@ class Recorder:
         try:
             self._header = _trim(self._path, agent_steps)
             self._lines = Journal(self._path)
+            self._episodes = EpisodeLog(folder / run_files.EPISODES, agent_steps)
             self._events = EventFile(folder / run_files.TENSORBOARD, agent_steps)
         except OSError as error:
             raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
 
-    def write(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> str:
+    def write(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row, episodes: Sequence[Ended] = ()) -> str:
         """Append a row; a full disk costs the row, not the run.
 
         Args:
-          row: values of `COLUMNS`, and of `PACE_COLUMNS` if there are any.
+          row: values of `COLUMNS`, of `PACE_COLUMNS` if there are any, and of "info/NAME" as they come.
           losses: the algorithm's metrics by name.
           lags: [n], steps by policy lag since the last row.
           events: other values by tag, which metrics.csv does not hold.
+          episodes: that ended since the last row.
 
         Returns:
           Why the row is lost, as a sentence; empty if it is not.
         """
         try:
+            self._episodes.write(episodes)
             self._write_csv({**row, **losses})
             self._write_events(row, losses, lags, events)
         except OSError as error:
@@ -104,25 +113,65 @@ class Recorder:
     def close(self) -> None:
         """Close the files."""
         self._lines.close()
+        self._episodes.close()
         self._events.close()
 
     def _write_csv(self, row: Row) -> None:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        if self._lines.empty:
+        if not self._lines.size:
             self._header = list(row)
             table.writerow(self._header)
+        elif new := [name for name in row if name.startswith(INFO) and name not in self._header]:
+            self._widen(new)
         table.writerow([_cell(row.get(name)) for name in self._header])
         self._lines.write(text.getvalue().encode())
 
+    def _widen(self, names: list[str]) -> None:
+        """Add columns, which are empty in the rows so far: an info may come late."""
+        _, *lines = self._path.read_text(encoding="utf-8").splitlines()
+        self._header += names
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(self._header)
+        text.writelines(f"{line}{',' * len(names)}\n" for line in lines)
+        write_atomically(self._path, text.getvalue())
+        self._lines.close()
+        self._lines = Journal(self._path)
+
     def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> None:
         tags = COLUMNS | PACE_COLUMNS
-        tagged = {tags[name]: value for name, value in row.items()}
+        tagged = {tags.get(name, name): value for name, value in row.items()}
         tagged.update({f"losses/{name}": value for name, value in losses.items()})
         tagged.update(events)
         scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
         histograms = {"perf/policy_lag": lags} if lags.any() else {}
         self._events.write(scalars, int(row["agent_steps"] or 0), histograms)
+
+
+class EpisodeLog:
+    """Writes episodes.csv, a line for each episode: agent_steps, env, return, length, and infos as JSON."""
+
+    def __init__(self, path: Path, agent_steps: int) -> None:
+        self._path = path
+        _trim(path, agent_steps)
+        self._lines = Journal(path)
+
+    def write(self, episodes: Sequence[Ended]) -> None:
+        """Append episodes. Raises OSError if the disk is full: then none of them was written."""
+        if self._lines.size > MAX_EPISODES_BYTES:
+            self._lines.close()
+            self._path.replace(self._path.with_suffix(".1.csv"))
+            self._lines = Journal(self._path)
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        if not self._lines.size:
+            table.writerow(("agent_steps", "env", "return", "length", "infos"))
+        for steps, env, (value, length, infos) in episodes:
+            table.writerow((steps, env, _cell(value), length, json.dumps(dict(infos)) if infos else ""))
+        self._lines.write(text.getvalue().encode())
+
+    def close(self) -> None:
+        self._lines.close()
 
 
 def _known(value: Value) -> bool:
@@ -180,10 +229,12 @@ class Archive:
         self._errors = 0
         self._faults: dict[str, str] = {}  #: what cannot be written at present -> why, as a sentence
 
-    def record(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> None:
+    def record(
+        self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row, episodes: Sequence[Ended] = ()
+    ) -> None:
         """Append a row of metrics; see `Recorder.write`."""
         self._checkpoints.demand()
-        self._note("metrics", self._recorder.write(row, losses, lags, events))
+        self._note("metrics", self._recorder.write(row, losses, lags, events, episodes))
 
     def save(self, state: dict[str, Any], now: float) -> None:
         """Replace the checkpoint.

@@ -59,12 +59,13 @@ class TrainingRun:
         self._service, self._publishing = service, publishing
         self._rule = trainer.config.sync.parsed
         self._elapsed_at = service.started_at
+        self.ended = False  #: before all steps, since `stop_at_return` is reached
         meters.pace = trainer.learning.pace
 
     @property
     def finished(self) -> bool:
         """Whether all steps of the run were added, and nothing more is to be learned from them."""
-        return not self.trainer.steps_left and not self.trainer.learning.due
+        return self.ended or (not self.trainer.steps_left and not self.trainer.learning.due)
 
     def settle(self) -> None:
         """Drop rollouts whose policy is too old; an algorithm with a replay learns from any.
@@ -74,7 +75,7 @@ class TrainingRun:
         settings = self.trainer.config.learner
         lag_counts = self.trainer.learning.credit == "after_step" and self._rule.name == "always"
         oldest = self._publishing.version - settings.max_policy_lag * settings.publish_every if lag_counts else 0
-        self.meters.finished(self.intake.settle(oldest))
+        self.meters.finished(self.intake.settle(oldest), self.trainer.counters.agent_steps)
 
     def learn(self, waited_s: float) -> bool:
         """Take the step that is due, or else the next batch and the step that it makes due; False: there is neither."""
@@ -119,7 +120,7 @@ class TrainingRun:
         """Give back the credit of the rows that were taken."""
         self.trainer.wait()
         messages = self.intake.use(rows, learned=learned)
-        self.meters.finished(messages)
+        self.meters.finished(messages, self.trainer.counters.agent_steps)
         for message in messages:
             if message.fate == "used":
                 self._service.hops.add("rollout_queue", taken_at - message.at)
@@ -162,7 +163,9 @@ class TrainingRun:
             seconds = hops.recent([self._service.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
         row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
-        self.archive.record(row, self.meters.losses(now), self.meters.lag.histogram(), _events(page))
+        row |= self.meters.episodes.infos
+        losses, lags = self.meters.losses(now), self.meters.lag.histogram()
+        self.archive.record(row, losses, lags, _events(page), self.meters.ended())
 
     def checkpoint(self, now: float) -> None:
         """Save all that the run needs to go on. Raises CheckpointError if it cannot be written."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from zerobeast.common.config.goal import reached
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import CheckpointError, ConfigError
@@ -35,6 +36,7 @@ from zerobeast.services.learner.folder import claim
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.numbered import NumberedCheckpoints
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import Archive, Recorder
@@ -105,7 +107,9 @@ class Learner(Service):
         trainer, record = resumed(config, checkpoints, self.meters, self._trainer)
         if not (settings := config.folder / run_files.CONFIG).exists():  # `beast evaluate` reads them
             write_atomically(settings, dump(config))
-        recorder = Recorder(config.folder, trainer.counters.agent_steps if trainer else 0)
+        steps = trainer.counters.agent_steps if trainer else 0
+        self._numbered = NumberedCheckpoints(config, steps)
+        recorder = Recorder(config.folder, steps)
         self.resources.callback(recorder.close)
         self._archive = Archive(checkpoints, recorder)
         context = self.open_context(config.security)
@@ -131,6 +135,8 @@ class Learner(Service):
             self._rest(self.training)
         elif self.training.learn(self._waited_s):
             self._waited_s, self._has_more = 0.0, True
+            if self._numbered.due(self.training.trainer.counters.agent_steps):
+                self._checkpoint(self.clock(), must=False)
 
     def waited(self, seconds: float) -> None:
         super().waited(seconds)
@@ -145,10 +151,11 @@ class Learner(Service):
         if now >= self._log_at:
             self._log_at = now + self.config.learner.log_every_s
             self._record(now)
+            if self.training is not None and reached(self.config, self.meters.score):
+                self.training.ended = True
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
-            with contextlib.suppress(CheckpointError):  # the page says so; only the last one has to succeed
-                self._checkpoint(now)
+            self._checkpoint(now, must=False)
 
     def deadline(self) -> float:
         """When the next row or checkpoint is due; at once while there may be more to learn from."""
@@ -240,7 +247,7 @@ class Learner(Service):
         if not self._is_kept:
             now = self.clock()
             self._record(now)
-            self._checkpoint(now)
+            self._checkpoint(now, must=True)
             self._is_kept = True
             self._log_at = self._checkpoint_at = self._progress_at = math.inf
             if self.training is not None and self.training.finished:
@@ -250,7 +257,15 @@ class Learner(Service):
         if self.training is not None:
             self.training.record(self.report(), now)
 
-    def _checkpoint(self, now: float) -> None:
-        """Save the run, once it has steps: a description that came in a HELLO alone must not bind the next learner."""
-        if self.training is not None and self.training.trainer.counters.agent_steps:
+    def _checkpoint(self, now: float, *, must: bool) -> None:
+        """Save the run, once it has steps: a description that came in a HELLO alone must not bind the next learner.
+
+        Raises:
+          CheckpointError: it cannot be written, and it `must`: it is the last one. Otherwise the page says so.
+        """
+        if self.training is None or not (steps := self.training.trainer.counters.agent_steps):
+            return
+        with contextlib.suppress(*(() if must else (CheckpointError,))):
+            best = self.meters.is_best()
             self.training.checkpoint(now)
+            self._numbered.saved(steps, best=best, finished=must and self.training.finished)

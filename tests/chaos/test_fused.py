@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.runs import TO_SEE_S, closes, learned
 from tests.chaos.workers import FUSED, all_take_part
 from zerobeast.common.errors import BeastError
-from zerobeast.common.process.usage import GIVEN_WAY
+from zerobeast.common.service.entry import NICENESS
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.inject import disturbed_run
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS
@@ -84,7 +84,7 @@ def test_weights_come_from_memory(run: ThrowawayRun) -> None:
 
 def test_workers_give_way_to_the_learner(run: ThrowawayRun) -> None:
     all_take_part(run)
-    assert [psutil.Process(child.pid).nice() for child in run.children] == [0, GIVEN_WAY, GIVEN_WAY]
+    assert [psutil.Process(child.pid).nice() for child in run.children] == [0, NICENESS["worker"], NICENESS["worker"]]
 
 
 def test_weights_travel_by_socket_while_there_is_no_memory_for_them(run: ThrowawayRun, tmp_path: Path) -> None:

@@ -42,10 +42,11 @@ class Fleet:
 
     def __init__(self, folder: Path, **scripts: str) -> None:
         self.folder = folder
-        texts = {role: scripts.get(role, OBEYS.format(code=0)) for role in ROLES}
+        texts = {role: scripts.get(role, OBEYS.format(code=0)) for role in (*ROLES, *scripts)}
         self.children = {role: self._child(role, text) for role, text in texts.items()}
         self.turns: list[Callable[[], None]] = []
-        self.supervisor = Supervisor(list(self.children.values()), self._watch)
+        self.evaluations = 0  #: turns until no policy waits for an evaluation
+        self.supervisor = Supervisor(list(self.children.values()), self._watch, self._evaluating)
 
     def _child(self, role: str, text: str) -> Child:
         return Child(
@@ -65,6 +66,10 @@ class Fleet:
     def _watch(self, stopping: bool) -> None:
         if self.turns and all(self.is_up(role) for role in self.children):
             self.turns.pop(0)()
+
+    def _evaluating(self) -> bool:
+        self.evaluations -= 1
+        return self.evaluations >= 0
 
     def is_up(self, role: str) -> bool:
         return self.children[role].code is not None or "up" in self.log(role).read_text()
@@ -88,6 +93,25 @@ def test_a_learner_that_ends_with_0_ends_the_run_with_0(tmp_path: Path) -> None:
     ending = fleet.run()
     assert (ending.code, ending.finished, ending.sentence) == (0, True, "")
     assert "down" in fleet.log("broker").read_text(), "the others were asked, not killed"
+
+
+def test_the_last_evaluations_are_awaited_when_all_else_has_stopped(tmp_path: Path) -> None:
+    others_up = ENDS.format(other=str(tmp_path / "broker-0.log"), last="done", code=0)
+    fleet = Fleet(tmp_path, learner=others_up, evaluator=OBEYS.format(code=0))
+    fleet.evaluations = 10
+    ending = fleet.run()
+    assert (ending.code, ending.finished, ending.sentence, fleet.evaluations) == (0, True, "", -1)
+    broker, evaluator = (int(fleet.log(role).read_text().split()[2]) for role in ("broker", "evaluator"))
+    assert evaluator - broker > 0.3e9, "the broker need not run that long"
+
+
+def test_training_goes_on_without_an_evaluator_and_its_end_says_so(tmp_path: Path) -> None:
+    learner = ENDS.format(other=str(tmp_path / "evaluator-0.log"), last="done", code=0)
+    fleet = Fleet(tmp_path, learner=learner, evaluator="print('up', flush=True); import sys; sys.exit(3)")
+    fleet.evaluations = 1000
+    ending = fleet.run()
+    assert (ending.code, ending.finished) == (1, True)
+    assert "evaluator 0 ended with exit code 3" in ending.sentence
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

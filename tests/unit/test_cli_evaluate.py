@@ -6,12 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerobeast.api.saved import Episode, EpisodeCounter, Evaluation
-from zerobeast.cli.evaluate import describe, main
+from zerobeast.api.saved import find
+from zerobeast.cli.evaluate import chosen, described, main
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire.episodes import Episode
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.evaluator.play import EpisodeCounter
+from zerobeast.services.evaluator.results import Evaluation
+
+MANY = 1000  #: steps
 
 DTYPE = step_record(EnvSpec("x", ArraySpace.box(()), ArraySpace.discrete(2))).dtype
 
@@ -28,42 +34,85 @@ def rows(
 
 @pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (10, 10), (10, 3), (16, 16), (100, 16)])
 def test_environments_contribute_equally_but_for_the_remainder(episodes: int, num_envs: int) -> None:
-    counter, rounds = EpisodeCounter(episodes, num_envs), 0
+    counter, rounds = EpisodeCounter(episodes, num_envs, MANY), 0
     while not counter.complete:
-        counter.add(rows([1.0] * num_envs, ended=range(num_envs)))
+        counter.add(rows([1.0] * num_envs, ended=range(num_envs)), [])
         rounds += 1
     assert (len(counter.episodes), rounds) == (episodes, -(-episodes // num_envs))
 
 
 def test_returns_and_lengths_are_of_whole_episodes() -> None:
-    counter = EpisodeCounter(2, 1)
-    assert counter.add(rows([5.0])) == []
-    assert counter.add(rows([-1.0], ended=[0])) == [Episode(4.0, 2)]
-    assert counter.add(rows([0.0], first=[0])) == [], "the step between two episodes belongs to neither"
-    assert counter.add(rows([7.0], cut=[0])) == [Episode(7.0, 1)]
+    counter = EpisodeCounter(2, 1, MANY)
+    assert counter.add(rows([5.0]), []) == []
+    assert counter.add(rows([-1.0], ended=[0]), []) == [Episode(4.0, 2)]
+    assert counter.add(rows([0.0], first=[0]), []) == [], "the step between two episodes belongs to neither"
+    assert counter.add(rows([7.0], cut=[0]), []) == [Episode(7.0, 1)]
     assert counter.complete
     assert counter.episodes == [Episode(4.0, 2), Episode(7.0, 1)]
 
 
 def test_short_episodes_do_not_crowd_out_long_ones() -> None:
-    counter = EpisodeCounter(4, 2)
+    counter = EpisodeCounter(4, 2, MANY)
     for _ in range(10):  # environment 0 ends an episode every other step, environment 1 none yet
-        counter.add(rows([1.0, 1.0], ended=[0]))
-        counter.add(rows([0.0, 1.0], first=[0]))
+        counter.add(rows([1.0, 1.0], ended=[0]), [])
+        counter.add(rows([0.0, 1.0], first=[0]), [])
     assert counter.episodes == [Episode(1.0, 1)] * 2
     assert not counter.complete
-    counter.add(rows([1.0, 1.0], ended=[1]))
-    counter.add(rows([1.0, 0.0], first=[1]))
-    counter.add(rows([1.0, 1.0], ended=[1]))
+    counter.add(rows([1.0, 1.0], ended=[1]), [])
+    counter.add(rows([1.0, 0.0], first=[1]), [])
+    counter.add(rows([1.0, 1.0], ended=[1]), [])
     assert counter.complete
     assert counter.episodes[2:] == [Episode(21.0, 21), Episode(1.0, 1)]
 
 
-def test_the_description_has_both_units() -> None:
-    found = Evaluation("x", [1.0, 3.0], [10, 20], False, 1, frame_skip=4, agent_steps_trained=0)
-    result = describe(found)
-    assert (result["mean_return"], result["std_return"]) == (2.0, 1.0)
+def test_an_episode_at_the_bound_counts_and_is_the_last_of_its_environment() -> None:
+    counter = EpisodeCounter(4, 2, max_steps=3)
+    for _ in range(2):
+        assert counter.add(rows([1.0, 1.0]), []) == []
+    assert counter.add(rows([1.0, 5.0], ended=[1]), []) == [Episode(3.0, 3), Episode(7.0, 3)]
+    counter.add(rows([1.0, 0.0], first=[1]), [])
+    assert (counter.bounded, counter.complete, counter.steps) == (1, False, 7)
+    assert counter.add(rows([1.0, 2.0], ended=[1]), []) == [Episode(2.0, 1)]
+    assert counter.complete
+
+
+def test_infos_go_to_the_environment_that_reported_them() -> None:
+    counter = EpisodeCounter(2, 3, MANY)  # the third environment contributes none
+    reported = [{"is_success": 1.0}, {"is_success": 0.0, "score": 3.0}]
+    found = counter.add(rows([1.0] * 3, ended=[1, 2]), reported)
+    assert found == [Episode(1.0, 1, {"is_success": 1.0})]
+
+
+def test_the_description_has_both_units_and_statistics_over_episodes() -> None:
+    found = Evaluation("x", [1.0, 3.0, 5.0, 100.0], [10, 20, 30, 0], False, 1, 4, 500, {"is_success": 0.25})
+    result = described(found)
+    assert (result["mean_return"], result["iqm_return"], result["min_return"]) == (27.25, 4.0, 1.0)
+    assert result["stderr_return"] == pytest.approx(24.2637, abs=1e-4)
     assert (result["mean_length"], result["mean_length_frames"]) == (15, 60)
+    assert (result["info/is_success"], result["agent_steps_trained"]) == (0.25, 500)
+    assert Evaluation("x", [1.0], [1], True, 1, 1, 0).row()["stderr_return"] is None
+
+
+def test_levels_are_some_of_the_environments_of_a_run() -> None:
+    config = RunConfig.model_validate({"env": {"id": "a/One,a/Two,b/Two"}})
+    assert chosen(config, "") == ["a/One", "a/Two", "b/Two"]
+    assert chosen(config, "One,b/Two") == ["a/One", "b/Two"]
+    for wrong in ("Two", "Three"):
+        with pytest.raises(ConfigError, match=f"levels: '{wrong}' names [02] of a/One"):
+            chosen(config, wrong)
+
+
+def test_a_checkpoint_is_named_by_its_number_or_as_the_best(tmp_path: Path) -> None:
+    root = ["--root", str(tmp_path)]
+    for name in ("config.yaml", "checkpoints/500.pt", "checkpoints/1000.pt", "best/checkpoint.pt"):
+        (tmp_path / "x" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "x" / name).touch()
+    assert find("x:500", root) == tmp_path / "x/checkpoints/500.pt"
+    assert find(f"{tmp_path}/x:best") == tmp_path / "x/best/checkpoint.pt"
+    with pytest.raises(ConfigError, match="run x has no checkpoint 7, expected one of 500, 1000, best"):
+        find("x:7", root)
+    with pytest.raises(ConfigError, match="no run 'y'"):
+        find("y:best", root)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +122,8 @@ def test_the_description_has_both_units() -> None:
         (["--episodes", "3"], "which run"),
         (["nowhere"], "there is no run 'nowhere'"),
         (["x"], "run 'x' has no checkpoint yet"),
-        (["x", "--episodes", "none"], "--episodes: got 'none'"),
+        (["x", "--episodes", "none"], "episodes: got 'none'"),
+        (["x", "--greedy", "--sample"], "exclude each other"),
     ],
 )
 def test_a_run_that_cannot_be_played_is_refused_with_a_sentence(

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from zerobeast.common.config.load import gather
-from zerobeast.common.process.roles import PROCESSES, ROLES
+from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
 from zerobeast.common.settings.tree import RunConfig
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def services(*files: str) -> dict[str, dict[str, Any]]:
             before = found.get(name, {})
             merged = {**before.get("environment", {}), **service.get("environment", {})}
             found[name] = {**before, **service, "environment": merged}
-    return {name: found[name] for name in PROCESSES}
+    return {name: found[name] for name in PROCESSES if name != EVALUATOR}
 
 
 def settings(service: dict[str, Any]) -> RunConfig:
@@ -69,8 +69,8 @@ def test_with_keys_each_service_has_the_public_ones_and_its_own_secret() -> None
 def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
     alone = services("docker-compose.yml")
     fused = services("docker-compose.yml", "deploy/compose/fused.yml")
-    assert [name for name in PROCESSES if not alone[name].get("profiles")] == list(ROLES)
-    assert [name for name in PROCESSES if not fused[name].get("profiles")] == ["learner", "worker"]
+    assert [name for name in alone if not alone[name].get("profiles")] == list(ROLES)
+    assert [name for name in fused if not fused[name].get("profiles")] == ["learner", "worker"]
     assert fused["worker"]["depends_on"] == {"learner": {"condition": "service_healthy"}}
     assert fused["worker"]["cpu_shares"] < 1024
     assert "cpu_shares" not in fused["learner"], "Docker's default is 1024"

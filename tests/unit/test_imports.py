@@ -19,6 +19,7 @@ NEEDS_TORCH = (
     "zerobeast.rl.algos",
     "zerobeast.rl.replay",
     "zerobeast.services.broker",
+    "zerobeast.services.evaluator.service",
     "zerobeast.services.learner",
 )
 TORCH_FREE_ALL_THE_SAME = ("zerobeast.rl.algos.", ".config")

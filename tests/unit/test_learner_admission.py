@@ -12,7 +12,8 @@ import pytest
 from tests.intake_fakes import ListMessage
 from tests.learner_fakes import ENV, POLICY, T, rollout_rows
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.wire.checks import episodes_of, rollout_flaw
+from zerobeast.common.wire.checks import rollout_flaw
+from zerobeast.common.wire.episodes import Episode, episodes_of
 from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
@@ -156,7 +157,7 @@ def test_a_negative_version_is_a_flaw() -> None:
 
 
 def test_episodes_come_out_as_python_numbers() -> None:
-    assert episodes_of([[1, 2], [-0.5, 3.0]], lambda _error: None) == ((1.0, 2), (-0.5, 3))
+    assert episodes_of([[1, 2], [-0.5, 3.0]], lambda _error: None) == (Episode(1.0, 2), Episode(-0.5, 3))
 
 
 @pytest.mark.parametrize(
@@ -172,11 +173,20 @@ def test_episodes_come_out_as_python_numbers() -> None:
         [True, 2],
         [1.0, float("nan")],
         [1e308, 2],
+        [1.0, 1, {"x": float("nan")}],
+        [1.0, 1, {"x": 1}],
+        [1.0, 1, {"": 1.0}],
+        [1.0, 1, {"x" * 65: 1.0}],
+        [1.0, 1, {"\x1b": 1.0}],
+        [1.0, 1, {str(number): 0.0 for number in range(33)}],
     ],
 )
 def test_malformed_episodes_are_left_out(entry: Any) -> None:
     refused = list[str]()
-    assert episodes_of([[1.0, 1], entry, [2.0, 2]], lambda error: refused.append(error.reason)) == ((1.0, 1), (2.0, 2))
+    assert episodes_of([[1.0, 1], entry, [2.0, 2]], lambda error: refused.append(error.reason)) == (
+        Episode(1.0, 1),
+        Episode(2.0, 2),
+    )
     assert refused == ["episodes"]
 
 

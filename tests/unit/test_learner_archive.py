@@ -40,7 +40,7 @@ def test_an_entry_that_does_not_fit_leaves_nothing_and_the_next_one_follows(tmp_
 def test_a_journal_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
     for entry in (b"one", b"two"):
         journal = Journal(tmp_path / "j")
-        assert journal.empty == (entry == b"one")
+        assert (not journal.size) == (entry == b"one")
         journal.write(entry)
         journal.close()
     assert (tmp_path / "j").read_bytes() == b"onetwo"

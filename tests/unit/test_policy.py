@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.algo_fakes import NESTED, REACH, VECTORS
-from zerobeast.api.saved import evaluate, load, play
+from zerobeast.api.saved import evaluate, load
 from zerobeast.clients.policy import LATE
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.load import load as settings
@@ -204,9 +204,9 @@ def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) ->
     policy = load(saved(tmp_path / "c", "impala", STACKED))
     with pytest.raises(CheckpointError, match=r"trained with obs.shape \[3\], Stacked-v0 has \[4\]$"):
         policy.refuse_unlike(replace(STACKED, obs=ArraySpace.box((4,), low=(0.0,))))
-    for given in ({"episodes": True, "seed": 0}, {"episodes": 1, "seed": 2**70}):
-        with pytest.raises(ConfigError, match=r"^(episodes is True|seed is \d+), expected a whole number, at least"):
-            play(policy, policy.config, "", deterministic=None, **given)
+    for given in ({"episodes": "all"}, {"episodes": 0}, {"seed": 2**70}, {"max_steps": np.float64(0.5)}):
+        with pytest.raises(ConfigError, match=rf"evaluate.{next(iter(given))}"):
+            evaluate(policy, **given)
     policy.refuse_unlike(replace(STACKED, env_id="Other-v0", obs=ArraySpace.box((3,), low=(0.0,))))
     with pytest.raises(ConfigError, match=r"^--net.hidden_size=8: expected no settings, because a policy has"):
         evaluate(load(saved(tmp_path / "b", "impala", VECTORS)), net={"hidden_size": 8})

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Poller
 from zerobeast.common.wire import Origin, act_record
+from zerobeast.common.wire.episodes import Entry
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.nets.weights import Bytes, flatten
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.spaces import legal
-from zerobeast.services.envserver.vector import Episodes, VectorEnv
+from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.learner.update import Trainer
 
 CPU = torch.device("cpu")
@@ -47,7 +48,7 @@ class InProcess(AbstractContextManager["InProcess"]):
       EnvError: there is no such environment.
 
     Attributes:
-      episodes: [return, length] of the episodes that ended in the newest rollouts.
+      episodes: those that ended in the newest rollouts.
     """
 
     def __init__(self, config: RunConfig, lag: int) -> None:
@@ -58,7 +59,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         spec = self._envs.spec
         self.trainer = Trainer(config, CPU, spec)
         self._origins = np.array([Origin(1, 0, 0, row, n) for row in range(n)])  #: of the next rollouts
-        self.episodes: Episodes = []
+        self.episodes: list[Entry] = []
         algorithm = self.trainer.algorithm
         dtype = pick_dtype(config.broker.precision, CPU)
         self._inference = Inference(algorithm, max_rows=n, device=CPU, dtype=dtype, seed=config.seed)

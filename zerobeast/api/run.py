@@ -243,7 +243,7 @@ class Run(contextlib.AbstractContextManager["Run"]):
                 fleet = stack.enter_context(begun(settled, os.environ, say=log.info))
                 curves = stack.enter_context(contextlib.closing(Curves(self.folder)))
                 self._pages = stack.enter_context(Gatherer(fleet.add_all(), curves.update))
-                self.config, self._supervisor = fleet.config, Supervisor(fleet.children)
+                self.config, self._supervisor = fleet.config, Supervisor(fleet.children, evaluating=fleet.evaluating)
                 self._begun.set()
                 ending = judged(self._supervisor.run(signals=()), self.config)
             if ending.sentence:

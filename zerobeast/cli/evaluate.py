@@ -1,46 +1,47 @@
 """`beast evaluate RUN`: whole episodes of the saved policy, in environments of their own.
 
-Exactly N episodes are counted, and how many each environment contributes is settled before the first step:
-counting the first N that end would prefer short ones. Returns are unclipped; a life is not an episode.
-
 Actions are drawn from the policy, as in training: that is the policy whose return was optimised, and if only the
 no-op starts differ, a greedy one would play nearly the same Atari game N times. --greedy asks for the greedy one. It
 is the default of algorithms whose drawn actions are exploration: DQN and its kin, DDPG and TD3.
 """
 
 import json
-import statistics
 import sys
-from collections.abc import Iterator
-from functools import partial
-from itertools import count
+import time
 from typing import Any
 
-from zerobeast.api.saved import Episode, Evaluation, env_server, find, open_policy, play
+from zerobeast.api.saved import find, open_policy
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import Section, setting
+from zerobeast.common.settings import RunConfig, Section, setting
+from zerobeast.common.wire.episodes import Episode
+from zerobeast.launcher.env_server import env_server
+from zerobeast.services.evaluator.play import play
+from zerobeast.services.evaluator.results import Evaluation
 
 HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [settings]
 
-  RUN            name of a run, or the path of its folder
+  RUN            name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file
   --episodes N   whole episodes to play, 10 by default
   --seed S       of environments and actions, 1000 by default: not the one that was trained on
   --greedy       take the likeliest or best action: the default where drawing is exploration (DQN, R2D2, TD3, ...)
   --sample       draw actions as in training after its first random steps: the default of all others
+  --max_steps N  cut an episode off after this many agent steps and count it, 30,000 by default
+  --levels A,B   some of the environments of a run of several, by their ids or the ends of these
   --json         print one JSON object instead of a table; a run of several environments has one of each
 
 Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.
 """
 JSON = "--json"
+#: short names of settings
+SHORT = {f"--{name}": f"--evaluate.{name}" for name in ("episodes", "seed", "max_steps")}
+ACTIONS = {"--greedy": "--evaluate.actions=greedy", "--sample": "--evaluate.actions=sampled"}
+QUIET_S = 5.0  #: between two lines about the progress while no episode ends
 
 
 class EvaluateFlags(Section):
     """Flags of the command itself."""
 
-    episodes: int = setting(10, "whole episodes to play", ge=1, le=1_000_000)
-    seed: int = setting(1000, "of environments and actions", ge=0, le=2**31 - 1)
-    greedy: bool = setting(default=False, meaning="take the likeliest or best action")
-    sample: bool = setting(default=False, meaning="draw actions as in training")
+    levels: str = setting("", "some of the run's environments")
 
 
 def main(argv: list[str]) -> int:
@@ -54,55 +55,85 @@ def main(argv: list[str]) -> int:
         return 0
     if not argv or argv[0].startswith("-"):
         raise ConfigError("which run? beast evaluate RUN [--episodes N]; --help explains")
-    run, flags, as_json = argv[0], [flag for flag in argv[1:] if flag != JSON], JSON in argv
-    policy = open_policy(place := find(run, flags, EvaluateFlags), flags, own=EvaluateFlags)
-    config, own = policy.config, policy.loaded.own
-    if own.greedy and own.sample:
+    run, flags, as_json = argv[0], [_spelt_out(flag) for flag in argv[1:] if flag != JSON], JSON in argv
+    if set(ACTIONS.values()) <= set(flags):
         raise ConfigError("--greedy and --sample exclude each other")
-    how = {"episodes": own.episodes, "seed": own.seed, "deterministic": own.greedy or (False if own.sample else None)}
+    policy = open_policy(place := find(run, flags, EvaluateFlags), flags, own=EvaluateFlags)
+    config = policy.config
     with env_server(config) as endpoint:
-        for task in config.env.tasks:
+        for task in chosen(config, policy.loaded.own.levels):
             alone = config.model_copy(update={"env": config.env.alone(task)})
-            watch = (lambda _: None) if as_json else partial(_announce, count(1))
-            found = play(policy, alone, endpoint, **how, watch=watch)
-            result = {"run": place.name, **describe(found)}
+            found = play(policy, alone, endpoint, watch=_Announcer(config.evaluate.episodes, rows=not as_json))
+            result = {"run": place.name if place.is_dir() else str(place), **described(found)}
             sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result))
     return 0
 
 
-def describe(found: Evaluation) -> dict[str, Any]:
+def _spelt_out(flag: str) -> str:
+    name, equals, value = flag.partition("=")
+    return ACTIONS.get(flag) or SHORT.get(name, name) + equals + value
+
+
+def chosen(config: RunConfig, levels: str) -> list[str]:
+    """The environments that `levels` names, or all of the run's.
+
+    Raises:
+      ConfigError: it names none, or several.
+    """
+    found = []
+    for name in filter(None, levels.split(",")):
+        matches = [task for task in config.env.tasks if name == task] or [
+            task for task in config.env.tasks if task.endswith(name)
+        ]
+        if len(matches) != 1:
+            raise ConfigError(f"levels: {name!r} names {len(matches)} of {config.env.id}, expected one")
+        found += matches
+    return found or list(config.env.tasks)
+
+
+def described(found: Evaluation) -> dict[str, Any]:
     """Every episode, statistics over all of them, and how they were played."""
+    row = found.row()
     return {
-        "episodes": len(found.returns),
-        "mean_return": found.mean,
+        **{name: value for name, value in row.items() if name not in ("agent_steps", "env_frames")},
         "std_return": found.std,
-        "min_return": min(found.returns),
-        "max_return": max(found.returns),
-        "mean_length": (length := statistics.fmean(found.lengths)),
-        "mean_length_frames": length * found.frame_skip,
-        "returns": found.returns,
-        "lengths": found.lengths,
-        "env": found.env,
+        "mean_length_frames": found.length * found.frame_skip,
         "agent_steps_trained": found.agent_steps_trained,
-        "actions": "greedy" if found.deterministic else "sampled",
-        "seed": found.seed,
     }
 
 
-def _announce(numbers: Iterator[int], episodes: list[Episode]) -> None:
-    """Print a line for each of these episodes, numbered on."""
-    for episode, number in zip(episodes, numbers, strict=False):
-        head = "episode      return  agent steps\n" if number == 1 else ""
-        sys.stdout.write(f"{head}{number:7}  {episode.value:10.2f}  {episode.length:11,}\n")
-    sys.stdout.flush()
+class _Announcer:
+    """Prints a line for each episode, and one now and then while none ends, if a terminal or a log shows stderr."""
+
+    def __init__(self, episodes: int, *, rows: bool) -> None:
+        self._all, self._rows, self._done = episodes, rows, 0
+        self._quiet_until = time.monotonic() + QUIET_S
+
+    def __call__(self, episodes: list[Episode], steps: int) -> None:
+        for episode in episodes:
+            if self._rows and not self._done:
+                sys.stdout.write("episode      return  agent steps\n")
+            self._done += 1
+            if self._rows:
+                sys.stdout.write(f"{self._done:7}  {episode.value:10.2f}  {episode.length:11,}\n")
+        now = time.monotonic()
+        if episodes and self._rows:
+            sys.stdout.flush()
+            self._quiet_until = now + QUIET_S
+        elif now > self._quiet_until:
+            self._quiet_until = now + QUIET_S
+            sys.stderr.write(f"{self._done} of {self._all} episodes, {steps:,} agent steps\n")
 
 
 def _conclusion(result: dict[str, Any]) -> str:
     trained = f"{result['run']} after {result['agent_steps_trained']:,} agent steps, {result['env']}"
     played = "1 episode" if result["episodes"] == 1 else f"{result['episodes']} episodes"
+    error = "" if result["stderr_return"] is None else f" (standard error {result['stderr_return']:.2f})"
+    infos = "".join(f", {name[5:]} {value:.4g}" for name, value in result.items() if name.startswith("info/"))
+    cut = f", {result['bounded']} cut off at evaluate.max_steps" if result["bounded"] else ""
     return (
-        f"{trained}, {result['actions']} actions, {played}:\n"
-        f"return {result['mean_return']:.2f} +/- {result['std_return']:.2f} "
-        f"(from {result['min_return']:.2f} to {result['max_return']:.2f}), "
-        f"length {result['mean_length']:,.0f} agent steps = {result['mean_length_frames']:,.0f} env frames\n"
+        f"{trained}, {result['actions']} actions, {played}{cut}:\n"
+        f"return {result['mean_return']:.2f}{error}, interquartile mean {result['iqm_return']:.2f}, "
+        f"from {result['min_return']:.2f} to {result['max_return']:.2f}\n"
+        f"length {result['mean_length']:,.0f} agent steps = {result['mean_length_frames']:,.0f} env frames{infos}\n"
     )

@@ -111,7 +111,9 @@ def _run(fleet: Fleet, hosts: Sequence[Host], *, plain: bool) -> int:
             ending = _run_here(fleet.children[0])
         else:
             with contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen:
-                ending = Supervisor(fleet.children, lambda stopping: screen.update(stopping=stopping)).run()
+                ending = Supervisor(
+                    fleet.children, lambda stopping: screen.update(stopping=stopping), fleet.evaluating
+                ).run()
         page = pages.snapshot().page("learner")
     ending, final = judged(ending, config), run_folder.final_figures(config.folder)
     if ending.sentence:

@@ -32,7 +32,7 @@ from zerobeast.common.service.loop import MAX_WAIT_S
 from zerobeast.common.transport import Context, Keys, random_id
 from zerobeast.common.transport.lookup import Lookup
 from zerobeast.common.wire import EnvSpec
-from zerobeast.common.wire.checks import MAX_RETURN
+from zerobeast.common.wire.episodes import MAX_RETURN
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.group import AgentGroup
 from zerobeast.services.actor.peers import Peers

@@ -172,7 +172,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         if self._rollouts is None:
             return
         messages = self._run.intake.use(len(self._rollouts), learned=True)
-        self.episodes = [episode for message in messages for episode in message.episodes]
+        self.episodes = [(value, length) for message in messages for value, length, _ in message.episodes]
         self._rollouts = None
 
     def _await(self, found: Callable[[], T | None], what: str) -> T:

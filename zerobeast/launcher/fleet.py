@@ -13,7 +13,7 @@ from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.process.roles import EVALUATOR, HOSTED
 from zerobeast.common.process.usage import LEAST
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec
@@ -71,7 +71,16 @@ class Fleet:
 
     def add_all(self) -> list[Child]:
         """Add as many services of each role as the settings say, none of them started yet."""
-        return [self.add(role) for role, count in self._counts.items() for _ in range(count)]
+        for role, count in self._counts.items():
+            for _ in range(count):
+                self.add(role)
+        if self.config.evaluate.following(0, self.config.total_steps):
+            self.add(EVALUATOR)
+        return self.children
+
+    def evaluating(self) -> bool:
+        """Whether policies of the run wait for an evaluation."""
+        return bool(run_files.kept(self._folder, run_files.TO_EVALUATE))
 
     def add_hosts(self, hosts: Sequence[Host]) -> None:
         """Add workers on other machines, which the supervisor starts and ends with the rest."""

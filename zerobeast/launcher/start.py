@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
+from zerobeast.common.config.goal import reached
 from zerobeast.common.config.layers import from_tree, read_yaml
 from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather
 from zerobeast.common.config.trust import PEERS
@@ -148,8 +149,9 @@ def begun(
 
 def judged(ending: Ending, config: RunConfig) -> Ending:
     """The same ending, unless the learner ended as if training were done, which it is not."""
-    steps = int(run_folder.final_figures(config.folder).get("agent_steps", 0))
-    if ending.finished and steps < config.total_steps:
+    final = run_folder.final_figures(config.folder)
+    steps = int(final.get("agent_steps", 0))
+    if ending.finished and steps < config.total_steps and not reached(config, final.get("mean_return_100")):
         return Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     return ending
 

@@ -1,9 +1,11 @@
 """Starts the children of a run, waits for whatever ends it, and stops the rest. Every way to end is here:
 
 the learner ends with 0          training is done: the others are stopped           exit 0
+                                 (once the evaluator has nothing left to do)
 a signal (Ctrl-C, TERM, HUP)     all are stopped                                    exit 128 + number
 another Ctrl-C a second later    all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
+                                 (but the training goes on without an evaluator)
 
 Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any
 more. What still runs after STOP_LIMIT_S is killed: 10 s in all.
@@ -15,13 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from zerobeast.common.errors import BeastError, PeerLost
-from zerobeast.common.process.roles import STOPPING
+from zerobeast.common.process.roles import EVALUATOR, STOPPING
 from zerobeast.common.process.signals import handled
 from zerobeast.launcher.child import BAD_INPUT, KILL_LIMIT_S, TURN_S, Child, await_end
 
 SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the most telling one first
 #: how long the next role waits for one to stop; the learner is asked after at most 3 s
-HEAD_START_S = {"worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
+HEAD_START_S = {EVALUATOR: 0.0, "worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 9.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
@@ -43,11 +45,19 @@ class Supervisor:
     Args:
       children: in the order of starting, the learner first.
       watch: called every turn while the children live, with whether they are being stopped; must not block.
+      evaluating: whether policies of the run wait for an evaluation.
     """
 
-    def __init__(self, children: Sequence[Child], watch: Callable[[bool], None] = lambda _stopping: None) -> None:
+    def __init__(
+        self,
+        children: Sequence[Child],
+        watch: Callable[[bool], None] = lambda _stopping: None,
+        evaluating: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.children, self.learner = children, children[0]
-        self._watch = watch
+        self._needed = [child for child in children if child.spec.role != EVALUATOR]
+        self._evaluators = [child for child in children if child.spec.role == EVALUATOR]
+        self._watch, self._evaluating = watch, evaluating
         self._signals: list[int] = []
 
     def ask(self, number: int) -> None:
@@ -63,7 +73,7 @@ class Supervisor:
             try:
                 ending = self._start_and_wait()
             finally:
-                self._stop()
+                self._stop(self.children)
         return self._truth(ending)
 
     def _start_and_wait(self) -> Ending:
@@ -76,10 +86,21 @@ class Supervisor:
             if self._signals:
                 return Ending(128 + self._signals[0])
             if self.learner.poll() == 0:
-                return Ending(0, finished=True)
-            if any(child.poll() is not None for child in self.children):
+                return self._finished()
+            if any(child.poll() is not None for child in self._needed):
+                return self._after_a_death()
+            if any(child.poll() == BAD_INPUT for child in self._evaluators):
                 return self._after_a_death()
             self._turn(stopping=False)
+
+    def _finished(self) -> Ending:
+        """Stop all that train, then wait for the last evaluations; a signal ends the wait, since the run is done."""
+        if self._evaluators and self._evaluating():
+            self._stop(self._needed)
+        while any(child.running for child in self._evaluators) and self._evaluating() and not self._signals:
+            self._turn(stopping=False)
+        dead = [child for child in self._evaluators if child.poll() is not None]
+        return Ending(1 if dead else 0, "".join(child.explain() for child in dead), finished=True)
 
     def _after_a_death(self) -> Ending:
         """Wait a moment for deaths of the same cause, then name the one that explains best."""
@@ -89,23 +110,23 @@ class Supervisor:
                 break
             self._turn(stopping=False)
         if self.learner.poll() == 0:
-            return Ending(0, finished=True)
+            return self._finished()
         dead = [child for child in self.children if child.poll() is not None]
         child = min(dead, key=lambda child: RANKS.get(child.poll() or 0, 1))
         code = child.poll()
         return Ending(code if code in RANKS else 1, child.explain())
 
-    def _stop(self) -> None:
+    def _stop(self, children: Sequence[Child]) -> None:
         deadline = time.monotonic() + STOP_LIMIT_S
         for role in STOPPING:
-            asked = [child for child in self.children if child.spec.role == role]
+            asked = [child for child in children if child.spec.role == role]
             for child in asked:
                 child.terminate()
             self._await(asked, min(deadline, time.monotonic() + HEAD_START_S[role]))
-        self._await(self.children, deadline)
-        for child in self.children:
+        self._await(children, deadline)
+        for child in children:
             child.kill()
-        await_end(self.children, KILL_LIMIT_S)
+        await_end(children, KILL_LIMIT_S)
 
     def _await(self, children: Sequence[Child], deadline: float) -> None:
         while any(child.running for child in children) and time.monotonic() < deadline and not self._impatient:

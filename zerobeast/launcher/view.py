@@ -16,6 +16,7 @@ from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import ServiceView, count, duration, milliseconds, number, two
 from zerobeast.common.health.table import COLUMNS, LEFT
 from zerobeast.common.health.verdict import judge
+from zerobeast.common.process.roles import EVALUATOR
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.pages import Snapshot
 
@@ -48,6 +49,9 @@ def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> str:
     learner = snapshot.page("learner")
     flow = _load(snapshot, "broker"), _load(snapshot, "learner")
     known = [*figures.progress(run.total_steps, learner).values(), *flow] if learner else ["starting"]
+    known += [evaluated] if (evaluated := figures.evaluated(snapshot.page(EVALUATOR))) else []
+    if any(view.role == "learner" and view.code == 0 for view in snapshot.services):
+        return " | ".join(["trained, the last policies are evaluated", *known[-1:]])
     if learner and (sentence := _verdict(snapshot, stopping=stopping)):
         known.append(sentence.partition(":")[0])
     troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
@@ -101,6 +105,8 @@ def _figures(known: Mapping[str, str], snapshot: Snapshot) -> Table:
     grid.add_row("return", returns)
     if isinstance(by_task := learner.get("mean_return_100_by_task"), dict) and by_task:
         grid.add_row("of each", ", ".join(f"{task} {two(number(by_task, task))}" for task in by_task))
+    if evaluated := figures.evaluated(snapshot.page(EVALUATOR)):
+        grid.add_row("evaluated", evaluated)
     grid.add_row("policy", f"{known['lag']}, {known['updates']}")
     grid.add_row("flow", f"inference {_load(snapshot, 'broker')} rows, learner {_load(snapshot, 'learner')} rollouts")
     grid.add_row("times", _times(snapshot))

@@ -1,0 +1,66 @@
+"""Whole episodes as they are reported: [return, length], or [return, length, {name: number}].
+
+The map has the numbers of the episode's last info, such as whether it was a success. Pure.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from zerobeast.common.errors import RemoteProtocolError
+
+MAX_STEPS = 1 << 40
+MAX_RETURN = 1e38  #: near the end of float32's range, so that means of returns are numbers
+MAX_NAMES, MAX_NAME_BYTES = 32, 64  #: of one episode's infos
+MAX_NUMBERS = 400  #: of infos in one message, which leave room in its header for the episodes themselves
+
+NONE: Mapping[str, float] = MappingProxyType({})
+Entry = list[Any]  #: an episode on the wire
+
+
+class Episode(NamedTuple):
+    value: float  #: undiscounted, unclipped return
+    length: int  #: agent steps
+    infos: Mapping[str, float] = NONE  #: numbers of its last info by name
+
+
+def entry(episode: Episode) -> Entry:
+    """Inverse of `episodes_of`."""
+    return [episode.value, episode.length, *([dict(episode.infos)] if episode.infos else [])]
+
+
+def lightened(entries: list[Entry]) -> list[Entry]:
+    """The same episodes, without infos from where there are more than MAX_NUMBERS in all."""
+    numbers, found = 0, []
+    for one in entries:
+        numbers += sum(map(len, one[2:]))
+        found.append(one if numbers <= MAX_NUMBERS else one[:2])
+    return found
+
+
+def episodes_of(entries: list[Any], refuse: Callable[[RemoteProtocolError], None]) -> tuple[Episode, ...]:
+    """The well-formed episodes among those that a peer reports; the others go to `refuse`, and spoil nothing else."""
+    found = tuple(Episode(float(one[0]), int(one[1]), *one[2:]) for one in entries if _is_episode(one))
+    if wrong := len(entries) - len(found):
+        refuse(RemoteProtocolError(f"{wrong} episodes without a finite return and a length", "episodes"))
+    return found
+
+
+def _is_episode(one: Any) -> bool:
+    if not isinstance(one, list) or len(one) not in (2, 3) or any(type(x) not in (int, float) for x in one[:2]):
+        return False
+    infos = one[2] if len(one) == 3 else {}
+    return bool(abs(one[0]) <= MAX_RETURN and 0 < one[1] <= MAX_STEPS and isinstance(infos, dict) and are_infos(infos))
+
+
+def are_infos(infos: Mapping[Any, Any]) -> bool:
+    """Whether a map has only finite numbers under names that can be columns of a table, and not too many."""
+    return len(infos) <= MAX_NAMES and all(
+        isinstance(name, str)
+        and 0 < len(name.encode()) <= MAX_NAME_BYTES
+        and name.isprintable()
+        and type(number) is float
+        and math.isfinite(number)
+        for name, number in infos.items()
+    )

@@ -1,0 +1,1 @@
+"""The evaluator: whole episodes of saved policies, while they are trained and afterwards."""

@@ -1,0 +1,190 @@
+"""The evaluator's shell: it evaluates each policy that the learner leaves in the run's folder, one after the other.
+
+Playing takes a thread of its own, so that the health page answers meanwhile. What could not be evaluated is tried
+again; nothing that happens here stops the training.
+"""
+
+import contextlib
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zerobeast.clients.policy import Policy
+from zerobeast.common.config.load import Loaded
+from zerobeast.common.config.process import Instance
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files.evaluations import Row
+from zerobeast.common.files.event_file import EventFile
+from zerobeast.common.service.base import Service
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire.episodes import Episode
+from zerobeast.launcher.env_server import env_server
+from zerobeast.services.evaluator.play import play
+from zerobeast.services.learner.checkpoint import load_checkpoint
+
+log = logging.getLogger(__name__)
+
+LOOK_PERIOD_S = 0.5  #: between two looks into the folder
+MAX_TRIES = 3  #: of one policy
+
+
+class _Stopped(Exception):
+    """Ends an evaluation because the process ends."""
+
+
+class Evaluator(Service):
+    """Plays whole episodes of a run's policies, as `config.evaluate` says, and keeps the best policy."""
+
+    role = "evaluator"
+    work = ("agent_steps",)
+
+    def __init__(self, config: RunConfig, instance: Instance) -> None:
+        del instance  # there is one evaluator
+        super().__init__()
+        self.config = config
+        self._thread = ThreadPoolExecutor(1, "evaluation")
+        self._job: Future[list[Row]] | None = None
+        self._at, self._path = 0, Path()  #: the checkpoint that is evaluated, and its agent steps
+        self._tries = 0
+        self._look_at = 0.0
+        self._steps = self._before = self._episodes = self._evaluations = self._failures = 0
+        self._last: float | None = None  #: mean return of the newest evaluation
+        self._best: float | None = None
+        self._trouble = ""
+        self._hosting, self._endpoint = contextlib.ExitStack(), ""  #: the env-server, once there is one
+
+    def open(self) -> None:
+        """Find out what was evaluated before.
+
+        Raises:
+          ConfigError: the run has no name, or its folder cannot be written.
+        """
+        if not self.config.name:
+            raise ConfigError(f"name: expected the name of the run; it is looked for in {self.config.root}/<name>")
+        torch.set_num_threads(1)
+        self._queue = self.config.folder / run_files.TO_EVALUATE
+        try:
+            self._queue.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self._queue}: cannot be written: {error.strerror or error}") from error
+        self._best = max(evaluations.scores(evaluations.read(self.config.folder)).values(), default=None)
+        self._events: EventFile | None = None
+
+    def take(self) -> None:
+        """Begin with the oldest policy that waits, or take what was found about it."""
+        now = self.clock()
+        if self._job is not None and self._job.done():
+            job, self._job = self._job, None
+            self._finish(job)
+        if self._job is None and now >= self._look_at:
+            self._look_at = now + LOOK_PERIOD_S
+            if found := run_files.kept(self.config.folder, run_files.TO_EVALUATE):
+                self._tries = self._tries + 1 if found[0] == (self._at, self._path) else 1
+                self._at, self._path = found[0]
+                self._job = self._thread.submit(self._evaluate, self._path)
+
+    def deadline(self) -> float:
+        return self._look_at if self._job is None else self.clock() + LOOK_PERIOD_S
+
+    def idle(self) -> bool:
+        return self._job is None
+
+    def works_elsewhere(self) -> bool:
+        return self._job is not None
+
+    def close(self) -> None:
+        self.stopping = True
+        self._thread.shutdown()
+        self._hosting.close()
+        if self._events is not None:
+            self._events.close()
+        super().close()
+
+    def report(self) -> dict[str, Any]:
+        """Numbers for the health page."""
+        return {
+            "agent_steps": self._before + self._steps,
+            "episodes": self._episodes,
+            "evaluations": self._evaluations,
+            "evaluations_waiting": len(run_files.kept(self.config.folder, run_files.TO_EVALUATE)),
+            "evaluations_failed": self._failures,
+            "evaluated_return": self._last,
+            "best_return": self._best,
+            "evaluating": None if self._job is None else self._at,
+            "trouble": self._trouble,
+        }
+
+    def _evaluate(self, path: Path) -> list[Row]:
+        """In its thread: one row for each environment of the run."""
+        saved = load_checkpoint(path)
+        if saved is None:
+            raise BeastError(f"{path}: it is gone")
+        policy = Policy(Loaded(self.config, None, {}, ()), saved, path)
+        rows = []
+        try:
+            self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
+            for task in self.config.env.tasks:
+                alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
+                found = play(policy, alone, self._endpoint, watch=self._watch)
+                self._before, self._steps = self._before + self._steps, 0
+                rows.append({**found.row(), "elapsed_s": round(float(saved["counters"]["elapsed_s"]), 1)})
+        except BaseException as error:  # the next one gets a fresh env-server
+            self._endpoint = ""
+            self._hosting.__exit__(type(error), error, error.__traceback__)  # may raise an error that explains more
+            raise
+        return rows
+
+    def _watch(self, episodes: list[Episode], steps: int) -> None:
+        if self.stopping:
+            raise _Stopped
+        self._steps = steps
+        self._episodes += len(episodes)
+
+    def _finish(self, job: "Future[list[Row]]") -> None:
+        """Write what was found, and keep the policy if it is the best; or try again."""
+        steps = self._at
+        try:
+            rows = job.result()
+            for row in rows:
+                evaluations.append(self.config.folder, row)
+        except _Stopped:
+            return
+        except Exception as error:
+            known = isinstance(error, BeastError | OSError)
+            self._failures, self._trouble = self._failures + 1, str(error)
+            log.warning("the policy of step %d cannot be evaluated: %s", steps, error, exc_info=not known)
+            if self._tries >= MAX_TRIES:
+                self._discard()
+            return
+        self._evaluations, self._trouble = self._evaluations + 1, ""
+        self._last = sum(row["mean_return"] for row in rows) / len(rows)
+        log.info("step %d: return %.4g over %d episodes", steps, self._last, sum(row["episodes"] for row in rows))
+        self._draw(rows, steps)
+        if self._best is None or self._last > self._best:
+            self._best = self._last
+            best = self.config.folder / run_files.BEST_CHECKPOINT
+            with contextlib.suppress(OSError):  # a full disk costs the copy
+                best.parent.mkdir(exist_ok=True)
+                self._path.replace(best)
+        self._discard()
+
+    def _discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        self._path = Path()
+
+    def _draw(self, rows: list[Row], steps: int) -> None:
+        """Add points to the curves of TensorBoard."""
+        try:
+            self._events = self._events or EventFile(self.config.folder / run_files.TENSORBOARD_EVALUATIONS, steps - 1)
+            for row in rows:
+                of = f"/{row['env']}" if len(rows) > 1 else ""
+                scalars = {f"eval/{name}{of}": row[name] for name in ("mean_return", "iqm_return", "mean_length")}
+                infos = {f"eval/{name}{of}": value for name, value in row.items() if name.startswith("info/")}
+                self._events.write(scalars | infos, steps)
+        except OSError as error:
+            log.warning("no curves of the evaluations: %s", error.strerror or error)

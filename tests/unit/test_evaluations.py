@@ -1,0 +1,17 @@
+"""evaluations.csv: whatever is written is read again, and names of infos may come late."""
+
+from pathlib import Path
+
+from zerobeast.common.files import evaluations
+
+FIRST = {"agent_steps": 100, "env": "CartPole-v1", "mean_return": 12.5, "stderr_return": None, "returns": [10.0, 15.0]}
+LATER = {**FIRST, "agent_steps": 200, "info/is_success": 0.5, "lengths": [3, 4], "mean_return": 1e-7}
+
+
+def test_a_table_grows_by_rows_and_by_names(tmp_path: Path) -> None:
+    assert evaluations.read(tmp_path) == []
+    for row in (FIRST, LATER):
+        evaluations.append(tmp_path, row)
+    first, later = evaluations.read(tmp_path)
+    assert first == {**FIRST, "info/is_success": None, "lengths": []}
+    assert later == LATER

@@ -1,0 +1,49 @@
+"""An env-server of its own, for one who steps environments outside a run."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zerobeast.common.config import trust
+from zerobeast.common.config.load import dump
+from zerobeast.common.errors import BeastError, PeerLost
+from zerobeast.common.files import run_files
+from zerobeast.common.settings import RunConfig
+from zerobeast.launcher.child import BAD_INPUT, Child, ChildSpec, stop
+from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
+from zerobeast.launcher.private_folder import private_folder
+
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 5.0
+
+
+@contextmanager
+def env_server(config: RunConfig) -> Iterator[str]:
+    """Run an env-server until the context is left; yields its endpoint.
+
+    Raises:
+      BeastError: it ended, for the reason in its log.
+    """
+    with private_folder() as place:
+        endpoint = list(endpoint_flags(place, 0))
+        status, log, file = place / "status.json", place / "log", place / run_files.CONFIG
+        file.write_text(dump(config), encoding="utf-8")
+        command = service_command("envserver", *child_flags(config, file, status), *trust.ALONE, *endpoint)
+        child = Child(ChildSpec("envserver", 0, command, child_environ(os.environ), log, status))
+        child.start()
+        deadline = time.monotonic() + START_LIMIT_S
+        try:
+            while not status.exists():
+                if not child.running or time.monotonic() > deadline:
+                    raise PeerLost(f"the env-server did not start within {START_LIMIT_S:.0f} s")
+                time.sleep(0.01)
+            yield endpoint[1]
+        except PeerLost as error:
+            if child.running:
+                raise
+            ended = BeastError(child.explain())
+            ended.exit_code = BAD_INPUT if child.code == BAD_INPUT else ended.exit_code
+            raise ended from error
+        finally:
+            stop([child], STOP_LIMIT_S)

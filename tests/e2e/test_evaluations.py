@@ -1,0 +1,60 @@
+"""Evaluations while a policy is trained: a curve of known steps, the best policy, infos, and an end at a return."""
+
+import csv
+import json
+from pathlib import Path
+
+from tests.e2e.test_run import beast
+from tests.helpers import finished
+from zerobeast.common.files import evaluations, run_files
+
+INFO = "tests.integration.info_env:Info-v0"
+QUICK = ("--net.hidden_size", "16", "--evaluate.episodes", "3", "--learner.log_every_s", "0.5")
+
+
+def test_each_evaluation_is_of_a_known_step_and_the_best_policy_is_kept(tmp_path: Path) -> None:
+    flags = (
+        "--env",
+        INFO,
+        "--total_steps",
+        "8000",
+        "--evaluate.times",
+        "2",
+        "--learner.checkpoint_every_steps",
+        "3000",
+    )
+    code, _, error = finished(beast("train", "--root", tmp_path, "--name", "x", *flags, *QUICK))
+    assert (code, error) == (0, "")
+    folder = tmp_path / "x"
+    first, last = evaluations.read(folder)
+    assert 4000 <= first["agent_steps"] < 8000 == last["agent_steps"]
+    for row in (first, last):
+        assert (row["episodes"], row["bounded"], len(row["returns"])) == (3, 0, 3)
+        assert row["info/episode.l"] == row["mean_length"], "RecordEpisodeStatistics counts the same steps"
+    assert not run_files.kept(folder, run_files.TO_EVALUATE)
+    kept = [steps for steps, _ in run_files.kept(folder)]
+    assert [steps // 3000 for steps in kept] == [1, 2]
+    with (folder / run_files.EPISODES).open() as file:
+        episodes = list(csv.DictReader(file))
+    assert all(json.loads(row["infos"])["episode.l"] == float(row["length"]) for row in episodes)
+    with (folder / run_files.METRICS).open() as file:
+        assert list(csv.DictReader(file))[-1]["info/episode.l"]
+    best = max((first, last), key=lambda row: row["mean_return"])
+    for name in (f"x:{kept[0]}", "x:best"):
+        code, out, error = finished(
+            beast("evaluate", name, "--root", tmp_path, "--episodes", "1", "--json", "--env", INFO)
+        )
+        assert code == 0, error
+        assert json.loads(out)["agent_steps_trained"] == (best["agent_steps"] if name == "x:best" else kept[0])
+
+
+def test_a_run_ends_at_the_return_that_was_asked_for(tmp_path: Path) -> None:
+    flags = ("--env", "CartPole-v1", "--total_steps", "1000000", "--stop_at_return", "30", *QUICK)
+    code, out, error = finished(beast("train", "--root", tmp_path, "--name", "x", *flags))
+    assert (code, error) == (0, "")
+    assert "trained" in out
+    assert (tmp_path / "x" / run_files.BEST_CHECKPOINT).exists()
+    with (tmp_path / "x" / run_files.METRICS).open() as file:
+        last = list(csv.DictReader(file))[-1]
+    assert float(last["mean_return_100"]) >= 30
+    assert int(last["agent_steps"]) < 1_000_000

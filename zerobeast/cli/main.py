@@ -16,6 +16,8 @@ from zerobeast.version import __version__
 COMMANDS = {
     "train": "train on this machine: env-server, actor, broker and learner, with one live view",
     "evaluate": "play whole episodes with the policy of a run",
+    "record": "a video of episodes, with what the policy expects and prefers drawn in",
+    "watch": "the live view of a run that another terminal has started",
     "health": "one line per service of a run, and which of them limits the throughput",
     "slurm": "write, and submit, the batch script of a run for a Slurm cluster",
     "keygen": "make keys for encrypted tcp",

@@ -11,13 +11,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import psutil
 
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.pages import announced_page
-from zerobeast.launcher.child import Child
+from zerobeast.launcher.child import ChildSpec
 
 PERIOD_S = 1.0
 USAGE_PERIOD_S = 2.0  #: finding a process's helpers reads all of /proc
@@ -27,6 +27,22 @@ KEPT_WARNINGS = 3
 HAS_HELPERS = ("envserver", "worker")  #: roles that step environments in processes of their own
 #: "12:00:01.250 learner-0 W message", as `zerobeast.common.process.logs` writes it
 _WARNING = re.compile(r"[\d:.]+ \S+ [WEC] (.+)")
+
+
+class Process(Protocol):
+    """A child, or a process that another one has started."""
+
+    @property
+    def spec(self) -> ChildSpec:
+        """Its name, its log, and where its pages are."""
+
+    @property
+    def pid(self) -> int:
+        """Process id; 0 before the start, negative on another machine."""
+
+    @property
+    def code(self) -> int | None:
+        """The exit code, if it is known to have ended."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +67,7 @@ class Gatherer:
       watch: called in the gatherer's thread with each new snapshot.
     """
 
-    def __init__(self, children: Sequence[Child], watch: Callable[[Snapshot], None] | None = None) -> None:
+    def __init__(self, children: Sequence[Process], watch: Callable[[Snapshot], None] | None = None) -> None:
         self._watch = watch
         self._sources = [_Source(child) for child in children]
         self._warnings: deque[str] = deque(maxlen=KEPT_WARNINGS)
@@ -93,7 +109,7 @@ class Gatherer:
 class _Source:
     """What is known of one child. The gatherer's thread writes whole values, the launcher's thread reads them."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Process) -> None:
         self.child = child
         self._pages: dict[str, dict[str, Any]] = {role: {} for role in child.spec.statuses}
         self._pages_at = dict.fromkeys(self._pages, time.monotonic())
@@ -123,7 +139,7 @@ class _Source:
         for role, status in self.child.spec.statuses.items():
             if page := announced_page(status, ANSWER_LIMIT_S):
                 self._pages[role], self._pages_at[role] = page, time.monotonic()
-        if time.monotonic() >= self._usage_at + USAGE_PERIOD_S:
+        if self.child.pid > 0 and time.monotonic() >= self._usage_at + USAGE_PERIOD_S:
             with contextlib.suppress(psutil.Error):  # one of them ended meanwhile: keep the last figures
                 self._measure(time.monotonic())
 

@@ -1,0 +1,101 @@
+"""`beast watch RUN`: the live view of a run, from another terminal. It reads pages and changes nothing."""
+
+import contextlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zerobeast import commands
+from zerobeast.common.config.load import gather
+from zerobeast.common.config.table import RUN
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.health.figures import count, number
+from zerobeast.common.settings import RunConfig
+from zerobeast.discovery.run import newest
+from zerobeast.launcher import run_folder, view
+from zerobeast.launcher.attached import Attached, attached, runs
+from zerobeast.launcher.pages import Gatherer, Snapshot
+from zerobeast.launcher.screen import make_screen
+from zerobeast.launcher.start import say
+
+DESCRIPTION = """The live view of a run, from another terminal: until the run ends, or until Ctrl-C, which leaves the
+run alone. Exit code: 0 the run has ended; 2 nothing runs there."""
+TURN_S, LOOK_S = 0.1, 0.5
+MISSES = 3  #: looks that find nothing, one after the other, until a run counts as ended
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+      ConfigError: there is no such run, or nothing runs there.
+    """
+    parser = commands.parser("beast watch", DESCRIPTION)
+    parser.add_argument("run", nargs="?", metavar="RUN", help="name of a run, or its folder; by default the newest")
+    parser.add_argument("--root", default=RUN["root"].default, help="folder of run folders")
+    parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")
+    flags, settings = parser.parse_known_args(argv)
+    folder = _folder(flags.run, Path(flags.root).expanduser())
+    config = gather(["--config", str(folder / run_files.CONFIG), *settings], {}, read_only=True).config
+    if not runs(folder):
+        steps = run_folder.final_figures(folder).get("agent_steps", 0)
+        done = f"it has done {count(steps)} of {config.total_steps:,} agent steps"
+        raise ConfigError(f"run {folder.name!r}: nothing runs there now; {done}")
+    learner, seconds = watch(folder, config, plain=flags.plain)
+    final: Mapping[str, Any] = run_folder.final_figures(folder) or learner
+    finished = (number(final, "agent_steps") or 0) >= config.total_steps
+    say(view.summary(config, final, seconds, finished=finished))
+    return 0
+
+
+def watch(folder: Path, config: RunConfig, *, plain: bool) -> tuple[dict[str, Any], float]:
+    """Show a run until it ends; returns the last page of its learner, and the seconds since its start."""
+    began = time.monotonic()
+    source = _Source(folder)
+    with contextlib.closing(source), contextlib.closing(make_screen(config, source.snapshot, plain=plain)) as screen:
+        misses, look_at = 0, 0.0
+        while misses < MISSES:
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_S
+                misses = 0 if runs(folder) else misses + 1
+                source.attach()
+            pages = [service.page for service in source.snapshot().services]
+            screen.update(stopping=any(page.get("state") == "draining" for page in pages))
+            learner = source.snapshot().page("learner")
+            began = min(began, time.monotonic() - (number(learner, "uptime_s") or 0.0))
+            time.sleep(TURN_S)
+        return source.snapshot().page("learner"), time.monotonic() - began
+
+
+class _Source:
+    """The pages of the processes that a run has at present: they come one after the other, and may be replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[Attached] = []
+        self._pages = contextlib.ExitStack()
+        self._gatherer: Gatherer | None = None
+
+    def attach(self) -> None:
+        """Read from now on the pages of those processes that there are now."""
+        found = attached(self._folder)
+        if found and found != self._processes:
+            self._pages.close()
+            self._processes, self._gatherer = found, self._pages.enter_context(Gatherer(found))
+
+    def snapshot(self) -> Snapshot:
+        return self._gatherer.snapshot() if self._gatherer else Snapshot()
+
+    def close(self) -> None:
+        self._pages.close()
+
+
+def _folder(run: str | None, root: Path) -> Path:
+    """The folder of a run that was named, or of the newest."""
+    candidates = [root / run, Path(run).expanduser()] if run else [newest(root) or root]
+    for folder in candidates:
+        if (folder / run_files.CONFIG).is_file():
+            return folder.resolve()
+    raise ConfigError(f"there is no run{f' {run!r}' if run else ''} in {root}; --root names another folder")

@@ -1,0 +1,92 @@
+"""The processes of a run that another process has started, found by what they have left in its folder."""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from zerobeast.common.files import run_files
+from zerobeast.common.health.pages import announced_page
+from zerobeast.common.process.roles import HOSTED, PROCESSES
+from zerobeast.launcher.child import ChildSpec
+
+ELSEWHERE = -1  #: process id of a process on another machine
+FIRST = "learner-0.json"
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A process that somebody else has started; see `launcher.child.Child`."""
+
+    spec: ChildSpec
+    pid: int
+
+    @property
+    def code(self) -> int | None:
+        """0 once it has ended, however that was: only its parent is told."""
+        return 0 if self.pid > 0 and not psutil.pid_exists(self.pid) else None
+
+
+class _Process(NamedTuple):
+    host: str
+    pid: int
+    number: str
+
+
+def attached(folder: Path) -> list[Attached]:
+    """Every process of a run of which a service has announced itself, the learner first."""
+    roles: defaultdict[_Process, set[str]] = defaultdict(set)
+    for role, process in _announcements(folder):
+        roles[process].add(role)
+    found = []
+    for process, those in roles.items():
+        kinds = [kind for kind, hosted in HOSTED.items() if set(hosted) == those] or sorted(those)
+        for kind in kinds:  # of a process that has not announced all its services yet, each counts alone
+            name = f"{kind}-{process.number}"
+            status, log = folder / run_files.SERVICES / f"{name}.json", folder / run_files.LOGS / f"{name}.log"
+            spec = ChildSpec(kind, int(process.number), (), {}, log, status)
+            found.append(Attached(spec, process.pid if process.host == socket.gethostname() else ELSEWHERE))
+    order = [*PROCESSES, *HOSTED]
+    return sorted(found, key=lambda each: (order.index(each.spec.role), each.spec.index))
+
+
+def runs(folder: Path) -> bool:
+    """Whether a launcher or one of its services holds the lock of a run's folder, or a learner answers."""
+    return _is_locked(folder / run_files.LAUNCHER_LOCK) or bool(announced_page(folder / run_files.SERVICES / FIRST))
+
+
+def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
+    for file in (folder / run_files.SERVICES).glob("*.json"):
+        role, _, number = file.stem.rpartition("-")
+        with contextlib.suppress(
+            OSError, ValueError, LookupError, TypeError, AttributeError
+        ):  # it is being written, or is no such file
+            said = json.loads(file.read_text())
+            if role in HOSTED and number.isdecimal():
+                yield role, _Process(str(said.get("host") or socket.gethostname()), int(said["pid"]), number)
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another process holds the lock of a file. A launcher that asks for it at this instant asks again."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    else:
+        return False
+    finally:
+        os.close(descriptor)

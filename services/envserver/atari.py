@@ -20,12 +20,15 @@ from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
 from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.scenes import scene
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import Only, contained
 
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
 V5_STICKY_ACTIONS = 0.25  #: Machado et al. 2018, "Revisiting the Arcade Learning Environment"
 MAX_SEED = 2**31  # the emulator takes 31 bits
+HEIGHT, WIDTH, FRAMES_PER_S = 210, 160, 60  #: of a television set with NTSC
+COUNTS = ("lives", "frame_number", "episode_frame_number")  #: infos of the emulator
 GOES_ON = -1  # in place of a seed: the generator goes on
 EMULATORS_AT_ONCE = 4  #: made in a turn of the loop, 0.3 s; emulators made one by one take a tenth longer to step
 MULTIPLAYER = {"combat", "joust", "maze_craze", "warlords"}
@@ -39,14 +42,25 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv:
       EnvError: there is no such game.
     """
     config, num_envs = request.config, request.num_envs
-    rom = games().get(config.id)
-    if rom is None:
-        refuse_raw(config.id)
-        raise unknown(config.id, "there is no such Atari game")
+    rom = rom_of(config.id)
     most = min(num_envs, EMULATORS_AT_ONCE)
     threads = math.ceil(request.threads * most / num_envs)  # of a part
     make = partial(AtariVectorEnv, rom, config, threads=threads)
     return InlineVectorEnv(make, num_envs, request.seed, most)
+
+
+def make_rendered(config: EnvConfig, seed: int) -> "RenderedAtari":
+    """One game that is seen in colour. Raises EnvError as `make_vec`."""
+    return RenderedAtari(rom_of(config.id), config, seed)
+
+
+def rom_of(env_id: str) -> str:
+    """The name of a game's ROM. Raises EnvError if there is none."""
+    rom = games().get(env_id)
+    if rom is None:
+        refuse_raw(env_id)
+        raise unknown(env_id, "there is no such Atari game")
+    return rom
 
 
 def games() -> dict[str, str]:
@@ -143,7 +157,8 @@ class AtariVectorEnv(InlineEnvs):
         del self._env
 
 
-def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
+def _make(rom: str, config: EnvConfig, num_envs: int, threads: int, **frames: Any) -> Any:
+    """The emulator's vector environment; `frames` are settings of its frames in place of those of `config`."""
     from ale_py.vector_env import AtariVectorEnv as Emulator
 
     kwargs: dict[str, Any] = dict(config.kwargs)
@@ -161,14 +176,12 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int) -> Any:
             max_num_frames_per_episode=config.max_episode_frames,  # raw frames, counted from the reset's last no-op
             repeat_action_probability=usual if config.sticky_actions is None else config.sticky_actions,
             full_action_space=config.full_action_space,
-            img_height=config.frame_size,
-            img_width=config.frame_size,
             stack_num=1,
             frameskip=config.frame_skip,
             noop_max=config.noop_max,
             reward_clipping=False,
             use_fire_reset=config.fire_reset,
-            **kwargs,
+            **{"img_height": config.frame_size, "img_width": config.frame_size, **kwargs, **frames},
         )
 
 
@@ -180,4 +193,49 @@ def _resume_action(env: Any, config: EnvConfig) -> Any:
     return names.index("FIRE") if config.fire_reset and "FIRE" in names else names.index("NOOP")
 
 
-BACKEND = Backend(make_vec=make_vec, ids=games)
+class RenderedAtari(AtariVectorEnv):
+    """One game that is seen in colour and in the emulator's own size, while the policy gets what it always gets.
+
+    The pictures are those of a second emulator, which has the same seed, settings and actions.
+
+    Args: see `AtariVectorEnv`.
+    """
+
+    def __init__(self, rom: str, config: EnvConfig, seed: int) -> None:
+        super().__init__(rom, config, 1, seed, threads=1)
+        self._twin = _make(rom, config, 1, 1, img_height=HEIGHT, img_width=WIDTH, grayscale=False)
+        self._names = [action.name for action in self._env.ale.get_action_set()]
+        self._fps = FRAMES_PER_S / config.frame_skip
+
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        first = self._seed if seed is None else one_by_one(seed, 1)[0]
+        super().reset(seed, options, only)
+        obs, info = self._twin.reset(seed=np.array([GOES_ON if first is None else first % MAX_SEED]))
+        self._see(obs, info)
+
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        own = actions.copy()
+        super().begin_step(own)
+        self._twin.send(own)
+
+    def finish_step(self) -> None:
+        super().finish_step()
+        obs, reward, terminated, truncated, info = self._twin.recv()
+        same = self.rows["first"] | (self.rows["reward"] == reward)
+        self._see(obs, info, alike=bool(same[0] and self._game_over[0] == (terminated | truncated)[0]))
+
+    def scene(self) -> dict[str, Any]:
+        return scene(self._picture, self._fps, self._names)
+
+    def _see(self, obs: NDArray[Any], info: dict[str, Any], *, alike: bool = True) -> None:
+        assert isinstance(self.infos, dict), "which `_keep` has made"
+        if not alike or any(info[name][0] != self.infos[name][0] for name in COUNTS):
+            raise EnvError(f"env.id {self.spec.env_id!r}: two emulators of one seed differ, so that it cannot be shown")
+        self._picture = obs[0, -1]
+
+    def close(self) -> None:
+        del self._twin
+        super().close()
+
+
+BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=make_rendered)

@@ -19,6 +19,7 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.text import did_you_mean
+from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.vector import VectorEnv, contained
 
 GROUP = "zerobeast.environments"
@@ -47,11 +48,14 @@ class Backend:
       make_vec: chooses a vector environment, which is made in its `collect` and steps inside the env-server, or None if
         single ones are to be made. For environments that step in this thread: an `InlineVectorEnv` of `InlineEnvs`.
       ids: ids that an unknown one may have meant.
+      make_rendered: makes one environment to be seen, whose `scene` has a picture, given its settings and its seed, in
+        a worker process; None: `make` does, given `render_mode` "rgb_array".
     """
 
     make: Callable[[str, dict[str, Any]], Any] = _no_single_environments
     make_vec: Callable[[VectorRequest], VectorEnv | None] = lambda _: None
     ids: Callable[[], Iterable[str]] = tuple
+    make_rendered: Callable[[EnvConfig, int], InlineEnvs] | None = None
 
 
 def reference_for(env_id: str) -> str:

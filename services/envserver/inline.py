@@ -4,7 +4,7 @@ A second thread would not help: ale-py (0.12.1) holds Python's global interprete
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
@@ -34,6 +34,8 @@ class InlineEnvs(ABC):
     takes_options: ClassVar[bool] = True
     independent: ClassVar[bool] = True
     resets_when_made: ClassVar[bool] = True  #: in a turn of its own, since that takes as long as making them
+    failed: Sequence[int] = ()  #: as in `shard.Shard`
+    worn = False  #: likewise
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec, self.num_envs = spec, num_envs
@@ -68,6 +70,10 @@ class InlineEnvs(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the environments."""
+
+    def scene(self) -> dict[str, Any]:
+        """What there is to see of the first of them, by `scenes.scene`; nothing unless they were made for that."""
+        return {}
 
     def fill_first(self, obs: Any, only: Only = None) -> None:
         """Write first rows of episodes, for the environments in `only` or all; obs [N, ...] is of all."""

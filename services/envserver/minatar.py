@@ -6,6 +6,7 @@ from zerobeast.services.envserver import gymnasium_backend
 from zerobeast.services.envserver.backend import Backend
 
 PREFIX = "MinAtar/"
+MEANINGS = {"n": "no-op", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}  #: of the games' letters
 GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 
 
@@ -16,7 +17,10 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Any:
 
     if not any(name.startswith(PREFIX) for name in gymnasium.registry):
         register_envs()
-    return gymnasium_backend.make(env_id if "-v" in env_id else f"{env_id}-v1", kwargs)
+    env = gymnasium_backend.make(env_id if "-v" in env_id else f"{env_id}-v1", kwargs)
+    base = env.unwrapped
+    base.get_action_meanings = lambda: [MEANINGS[base.game.env.action_map[number]] for number in base.action_set]
+    return env
 
 
 BACKEND = Backend(make, ids=lambda: [f"{PREFIX}{game}-v1" for game in GAMES])

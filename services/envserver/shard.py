@@ -83,7 +83,7 @@ class Shard(InlineEnvs):
         self._actions: NDArray[Any] = np.empty(0)
         self._done = np.zeros(num_envs, np.bool_)
         self._last: dict[int, dict[str, float]] = {}  #: numbers of the last info of episodes that have ended
-        self.failed = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
+        self.failed: list[int] = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
         self._retry_at = [0.0] * num_envs  #: when to replace each that has failed; 0: it works
         self.worn = False  #: whether a fresh process may help an environment that this one does not
 

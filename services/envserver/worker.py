@@ -8,8 +8,9 @@ STEP and the actions                    an outcome with rows
 end of the pipe: close, exit
 
 An outcome is a msgpack map: `rows`, bytes of `step_record`, `episodes`, `failures` [[environment, traceback], ...],
-`infos` and how many were `left_out`, and, if a fresh process may help environments that have `failed`, how often each
-has; or `fatal`, a sentence, `failures`, and whether this is due to a `wrong_interface`.
+`infos` and how many were `left_out`, what there is to see (`scenes.scene`), and, if a fresh process may help
+environments that have `failed`, how often each has; or `fatal`, a sentence, `failures`, and whether this is due to a
+`wrong_interface`.
 Each is one message, because switching between processes is most of the cost of a cheap environment. Only bytes go
 through the pipe.
 """
@@ -33,7 +34,9 @@ import numpy as np
 from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.wire import action_record
 from zerobeast.common.wire.codec import pack, unpack
-from zerobeast.services.envserver.shard import Shard, trace_of
+from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.shard import trace_of
 
 RESET, STEP, PROGRESS = b"R", b"S", b"."
 PROGRESS_S = 0.1  #: between two messages of progress at least
@@ -73,7 +76,7 @@ def _carriers(wanted: Set[bytes]) -> Iterator[int]:
                 yield int(folder.name)
 
 
-def serve(connection: Connection, make: Callable[..., Shard]) -> None:
+def serve(connection: Connection, make: Callable[..., InlineEnvs]) -> None:
     """Run the process until the server closes the pipe or is gone.
 
     Args:
@@ -88,7 +91,7 @@ def serve(connection: Connection, make: Callable[..., Shard]) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(_end_descendants)  # however this ends, or multiprocessing would wait for them
         stack.enter_context(contextlib.suppress(EOFError, ConnectionError))  # the server has closed the pipe
-        shard: Shard | None = None
+        shard: InlineEnvs | None = None
         try:
             shard = make(progress=_progress(connection))
             stack.callback(shard.close)
@@ -116,20 +119,22 @@ def _progress(connection: Connection) -> Callable[[], None]:
     return progress
 
 
-def _outcome(request: memoryview, shard: Shard, actions: np.dtype[Any]) -> dict[str, Any]:
+def _outcome(request: memoryview, shard: InlineEnvs, actions: np.dtype[Any]) -> dict[str, Any]:
     command, body = request[:1], request[1:]
     shard.failures = []
     if command == RESET:
         shard.reset(*unpack(body))
     else:
         shard.step(np.frombuffer(body, actions))
+    infos = shard.infos if isinstance(shard.infos, InfoTable) else InfoTable(shard.num_envs)
     return {
         "failures": shard.failures,
         "rows": shard.rows.tobytes(),
         "episodes": shard.episodes,
-        "infos": shard.infos.infos,
-        "left_out": shard.infos.left_out,
+        "infos": infos.infos,
+        "left_out": infos.left_out,
         **({"failed": shard.failed} if shard.worn else {}),
+        **shard.scene(),
     }
 
 

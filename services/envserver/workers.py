@@ -28,7 +28,8 @@ from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterfac
 from zerobeast.common.wire import EnvSeeds, EnvSpec
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.seeds import of_part
-from zerobeast.services.envserver.shard import Shard, backoff_s
+from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.shard import backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, end_marked, marked, serve
 
@@ -72,7 +73,7 @@ class WorkerVectorEnv(VectorEnv):
       workers: processes at most.
     """
 
-    def __init__(self, env_id: str, make: Callable[..., Shard], num_envs: int, seed: int, workers: int) -> None:
+    def __init__(self, env_id: str, make: Callable[..., InlineEnvs], num_envs: int, seed: int, workers: int) -> None:
         super().__init__(num_envs)
         self._env_id, self._make = env_id, make
         self._context = multiprocessing.get_context("spawn")

@@ -1,0 +1,138 @@
+"""One environment that can be seen, in a process of its own: that of a session of one environment, and its pictures.
+
+with closing(RenderedEnv(config, limit_s)) as env:
+    env.reset(seed)             # or env.step(actions), [1] of `action_record`
+    env.rows, env.scene         # [1] of `step_record`, and what there is to see at that moment
+"""
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common import plugins
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire import EnvSpec, action_record
+from zerobeast.services.envserver.backend import backend_at, reference_for
+from zerobeast.services.envserver.catalogue import make_env
+from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.scenes import Scene, drawn, names_of, scene, scene_of
+from zerobeast.services.envserver.shard import Shard
+from zerobeast.services.envserver.spaces import legal
+from zerobeast.services.envserver.vector import contained
+from zerobeast.services.envserver.workers import WorkerVectorEnv
+
+POLL_S = 0.1
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+WITHOUT_DISPLAY = {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}  #: how MuJoCo and pygame draw there
+
+
+class RenderedEnv:
+    """One environment, stepped by calls that wait.
+
+    Args:
+      config: which environment, and how.
+      limit_s: time to make, reset or step it.
+
+    Attributes:
+      spec: what it looks like to a policy.
+      scene: what there is to see.
+
+    Raises:
+      EnvError: it cannot be made; in any method: it failed, died, or cannot be drawn.
+    """
+
+    scene: Scene
+
+    def __init__(self, config: EnvConfig, limit_s: float) -> None:
+        self._env, self._limit_s = _OneEnv(config.id, partial(_make, config), 1, 0, 1), limit_s
+        try:
+            self._finish()
+        except BaseException:
+            self.close()
+            raise
+        self.spec: EnvSpec = self._env.spec
+        self._actions = np.zeros(1, action_record(self.spec.action).dtype)
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """[1] of `step_record`, the newest."""
+        return self._env.rows
+
+    def reset(self, seed: int) -> None:
+        """Begin an episode, the first that this seed gives."""
+        self._env.reset(seed)
+        self._finish()
+
+    def step(self, fill: Callable[[NDArray[Any]], None]) -> None:
+        """Take a step with the action that `fill` writes into [1, *action shape]."""
+        fill(self._actions["action"])
+        over = self.rows["terminated"] | self.rows["truncated"]
+        self._env.step(legal(self._actions["action"], self.spec.action))
+        self._finish()
+        if self.rows["first"] > over:
+            raise EnvError(f"environment {self.spec.env_id!r} failed: {self._env.failure or 'its process ended'}")
+
+    def close(self) -> None:
+        """End its process; waits for that."""
+        self._env.close()
+        while not self._env.closed(force=True):
+            select.select((), (), (), 0.01)
+
+    def _finish(self) -> None:
+        while not self._env.collect():
+            select.select(self._env.files, (), (), POLL_S)
+            self._env.tend(time.monotonic(), self._limit_s)
+        if sent := self._env.sent:
+            self.scene = scene_of(sent)
+
+
+class _OneEnv(WorkerVectorEnv):
+    """Keeps what there is to see, and why the environment failed."""
+
+    failure = ""
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        outcome = self._workers[0].outcome
+        return outcome if "picture" in outcome else {}
+
+    def count_failures(self, failures: list[list[Any]], env_id: str, start: int = 0) -> None:
+        del env_id, start
+        for _, trace in failures:
+            self.errors, self.failure = self.errors + 1, trace.strip().rpartition("\n")[2]
+
+
+class _RenderedShard(Shard):
+    """A single environment with `render_mode` "rgb_array"."""
+
+    def scene(self) -> dict[str, Any]:
+        env = self._envs[0]
+        return scene(drawn(env, self.spec.env_id), (env.metadata or {}).get("render_fps"), names_of(env))
+
+
+def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> InlineEnvs:
+    """In the process of the environment."""
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in DISPLAYS):
+        for name, value in WITHOUT_DISPLAY.items():
+            os.environ.setdefault(name, value)
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    plugins.find_own_modules()
+    reference = "" if ":" in config.id else reference_for(config.id)
+    if reference and (make_rendered := backend_at(reference, config.id).make_rendered):
+        with contained(f"env.id {config.id!r} cannot be made"):
+            return make_rendered(config, seed or 0)
+    make = partial(make_env, config.id, {**config.kwargs, "render_mode": "rgb_array"}, reference)
+    try:
+        return _RenderedShard(config.id, make, 1, seed, config.action_mask, **more)
+    except EnvError as error:
+        if "argument 'render_mode'" in str(error):
+            raise EnvError(f"env.id {config.id!r} cannot be drawn: what makes it takes no render_mode") from error
+        raise

@@ -1,0 +1,69 @@
+"""What there is to see of an environment: a picture, its pace, and what its choices are called.
+
+It is sent as a map {picture: bytes, shape: [height, width], fps, names}, beside the rows of a step.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire import short
+
+USUAL_FPS = 15.0  #: of an environment that does not say how fast it is to be shown
+MAX_FPS = 60.0
+MAX_SIDE = 4096
+
+
+class Scene(NamedTuple):
+    """One moment."""
+
+    picture: NDArray[np.uint8]  #: [height, width, 3]
+    fps: float  #: moments per second
+    names: Sequence[str]  #: of the choices of a single discrete action, if they have names
+
+
+def scene(picture: NDArray[np.uint8], fps: Any, names: Iterable[str]) -> dict[str, Any]:
+    """A moment as it is sent; `fps` may be what an environment says, which may be anything."""
+    known = isinstance(fps, int | float) and fps > 0  # which NaN is not
+    pace = min(float(fps), MAX_FPS) if known else USUAL_FPS
+    return {"picture": picture.tobytes(), "shape": list(picture.shape[:2]), "fps": pace, "names": list(names)}
+
+
+def scene_of(sent: Mapping[str, Any]) -> Scene:
+    """Inverse of `scene`."""
+    picture = np.frombuffer(sent["picture"], np.uint8).reshape(*sent["shape"], 3)
+    return Scene(picture, sent["fps"], sent["names"])
+
+
+def drawn(env: Any, env_id: str) -> NDArray[np.uint8]:
+    """What `env.render()` draws, as a picture: [height, width, 3], from numbers up to 255, or reals up to 1.
+
+    Raises:
+      EnvError: it draws none.
+    """
+    try:
+        found = env.render()
+    except Exception as error:  # foreign code: whatever a simulator says that has no graphics
+        reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
+        raise EnvError(f"env.id {env_id!r} cannot be drawn: {reason}") from error
+    picture: NDArray[Any] = found if isinstance(found, np.ndarray) else np.zeros(0)
+    shape, kind = tuple[int, ...](picture.shape), picture.dtype.kind
+    if len(shape) != 3 or shape[2] not in (3, 4) or kind not in "fu" or not all(0 < n <= MAX_SIDE for n in shape[:2]):
+        raise EnvError(f"env.id {env_id!r} cannot be drawn: render() returned {short(found)}, expected an RGB array")
+    if kind == "f":
+        picture = np.clip(picture, 0.0, 1.0) * 255
+    return np.ascontiguousarray(picture[..., :3], np.uint8)
+
+
+def names_of(env: Any) -> list[str]:
+    """What an environment calls its choices, if it has a single discrete action and says so."""
+    base = env.unwrapped
+    meanings, members = getattr(base, "get_action_meanings", None), getattr(base, "actions", None)
+    try:
+        names = list(meanings()) if callable(meanings) else [member.name for member in members or ()]
+        return [str(name) for name in names] if len(names) == int(env.action_space.n) else []
+    except Exception:  # foreign code, and nothing depends on it
+        return []

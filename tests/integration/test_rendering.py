@@ -1,0 +1,173 @@
+"""Environments that can be seen: they step as those of the env-server, in a process of their own."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.integration.envservers import ODD
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.services.envserver import atari
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.rendering import RenderedEnv
+from zerobeast.services.envserver.scenes import drawn, scene, scene_of
+from zerobeast.services.envserver.vector import VectorEnv
+
+SEED = 7
+
+
+class Odd(gymnasium.Env[Any, Any]):
+    """Draws nothing, or ends its process or raises at a step."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None, die_at: int = 0, raise_at: int = 0) -> None:
+        self.render_mode, self.steps, self._die_at, self._raise_at = render_mode, 0, die_at, raise_at
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == self._die_at:
+            os._exit(3)
+        if self.steps == self._raise_at:
+            raise RuntimeError("the simulator is out of order")
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    def render(self) -> Any:
+        return np.zeros((4, 6, 3), np.uint8) if self._die_at or self._raise_at else None
+
+
+@contextmanager
+def rendered(env_id: str, **settings: Any) -> Iterator[RenderedEnv]:
+    with closing(RenderedEnv(EnvConfig(id=env_id, **settings), 60.0)) as env:
+        env.reset(SEED)
+        yield env
+
+
+def answered(env: VectorEnv) -> VectorEnv:
+    while not env.collect():
+        pass
+    return env
+
+
+@contextmanager
+def served(env_id: str, **settings: Any) -> Iterator[VectorEnv]:
+    """The environment of a session of one."""
+    env = answered(make_vector_env(EnvConfig(id=env_id, **settings), 1, SEED, EnvServerConfig()))
+    try:
+        env.reset()
+        yield answered(env)
+    finally:
+        env.close()
+        while not env.closed(force=True):
+            pass
+
+
+def steps(step: Callable[[], None], count: int) -> None:
+    for _ in range(count):
+        step()
+
+
+def random_actions(env: RenderedEnv, count: int) -> Iterator[NDArray[Any]]:
+    generator, space = np.random.default_rng(0), env.spec.action
+    for _ in range(count):
+        choice = generator.integers(0, space.sizes[0], 1) if space.kind == "discrete" else None  # type: ignore[union-attr]
+        yield generator.uniform(-1, 1, (1, *space.shape)).astype(np.float32) if choice is None else choice  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "count", "settings"),
+    [
+        ("PongNoFrameskip-v4", 60, {}),
+        ("ALE/Breakout-v5", 300, {"frame_skip": 3, "max_episode_frames": 400}),  # sticky actions, over the end of games
+        ("CartPole-v1", 60, {}),
+        ("MinAtar/Breakout-v1", 60, {}),
+        ("Pendulum-v1", 20, {}),
+    ],
+)
+def test_it_steps_as_the_environment_of_the_env_server(env_id: str, count: int, settings: dict[str, Any]) -> None:
+    ends = 0
+    with rendered(env_id, **settings) as env, served(env_id, **settings) as other:
+        assert env.spec == other.spec
+        for actions in random_actions(env, count):
+            assert env.rows.tobytes() == other.rows.tobytes()
+            env.step(lambda into, actions=actions: np.copyto(into, actions))  # type: ignore[misc]
+            other.step(actions.copy())
+            answered(other)
+            ends += int(env.rows["terminated"][0] | env.rows["truncated"][0])
+        assert env.rows.tobytes() == other.rows.tobytes()
+        assert env.scene.picture.shape[2] == 3
+    assert ends or "Breakout" not in env_id
+
+
+def test_atari_is_seen_in_colour_and_at_its_own_size_with_the_names_of_its_actions() -> None:
+    with rendered("PongNoFrameskip-v4") as env:
+        assert env.scene.picture.shape == (210, 160, 3)
+        assert (env.scene.fps, env.scene.names[:3]) == (15.0, ["NOOP", "FIRE", "RIGHT"])
+        assert len(np.unique(env.scene.picture.reshape(-1, 3), axis=0)) >= 3
+        grey = env.scene.picture @ np.array([0.299, 0.587, 0.114])
+        assert abs(grey.mean() - env.rows["obs"].mean()) < 2, "the same moment"
+
+
+def test_an_emulator_that_goes_another_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = atari.make_rendered(EnvConfig(id="ALE/Pong-v5"), SEED)
+    env.reset()
+    env._twin.reset(seed=np.array([SEED + 1]))
+    with pytest.raises(EnvError, match="two emulators of one seed differ"):
+        steps(lambda: env.step(np.array([2])), 200)
+    env.close()
+
+
+def test_mujoco_draws_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
+        monkeypatch.delenv(name, raising=False)
+    with rendered("InvertedPendulum-v5", kwargs={"width": 64, "height": 48}) as env:
+        assert (env.scene.picture.shape, env.scene.fps) == ((48, 64, 3), 25.0)
+        assert env.scene.picture.std() > 1
+    assert "MUJOCO_GL" not in os.environ
+
+
+def test_minatar_has_names_for_its_actions() -> None:
+    with rendered("MinAtar/Breakout-v1") as env:
+        assert env.scene.names == ["no-op", "left", "right"]
+        assert env.scene.picture.max() > 1, "its reals up to 1 are bytes up to 255"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "sentence"),
+    [
+        (f"{__name__}:Odd", {}, r"cannot be drawn: render\(\) returned None, expected an RGB array"),
+        (ODD, {"at": -1}, "what makes it takes no render_mode"),
+        (f"{__name__}:Odd", {"die_at": 2}, "failed: its process ended"),
+        (f"{__name__}:Odd", {"raise_at": 2}, "failed: RuntimeError: the simulator is out of order"),
+        ("Nope-v0", {}, "Nope-v0"),
+    ],
+)
+def test_what_cannot_be_seen_or_fails_is_a_sentence(env_id: str, kwargs: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(EnvError, match=sentence), rendered(env_id, kwargs=kwargs) as env:
+        steps(lambda: env.step(lambda into: into.fill(0)), 5)
+
+
+@pytest.mark.parametrize("fps", [None, "fast", -1, float("nan")])
+def test_a_pace_that_is_none_becomes_a_usual_one(fps: Any) -> None:
+    picture = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    found = scene_of(scene(picture, fps, []))
+    assert found.fps == 15.0
+    assert (found.picture == picture).all()
+
+
+def test_pictures_with_transparency_lose_it() -> None:
+    class Env:
+        def render(self) -> Any:
+            return np.full((2, 2, 4), 9, np.uint8)
+
+    assert drawn(Env(), "x").tolist() == [[[9, 9, 9]] * 2] * 2

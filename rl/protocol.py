@@ -143,7 +143,7 @@ class Algorithm(Protocol):
     """One algorithm for one environment.
 
     It may have more for `zerobeast.load`, with the arguments of `act` but the last: `distribution` of one step's
-    actions, and `value` [B] of one step.
+    actions, `value` [B] of one step, and `action_values` [B, A] of each choice of one.
     """
 
     env: EnvSpec

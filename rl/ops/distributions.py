@@ -156,21 +156,21 @@ class Independent(Distribution):
     def __init__(
         self, parts: Sequence[Distribution], join: Callable[[list[Any]], Any], split: Callable[[Any], Sequence[Any]]
     ) -> None:
-        self._parts, self._join, self._split = parts, join, split
+        self.parts, self._join, self._split = parts, join, split
 
     def sample(self, generator: torch.Generator) -> Any:
-        return self._join([part.sample(generator) for part in self._parts])
+        return self._join([part.sample(generator) for part in self.parts])
 
     def mode(self) -> Any:
-        return self._join([part.mode() for part in self._parts])
+        return self._join([part.mode() for part in self.parts])
 
     def log_prob(self, actions: Any) -> Tensor:
-        pairs = zip(self._parts, self._split(actions), strict=True)
+        pairs = zip(self.parts, self._split(actions), strict=True)
         return torch.stack([part.log_prob(values) for part, values in pairs]).sum(0)
 
     def entropy(self) -> Tensor:
-        return torch.stack([part.entropy() for part in self._parts]).sum(0)
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
     def kl(self, other: Independent) -> Tensor:
-        pairs = zip(self._parts, other._parts, strict=True)
+        pairs = zip(self.parts, other.parts, strict=True)
         return torch.stack([mine.kl(theirs) for mine, theirs in pairs]).sum(0)

@@ -98,6 +98,10 @@ class Gaussian:
         """The median of every component, [..., *shape]: the mean, before any squashing."""
         return self._action(self.mean)
 
+    def actions_at(self, deviations: float) -> Tensor:
+        """The action [..., *shape] whose components all lie so many standard deviations above the median."""
+        return self._action(self.mean + deviations * self.log_std.exp())
+
     def log_prob(self, actions: Tensor) -> Tensor:
         return self._log_density(self._box.units(actions)) - self._box.log_volume
 

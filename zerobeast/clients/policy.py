@@ -124,6 +124,16 @@ class Policy:
         values: Tensor = self._answer("value")(self.module, inputs, core)
         return values[0] if single else values
 
+    def action_values(self, obs: Any, state: State | None = None, **given: Any) -> Tensor:
+        """The expected discounted return of each choice, [A] or [N, A], as `value`.
+
+        Raises:
+          ConfigError: as `predict`, or the algorithm learns no such values: those of DQN and its kin do.
+        """
+        inputs, core, single = self._inputs(obs, state, **given)
+        values: Tensor = self._answer("action_values")(self.module, inputs, core)
+        return values[0] if single else values
+
     def state_dict(self) -> dict[str, Tensor]:
         """The parameters of `module` by name, as checkpoints have them."""
         return {**self.module.state_dict(), "agent_steps": torch.tensor(self.agent_steps)}

@@ -90,9 +90,13 @@ class QAlgorithm(ABC, Generic[Settings]):
         asked = {field.name for field in self.policy.extras}
         return Act(action, {name: values for name, values in extras.items() if name in asked}), core
 
+    def action_values(self, net: QNetwork, inputs: StepInput, core: Tensor) -> Tensor:
+        """The value of each action of one step, [B, A], with gradient."""
+        return self.values.expected(net(inputs, core)[0][0])
+
     def value(self, net: QNetwork, inputs: StepInput, core: Tensor) -> Tensor:
         """The value of the best action of one step, [B], with gradient."""
-        q, legal = self.values.expected(net(inputs, core)[0][0]), inputs.action_mask
+        q, legal = self.action_values(net, inputs, core), inputs.action_mask
         return of_actions(q, best(q, None if legal is None else legal[0]))
 
     @torch.no_grad()

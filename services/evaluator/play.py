@@ -55,7 +55,7 @@ def play(
     num_envs, limit_s = min(own.episodes, MAX_ENVS), START_LIMIT_S + config.envserver.step_timeout_s
     env = config.env.model_copy(update={"episodic_life": False}).model_dump()
     with (
-        _threads(config.broker.threads or 1),
+        threads(config.broker.threads or 1),
         Context() as context,
         EnvClient(context, endpoint, env, num_envs, own.seed, limit_s) as envs,
     ):
@@ -84,7 +84,7 @@ def play(
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
     """Compute with this many threads: for small batches, more of them wait for each other on a busy machine."""
     import torch
 

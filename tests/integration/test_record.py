@@ -1,0 +1,106 @@
+"""Recordings show what an evaluation plays."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+from tests.integration.envservers import running
+from tests.integration.test_rendering import Odd
+from tests.unit.test_policy import saved
+from zerobeast.api.saved import load
+from zerobeast.cli.record import main
+from zerobeast.clients.policy import Policy
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.services.envserver.describe import describe
+from zerobeast.services.evaluator.play import play
+from zerobeast.services.evaluator.video import record
+
+ODD = f"{Odd.__module__}:Odd"
+
+
+def policy_for(folder: Path, env_id: str, algo: str = "impala", **env: Any) -> tuple[Policy, RunConfig]:
+    """A fresh policy of an environment, and settings under which it plays up to 40 steps."""
+    config = EnvConfig(id=env_id, **env)
+    policy = load(saved(folder, algo, describe(config, EnvServerConfig()).for_policies(), "--net.hidden_size=8"))
+    evaluate = policy.config.evaluate.model_copy(update={"max_steps": 40, "episodes": 1})
+    return policy, policy.config.model_copy(update={"env": config, "evaluate": evaluate})
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Freeway-v5", "Pendulum-v1"])
+def test_it_plays_what_the_evaluator_plays(tmp_path: Path, env_id: str, *, greedy: bool) -> None:
+    policy, config = policy_for(tmp_path, env_id)
+    found = record(policy, config, tmp_path / "x.mp4", deterministic=greedy)
+    with running(endpoint := f"ipc://{tmp_path}/envs"):
+        played = play(policy, config, endpoint, deterministic=greedy)
+    assert (found.returns, found.lengths, found.bounded) == (played.returns, played.lengths, played.bounded)
+
+
+def test_several_episodes_are_those_of_several_environments(tmp_path: Path) -> None:
+    policy, config = policy_for(tmp_path, "Pendulum-v1")
+    steps: list[tuple[int, int]] = []
+    path = tmp_path / "videos" / "x.mp4"
+    found = record(policy, config, path, episodes=3, deterministic=True, watch=lambda *at: steps.append(at))
+    three = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"episodes": 3})})
+    with running(endpoint := f"ipc://{tmp_path}/envs"):
+        played = play(policy, three, endpoint, deterministic=True)
+    assert found.returns == pytest.approx(played.returns, rel=1e-4)
+    assert (found.bounded, steps[0], steps[-1]) == (3, (1, 1), (3, 40))
+    with av.open(str(path)) as container:
+        frames = sum(1 for _ in container.decode(video=0))
+    assert frames == 3 * (40 + 45), "each step, and 1.5 s for each end"
+    assert found.size == path.stat().st_size
+
+
+def test_every_environment_of_a_run_is_in_the_video(tmp_path: Path) -> None:
+    policy, config = policy_for(tmp_path, "MinAtar/Breakout-v1")
+    both = config.model_copy(update={"env": EnvConfig(id="MinAtar/Breakout-v1,MinAtar/Breakout")})
+    assert len(record(policy, both, tmp_path / "x.gif").returns) == 2
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "sentence"), [({}, "cannot be drawn: render"), ({"raise_at": 3}, "failed: RuntimeError: the simulator")]
+)
+def test_an_environment_that_fails_leaves_no_video(tmp_path: Path, kwargs: dict[str, Any], sentence: str) -> None:
+    policy, config = policy_for(tmp_path, ODD, kwargs=kwargs)
+    with pytest.raises(BeastError, match=sentence):
+        record(policy, config, tmp_path / "videos" / "x.mp4")
+    assert not list(tmp_path.glob("videos/*"))
+
+
+def test_the_command_says_what_it_has_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy_for(tmp_path, "CartPole-v1", "ppo")
+    run = tmp_path / "run"
+    assert main([str(run), "--episodes", "2", "--max_steps", "5"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"episode 2: return 5.00, 5 agent steps\n2 of them cut off at 5 agent steps\n", out)
+    assert f"{run}/videos/0.mp4: 3 s, 0.0 MB" in out
+    assert (run / "videos" / "0.mp4").exists()
+    main([str(run), "--max_steps", "5", "--out", str(tmp_path / "x.gif"), "--greedy", "--seed", "3"])
+    assert (tmp_path / "x.gif").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--out", "x.avi"], r"x.avi: expected a file that ends in \.mp4 or \.gif"),
+        (["--greedy", "--sample"], "exclude each other"),
+        (["--episodes", "0"], "--episodes: got"),
+    ],
+)
+def test_flags_of_no_use_are_a_sentence(tmp_path: Path, flags: list[str], sentence: str) -> None:
+    policy_for(tmp_path, "CartPole-v1")
+    with pytest.raises(ConfigError, match=sentence):
+        main([str(tmp_path / "run"), *flags])
+
+
+def test_a_missing_run_is_a_sentence() -> None:
+    with pytest.raises(ConfigError, match="which run"):
+        main(["--episodes", "3"])
+    with pytest.raises(ConfigError, match="there is no run 'nowhere'"):
+        main(["nowhere"])

@@ -1,0 +1,129 @@
+"""Videos are whole or not there, whatever happens while they are written, and of limited size."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from zerobeast.common.errors import ConfigError, EnvError
+from zerobeast.services.evaluator import video_files
+from zerobeast.services.evaluator.video_files import MAX_GIF_BYTES, MAX_GIF_PICTURES, Gif, Mp4, check_path, video_file
+
+ON_A_SMALL_DISK = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from zerobeast.services.evaluator.video_files import video_file
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+with video_file(Path(sys.argv[1]), 15.0) as file:
+    for picture in np.random.default_rng(0).integers(0, 256, (60, 64, 64, 3), np.uint8):
+        file.add(picture)
+"""
+
+
+def pictures(count: int, height: int = 48, width: int = 64, *, noisy: bool = False) -> list[np.ndarray]:
+    generator = np.random.default_rng(0)
+    if noisy:
+        return [generator.integers(0, 256, (height, width, 3), np.uint8) for _ in range(count)]
+    return [np.full((height, width, 3), 5 * i % 256, np.uint8) for i in range(count)]
+
+
+def test_an_mp4_has_every_picture_at_its_pace(tmp_path: Path) -> None:
+    path = tmp_path / "videos" / "x.mp4"
+    with video_file(path, 20.0) as file:
+        for picture in pictures(30):
+            file.add(picture)
+        assert not path.exists()
+    assert file.seconds == pytest.approx(1.5)
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        assert (stream.codec_context.name, stream.width, stream.height, stream.average_rate) == ("h264", 64, 48, 20)
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+    assert len(frames) == 30
+    assert abs(frames[20].mean() - 100) < 3
+    assert [file.name for file in path.parent.iterdir()] == ["x.mp4"]
+
+
+def test_a_gif_plays_in_real_time_if_it_is_short(tmp_path: Path) -> None:
+    with video_file(tmp_path / "x.gif", 50.0) as file:
+        for picture in pictures(50):
+            file.add(picture)
+    with Image.open(tmp_path / "x.gif") as image:
+        assert (image.size, image.n_frames) == ((64, 48), 26), "every other picture, and the last"  # type: ignore[attr-defined]
+        assert image.info["duration"] == 40
+        image.seek(10)
+        assert abs(np.asarray(image.convert("RGB")).mean() - 100) < 3
+
+
+def test_a_long_gif_keeps_pictures_over_its_whole_length_and_its_end(tmp_path: Path) -> None:
+    with video_file(tmp_path / "x.gif", 15.0) as file:
+        assert isinstance(file, Gif)
+        for i in range(3000):
+            picture = np.full((8, 8, 3), i * 255 // 2999, np.uint8)
+            picture[i // 16 * 7 % 8] = 128, 0, 255  # or Pillow shows one for the time of two that are alike
+            file.add(picture)
+            assert len(file._kept) <= MAX_GIF_PICTURES
+    with Image.open(tmp_path / "x.gif") as image:
+        assert image.n_frames > MAX_GIF_PICTURES // 3  # type: ignore[attr-defined]
+        assert image.info["duration"] == 120, "faster than real time"
+        image.seek(image.n_frames // 2)  # type: ignore[attr-defined]
+        assert abs(np.asarray(image.convert("RGB")).mean() - 128) < 10
+        image.seek(image.n_frames - 1)  # type: ignore[attr-defined]
+        assert np.asarray(image.convert("RGB")).max() > 250
+
+
+def test_a_gif_of_noise_shrinks_until_it_is_small_enough(tmp_path: Path) -> None:
+    with video_file(tmp_path / "x.gif", 15.0) as file:
+        for picture in pictures(130, 160, 240, noisy=True):
+            file.add(picture)
+    assert 0 < (tmp_path / "x.gif").stat().st_size <= MAX_GIF_BYTES
+    with Image.open(tmp_path / "x.gif") as image:
+        assert image.width < 240
+        assert image.width / image.height == pytest.approx(1.5, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["x.mp4", "x.gif"])
+@pytest.mark.parametrize("count", [0, 3])
+def test_what_fails_meanwhile_leaves_the_file_as_it_was(tmp_path: Path, name: str, count: int) -> None:
+    (tmp_path / name).write_text("earlier")
+
+    def fail() -> None:
+        with video_file(tmp_path / name, 15.0) as file:
+            for picture in pictures(count):
+                file.add(picture)
+            raise EnvError("the environment failed")
+
+    with pytest.raises(EnvError):
+        fail()
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "earlier")]
+
+
+@pytest.mark.parametrize("name", ["x.mp4", "x.gif"])
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    command = [sys.executable, "-c", ON_A_SMALL_DISK, str(tmp_path / name)]
+    error = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    assert error.splitlines()[-1].endswith(f"ConfigError: {tmp_path / name} cannot be written: File too large"), error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence_before_anything_is_played(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be written"), video_file(tmp_path / "file" / "x.mp4", 15.0):
+        pytest.fail("it was begun")
+
+
+def test_a_library_without_the_codec_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(video_files, "CODECS", ("nonesuch",))
+    with pytest.raises(ConfigError, match=r"without nonesuch; a \.gif needs no codec"):
+        Mp4(tmp_path / "x.mp4", 15.0)
+
+
+@pytest.mark.parametrize("name", ["x.avi", "x", "folder.mp4"])
+def test_files_of_other_kinds_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.mp4").mkdir()
+    with pytest.raises(ConfigError, match=r"expected a file that ends in \.mp4 or \.gif"):
+        check_path(tmp_path / name)

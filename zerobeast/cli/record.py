@@ -1,0 +1,89 @@
+"""`beast record RUN`: episodes of the saved policy as a video."""
+
+import sys
+import time
+from pathlib import Path
+
+from zerobeast.api.saved import find, open_policy
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.settings import RunConfig, Section, setting
+
+HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--seed S] [--greedy | --sample] [settings]
+
+  RUN             name of a run, or the path of its folder
+  --episodes N    episodes of each of its environments, 1 by default
+  --out FILE      .mp4, or a .gif of at most 2 MB; by default videos/<agent steps>.mp4 in the folder of the run
+  --max_steps N   agent steps after which an episode is cut off, 30,000 by default
+  --seed S        of environments and actions: episode i begins with seed S + i, as in beast evaluate
+  --greedy        take the likeliest or best action: the default where drawing is exploration (DQN, R2D2, TD3, ...)
+  --sample        draw actions as in training after its first random steps: the default of all others
+
+Beside what the environment shows are the return so far, the value that the policy expects, and the probabilities or
+values of its actions, if it has any; the action that was taken is orange. The environment draws itself, as gymnasium's
+do with render_mode rgb_array, without a display too; Atari games are seen in colour. Settings of the run can be
+changed, such as --env.sticky_actions 0.25 or, for MuJoCo, --env.kwargs '{"width": 240, "height": 240}'.
+"""
+SHOW_S = 1.0
+
+
+class RecordFlags(Section):
+    """Flags of the command itself."""
+
+    episodes: int = setting(1, "episodes of each environment", ge=1, le=1_000)
+    out: str = setting("", "the video, .mp4 or .gif")
+    max_steps: int | None = setting(None, "agent steps after which an episode is cut off", ge=1, le=10**9)
+    seed: int | None = setting(None, "of environments and actions", ge=0, le=2**31 - 1)
+    greedy: bool = setting(default=False, meaning="take the likeliest or best action")
+    sample: bool = setting(default=False, meaning="draw actions as in training")
+
+
+def main(argv: list[str]) -> int:
+    """Run `beast record`; returns the exit code.
+
+    Raises:
+      BeastError: there is no video, for the reason it gives.
+    """
+    if any(flag in ("-h", "--help") for flag in argv):
+        sys.stdout.write(HELP)
+        return 0
+    if not argv or argv[0].startswith("-"):
+        raise ConfigError("which run? beast record RUN [--episodes N]; --help explains")
+    run, flags = argv[0], argv[1:]
+    policy = open_policy(place := find(run, flags, RecordFlags), flags, own=RecordFlags)
+    own: RecordFlags = policy.loaded.own
+    if own.greedy and own.sample:
+        raise ConfigError("--greedy and --sample exclude each other")
+    config = _bounded(policy.config, own)
+    folder = place if place.is_dir() else place.parent
+    path = Path(own.out).expanduser() if own.out else folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
+    from zerobeast.services.evaluator.video import record
+
+    how = {(True, False): True, (False, True): False}.get((own.greedy, own.sample))
+    found = record(policy, config, path, episodes=own.episodes, deterministic=how, watch=_Progress())
+    for number, (value, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
+        sys.stdout.write(f"episode {number}: return {value:.2f}, {length:,} agent steps\n")
+    if found.bounded:
+        sys.stdout.write(f"{found.bounded} of them cut off at {config.evaluate.max_steps:,} agent steps\n")
+    sys.stdout.write(f"{found.path}: {found.seconds:.0f} s, {found.size / 1e6:.1f} MB\n")
+    return 0
+
+
+def _bounded(config: RunConfig, own: RecordFlags) -> RunConfig:
+    """The settings with the flags that stand for some of `evaluate`."""
+    given = {"max_steps": own.max_steps, "seed": own.seed}
+    changed = {name: value for name, value in given.items() if value is not None}
+    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update=changed)})
+
+
+class _Progress:
+    """Says now and then on a terminal how far the recording is."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + SHOW_S if sys.stderr.isatty() else float("inf")
+
+    def __call__(self, episode: int, steps: int) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + SHOW_S
+            sys.stderr.write(f"\repisode {episode}, step {steps:,} ")
+            sys.stderr.flush()

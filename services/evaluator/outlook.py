@@ -65,7 +65,7 @@ def outlook(policy: Policy, obs: Any, state: Any, taken: Any, **given: Any) -> O
         component for array, chosen in by_array(space, taken) for component in _components(array, chosen[0], parts)
     ]
     drawn = any(each.bars if isinstance(each, Choice) else each.band for each in found)
-    heading = "action probabilities" if any(isinstance(each, Choice) for each in found) else "actions, median and deviation"
+    heading = "action probabilities" if isinstance(found[0], Choice) else "actions, median and deviation"
     return Outlook(value, heading if drawn else "actions", found)
 
 

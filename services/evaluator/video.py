@@ -59,7 +59,7 @@ def record(
       config: its settings, but for the environments and `evaluate`.
       path: of the video, .mp4 or .gif; its folder is made if need be.
       episodes: of each environment.
-      deterministic: take the likeliest or best actions, or draw them; None: as `play` does.
+      deterministic: take the likeliest or best actions, or draw them; None: as `evaluate.actions` says.
       watch: see `Watch`.
 
     Raises:
@@ -69,7 +69,8 @@ def record(
     """
     check_path(path)
     own, painter = config.evaluate, Painter(config.name or path.stem)
-    greedy = config.algorithm.drawing_explores if deterministic is None else deterministic
+    asked = {"auto": config.algorithm.drawing_explores, "greedy": True, "sampled": False}[own.actions]
+    greedy = asked if deterministic is None else deterministic
     played: list[_Played] = []
     with threads(config.broker.threads or 1), ExitStack() as stack:
         file: VideoFile | None = None

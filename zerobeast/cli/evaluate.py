@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
         return 0
     if not argv or argv[0].startswith("-"):
         raise ConfigError("which run? beast evaluate RUN [--episodes N]; --help explains")
-    run, flags, as_json = argv[0], [_spelt_out(flag) for flag in argv[1:] if flag != JSON], JSON in argv
+    run, flags, as_json = argv[0], [spelt_out(flag) for flag in argv[1:] if flag != JSON], JSON in argv
     if set(ACTIONS.values()) <= set(flags):
         raise ConfigError("--greedy and --sample exclude each other")
     policy = open_policy(place := find(run, flags, EvaluateFlags), flags, own=EvaluateFlags)
@@ -69,7 +69,8 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _spelt_out(flag: str) -> str:
+def spelt_out(flag: str) -> str:
+    """A flag with the full name of its setting."""
     name, equals, value = flag.partition("=")
     return ACTIONS.get(flag) or SHORT.get(name, name) + equals + value
 

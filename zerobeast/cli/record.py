@@ -5,16 +5,18 @@ import time
 from pathlib import Path
 
 from zerobeast.api.saved import find, open_policy
+from zerobeast.cli.evaluate import ACTIONS, chosen, spelt_out
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.settings import RunConfig, Section, setting
+from zerobeast.common.settings import Section, setting
 
 HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--seed S] [--greedy | --sample] [settings]
 
-  RUN             name of a run, or the path of its folder
+  RUN             name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file
   --episodes N    episodes of each of its environments, 1 by default
   --out FILE      .mp4, or a .gif of at most 2 MB; by default videos/<agent steps>.mp4 in the folder of the run
   --max_steps N   agent steps after which an episode is cut off, 30,000 by default
+  --levels A,B    some of the environments of a run of several, by their ids or the ends of these
   --seed S        of environments and actions: episode i begins with seed S + i, as in beast evaluate
   --greedy        take the likeliest or best action: the default where drawing is exploration (DQN, R2D2, TD3, ...)
   --sample        draw actions as in training after its first random steps: the default of all others
@@ -32,10 +34,7 @@ class RecordFlags(Section):
 
     episodes: int = setting(1, "episodes of each environment", ge=1, le=1_000)
     out: str = setting("", "the video, .mp4 or .gif")
-    max_steps: int | None = setting(None, "agent steps after which an episode is cut off", ge=1, le=10**9)
-    seed: int | None = setting(None, "of environments and actions", ge=0, le=2**31 - 1)
-    greedy: bool = setting(default=False, meaning="take the likeliest or best action")
-    sample: bool = setting(default=False, meaning="draw actions as in training")
+    levels: str = setting("", "some of the run's environments")
 
 
 def main(argv: list[str]) -> int:
@@ -49,18 +48,18 @@ def main(argv: list[str]) -> int:
         return 0
     if not argv or argv[0].startswith("-"):
         raise ConfigError("which run? beast record RUN [--episodes N]; --help explains")
-    run, flags = argv[0], argv[1:]
-    policy = open_policy(place := find(run, flags, RecordFlags), flags, own=RecordFlags)
-    own: RecordFlags = policy.loaded.own
-    if own.greedy and own.sample:
+    run, flags = argv[0], [flag if flag.startswith("--episodes") else spelt_out(flag) for flag in argv[1:]]
+    if set(ACTIONS.values()) <= set(flags):
         raise ConfigError("--greedy and --sample exclude each other")
-    config = _bounded(policy.config, own)
-    folder = place if place.is_dir() else place.parent
-    path = Path(own.out).expanduser() if own.out else folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
+    policy = open_policy(place := find(run, flags, RecordFlags), flags, own=RecordFlags)
+    own, config = policy.loaded.own, policy.config
+    tasks = ",".join(chosen(config, own.levels))
+    config = config.model_copy(update={"env": config.env.model_copy(update={"id": tasks})})
+    video = f"{run_files.VIDEOS}/{policy.agent_steps}.mp4"
+    path = Path(own.out).expanduser() if own.out else folder_of(place) / video
     from zerobeast.services.evaluator.video import record
 
-    how = {(True, False): True, (False, True): False}.get((own.greedy, own.sample))
-    found = record(policy, config, path, episodes=own.episodes, deterministic=how, watch=_Progress())
+    found = record(policy, config, path, episodes=own.episodes, watch=_Progress())
     for number, (value, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
         sys.stdout.write(f"episode {number}: return {value:.2f}, {length:,} agent steps\n")
     if found.bounded:
@@ -69,11 +68,10 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _bounded(config: RunConfig, own: RecordFlags) -> RunConfig:
-    """The settings with the flags that stand for some of `evaluate`."""
-    given = {"max_steps": own.max_steps, "seed": own.seed}
-    changed = {name: value for name, value in given.items() if value is not None}
-    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update=changed)})
+def folder_of(place: Path) -> Path:
+    """The folder of the run that has a checkpoint, or else the one that the checkpoint is in."""
+    folders = [place, place.parent, place.parent.parent]
+    return next((folder for folder in folders if (folder / run_files.CONFIG).is_file()), place.parent)
 
 
 class _Progress:

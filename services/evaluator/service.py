@@ -136,7 +136,27 @@ class Evaluator(Service):
             self._endpoint = ""
             self._hosting.__exit__(type(error), error, error.__traceback__)  # may raise an error that explains more
             raise
+        self._record(policy)
         return rows
+
+    def _record(self, policy: Policy) -> None:
+        """Every Nth time, a video of the first episode in each environment. Without one, an evaluation is as good."""
+        every, done = self.config.evaluate.video_every, len(evaluations.scores(evaluations.read(self.config.folder)))
+        if not every or (done + 1) % every:
+            return
+        try:
+            from zerobeast.services.evaluator.video import record
+
+            path = self.config.folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
+            log.info("recorded %s", record(policy, self.config, path, watch=self._watch_video).path)
+        except Exception as error:
+            known = isinstance(error, BeastError | ModuleNotFoundError | _Stopped)
+            log.warning("no video of step %d: %s", policy.agent_steps, error, exc_info=not known)
+
+    def _watch_video(self, _episode: int, _steps: int) -> None:
+        if self.stopping:
+            raise _Stopped("the evaluator ends")
+        self._before += 1
 
     def _watch(self, episodes: list[Episode], steps: int) -> None:
         if self.stopping:

@@ -13,11 +13,13 @@ from tests.unit.test_policy import saved
 from zerobeast.api.saved import load
 from zerobeast.cli.record import main
 from zerobeast.clients.policy import Policy
+from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.envserver.describe import describe
 from zerobeast.services.evaluator.play import play
+from zerobeast.services.evaluator.service import Evaluator
 from zerobeast.services.evaluator.video import record
 
 ODD = f"{Odd.__module__}:Odd"
@@ -104,3 +106,35 @@ def test_a_missing_run_is_a_sentence() -> None:
         main(["--episodes", "3"])
     with pytest.raises(ConfigError, match="there is no run 'nowhere'"):
         main(["nowhere"])
+
+
+def evaluator_of(config: RunConfig, every: int) -> Evaluator:
+    evaluate = config.evaluate.model_copy(update={"video_every": every})
+    return Evaluator(config.model_copy(update={"evaluate": evaluate}), Instance())
+
+
+def test_an_evaluator_records_the_first_episode_of_every_nth_evaluation(tmp_path: Path) -> None:
+    policy, config = policy_for(tmp_path, "CartPole-v1")
+    evaluator, video = evaluator_of(config, 2), config.folder / "videos" / "0.mp4"
+    evaluator._record(policy)
+    assert not video.exists(), "this is the first"
+    (config.folder / "evaluations.csv").write_text("agent_steps,mean_return,returns,lengths\n100,1.0,1.0,5\n")
+    evaluator._record(policy)
+    assert video.exists()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "stopping", "sentence"), [(ODD, False, "cannot be drawn"), ("CartPole-v1", True, "the evaluator ends")]
+)
+def test_no_video_costs_an_evaluator_a_line_of_its_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, env_id: str, sentence: str, *, stopping: bool
+) -> None:
+    policy, config = policy_for(tmp_path, env_id)
+    evaluator = evaluator_of(config, 1)
+    evaluator.stopping = stopping
+    evaluator._record(policy)
+    (record_of,) = [entry for entry in caplog.records if entry.levelname == "WARNING"]
+    assert record_of.getMessage().startswith("no video of step 0: ")
+    assert sentence in record_of.getMessage()
+    assert record_of.exc_info in (None, False)
+    assert not list(config.folder.glob("videos/*"))

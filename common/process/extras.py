@@ -10,6 +10,8 @@ EXTRAS = {
     "rich": "cli",
     "psutil": "cli",
     "matplotlib": "plot",
+    "av": "video",
+    "PIL": "video",
 }
 
 

@@ -6,6 +6,7 @@ with closing(RenderedEnv(config, limit_s)) as env:
 """
 
 import os
+import re
 import select
 import sys
 import time
@@ -31,6 +32,7 @@ from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 POLL_S = 0.1
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+GRAPHICS = re.compile(r"(?i)egl|osmesa|opengl|glx|glGetError")  #: in errors about a library that draws
 WITHOUT_DISPLAY = {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}  #: how MuJoCo and pygame draw there
 
 
@@ -135,4 +137,7 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
     except EnvError as error:
         if "argument 'render_mode'" in str(error):
             raise EnvError(f"env.id {config.id!r} cannot be drawn: what makes it takes no render_mode") from error
+        if GRAPHICS.search(str(error)):
+            library = f"MUJOCO_GL is {os.environ.get('MUJOCO_GL', 'not set')}; egl needs the library libEGL.so.1"
+            raise EnvError(f"{error} ({library})") from error
         raise

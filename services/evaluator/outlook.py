@@ -10,8 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from zerobeast.common.wire import ArraySpace, by_array
-from zerobeast.rl.ops.categorical import Categorical
-from zerobeast.rl.ops.distributions import Independent
+from zerobeast.rl.ops.distributions import Categorical, Independent
 from zerobeast.rl.ops.gaussian import Gaussian
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ NEEDS_TORCH = (
     "zerobeast.services.broker",
     "zerobeast.services.evaluator.service",
     "zerobeast.services.learner",
+    "zerobeast.services.evaluator",
 )
 TORCH_FREE_ALL_THE_SAME = ("zerobeast.rl.algos.", ".config")
 

@@ -71,6 +71,7 @@ def video_file(path: Path, fps: float) -> Iterator[VideoFile]:
     file: VideoFile | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        draft.unlink(missing_ok=True)  # which may be a link, in the folder of a stranger's run
         draft.touch()
         file = KINDS[path.suffix](draft, fps)
         yield file

@@ -116,6 +116,15 @@ def test_a_folder_that_cannot_be_written_is_a_sentence_before_anything_is_played
         pytest.fail("it was begun")
 
 
+def test_a_link_in_place_of_the_draft_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("precious")
+    (tmp_path / ".x.mp4.new").symlink_to(tmp_path / "other")
+    with video_file(tmp_path / "x.mp4", 15.0) as file:
+        file.add(pictures(1)[0])
+    assert (tmp_path / "other").read_text() == "precious"
+    assert not (tmp_path / "x.mp4").is_symlink()
+
+
 def test_a_library_without_the_codec_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(video_files, "CODECS", ("nonesuch",))
     with pytest.raises(ConfigError, match=r"without nonesuch; a \.gif needs no codec"):

@@ -49,7 +49,6 @@ def record(
     path: Path,
     *,
     episodes: int = 1,
-    deterministic: bool | None = None,
     watch: Watch = lambda _episode, _steps: None,
 ) -> Recording:
     """Play episodes in each environment of `config`, at most `evaluate.max_steps` long, and write them as one video.
@@ -59,7 +58,6 @@ def record(
       config: its settings, but for the environments and `evaluate`.
       path: of the video, .mp4 or .gif; its folder is made if need be.
       episodes: of each environment.
-      deterministic: take the likeliest or best actions, or draw them; None: as `evaluate.actions` says.
       watch: see `Watch`.
 
     Raises:
@@ -69,8 +67,7 @@ def record(
     """
     check_path(path)
     own, painter = config.evaluate, Painter(config.name or path.stem)
-    asked = {"auto": config.algorithm.drawing_explores, "greedy": True, "sampled": False}[own.actions]
-    greedy = asked if deterministic is None else deterministic
+    greedy = config.algorithm.drawing_explores if own.actions == "auto" else own.actions == "greedy"
     played: list[_Played] = []
     with threads(config.broker.threads or 1), ExitStack() as stack:
         file: VideoFile | None = None

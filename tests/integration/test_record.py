@@ -25,32 +25,35 @@ from zerobeast.services.evaluator.video import record
 ODD = f"{Odd.__module__}:Odd"
 
 
-def policy_for(folder: Path, env_id: str, algo: str = "impala", **env: Any) -> tuple[Policy, RunConfig]:
+def policy_for(
+    folder: Path, env_id: str, algo: str = "impala", actions: str = "auto", **env: Any
+) -> tuple[Policy, RunConfig]:
     """A fresh policy of an environment, and settings under which it plays up to 40 steps."""
     config = EnvConfig(id=env_id, **env)
     policy = load(saved(folder, algo, describe(config, EnvServerConfig()).for_policies(), "--net.hidden_size=8"))
-    evaluate = policy.config.evaluate.model_copy(update={"max_steps": 40, "episodes": 1})
+    evaluate = policy.config.evaluate.model_copy(update={"max_steps": 40, "episodes": 1, "actions": actions})
     return policy, policy.config.model_copy(update={"env": config, "evaluate": evaluate})
 
 
-@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("actions", ["sampled", "greedy"])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Freeway-v5", "Pendulum-v1"])
-def test_it_plays_what_the_evaluator_plays(tmp_path: Path, env_id: str, *, greedy: bool) -> None:
-    policy, config = policy_for(tmp_path, env_id)
-    found = record(policy, config, tmp_path / "x.mp4", deterministic=greedy)
+def test_it_plays_what_the_evaluator_plays(tmp_path: Path, env_id: str, actions: str) -> None:
+    policy, config = policy_for(tmp_path, env_id, actions=actions)
+    found = record(policy, config, tmp_path / "x.mp4")
     with running(endpoint := f"ipc://{tmp_path}/envs"):
-        played = play(policy, config, endpoint, deterministic=greedy)
+        played = play(policy, config, endpoint)
+    assert played.deterministic == (actions == "greedy")
     assert (found.returns, found.lengths, found.bounded) == (played.returns, played.lengths, played.bounded)
 
 
 def test_several_episodes_are_those_of_several_environments(tmp_path: Path) -> None:
-    policy, config = policy_for(tmp_path, "Pendulum-v1")
+    policy, config = policy_for(tmp_path, "Pendulum-v1", actions="greedy")
     steps: list[tuple[int, int]] = []
     path = tmp_path / "videos" / "x.mp4"
-    found = record(policy, config, path, episodes=3, deterministic=True, watch=lambda *at: steps.append(at))
+    found = record(policy, config, path, episodes=3, watch=lambda *at: steps.append(at))
     three = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"episodes": 3})})
     with running(endpoint := f"ipc://{tmp_path}/envs"):
-        played = play(policy, three, endpoint, deterministic=True)
+        played = play(policy, three, endpoint)
     assert found.returns == pytest.approx(played.returns, rel=1e-4)
     assert (found.bounded, steps[0], steps[-1]) == (3, (1, 1), (3, 40))
     with av.open(str(path)) as container:

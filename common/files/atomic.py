@@ -7,15 +7,15 @@ from pathlib import Path
 from zerobeast.common.errors import ConfigError
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a text file in one step: readers see the old one or the new one, of which nothing is left if that fails.
+def write_atomically(path: Path, contents: str | bytes) -> None:
+    """Replace a file in one step: readers see the old one or the new one, of which nothing is left if that fails.
 
     Raises:
       ConfigError: its folder cannot be written.
     """
     draft = path.with_name(path.name + ".new")
     try:
-        draft.write_text(text, encoding="utf-8")
+        draft.write_bytes(contents.encode() if isinstance(contents, str) else contents)
         draft.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

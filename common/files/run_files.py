@@ -3,8 +3,10 @@
 import fcntl
 import functools
 import logging
+import time
 from pathlib import Path
 
+ROOT = "runs"  #: folder of run folders, unless another one is named
 CONFIG = "config.yaml"  #: the settings that the run is trained with
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS_CHECKPOINT = "checkpoint.previous.pt"
@@ -25,6 +27,8 @@ SERVICES = "services"  #: <role>-<index>.json: where the health page of that ser
 LAUNCHER_LOCK = ".lock"
 LEARNER_LOCK = ".learner.lock"
 
+TRIES, RETRY_S = 3, 0.02  #: of a lock that `is_held` may have for an instant
+
 warn_once = functools.cache(logging.getLogger(__name__).warning)
 
 
@@ -41,13 +45,31 @@ def lock(descriptor: int, folder: Path) -> None:
     Raises:
       BlockingIOError: another process holds the lock.
     """
+    for left in reversed(range(TRIES)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(RETRY_S)
+        except OSError as error:
+            sentence = "%s: its file system has no locks (%s): of two learners there, the earlier one will stop"
+            warn_once(sentence, folder, error.strerror)
+            return
+        else:
+            return
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process of this machine holds the lock of a file; False if the file or its file system has none."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise
-    except OSError as error:
-        sentence = "%s: its file system has no locks (%s): of two learners there, the earlier one will stop"
-        warn_once(sentence, folder, error.strerror)
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def numbered(agent_steps: int) -> Path:

@@ -12,6 +12,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "av": "video",
     "PIL": "video",
+    "scipy": "cli",
 }
 
 

@@ -248,7 +248,7 @@ class Run(Section):
     """The settings of a run, except those of its algorithm."""
 
     name: str = setting("", "name of the run and its folder; empty: <env>-<algorithm>-<date>")
-    root: str = setting("runs", "folder of run folders")
+    root: str = setting(run_files.ROOT, "folder of run folders")
     seed: int = setting(1, "random seed of environments, sampling and initial weights", ge=0, le=2**31 - 1)
     deterministic: bool = setting(
         default=False,

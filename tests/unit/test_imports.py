@@ -41,7 +41,14 @@ sys.exit("\\n".join(failed) or 0)
 def torch_free_modules() -> list[str]:
     """Every module of the torch-free base, of the two services built on it, and of what scripts call."""
     names = []
-    folders = ("common/**", "services/**", "rl/algos/**", "zerobeast/clients/remote", "zerobeast/api")
+    folders = (
+        "common/**",
+        "services/**",
+        "rl/algos/**",
+        "zerobeast/clients/remote",
+        "zerobeast/results",
+        "zerobeast/api",
+    )
     ours = [path for folder in folders for path in ROOT.glob(f"{folder}/*.py")]
     for path in [*ours, *ROOT.glob("zerobeast/clients/env_*.py")]:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -11,7 +11,6 @@ COMMANDS = {
     "compare": "runs with different settings, taking turns",
     "peers": "the same work done by other packages and by this one, one after the other",
     "stale": "learning from old policies and reused batches, in one process per seed",
-    "curve": "learning curves of finished runs as a picture",
     "latency": "the training rate with added network latency to the broker",
     "profile": "CPU time of a training run by kind of code; needs perf",
     "keys": "cost of encryption: the same run over tcp with and without keys",
@@ -28,8 +27,8 @@ HELP = f"""{__doc__}
 
 {{commands}}
 
-All have --help; all but curve write their result with --json FILE as well. limit, train, compare,
-profile, latency, keys, scale, memory and stale take the flags of `beast train`, such as --env and --net.torso."""
+All have --help and write their result with --json FILE as well. limit, train, compare, profile,
+latency, keys, scale, memory and stale take the flags of `beast train`, such as --env and --net.torso."""
 
 
 def main(argv: list[str]) -> int:

@@ -1,8 +1,8 @@
-"""Stable-Baselines3's SAC or TD3 on one environment: a learning curve in the columns of our `metrics.csv`.
+"""Stable-Baselines3's SAC or TD3 on one environment: a learning curve in a folder that `beast plot` reads.
 
-~/.cache/zerobeast-peers/sb3/bin/python sb3_curve.py --algo sac --steps 1000000 --seed 1 --out sac-1.csv
+~/.cache/zerobeast-peers/sb3/bin/python sb3_curve.py --algo sac --steps 1000000 --seed 1 --out runs/sb3-sac-1
 
-The model and its replay are saved beside the curve every so often: the same command again goes on from there, with an
+The model and its replay are saved in the same folder every so often: the same command again goes on from there, with an
 episode begun anew.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import time
 from pathlib import Path
 
@@ -43,7 +44,7 @@ class Curve(BaseCallback):
 
     def _on_step(self) -> bool:
         if self.num_timesteps % SAVED_EVERY == 0:
-            replay, model = saved(self._out)
+            replay, model = saved(self._out.parent)
             self.model.save_replay_buffer(replay)
             self.model.save(model)
         episodes = self.model.ep_info_buffer
@@ -55,8 +56,8 @@ class Curve(BaseCallback):
 
 
 def saved(out: Path) -> tuple[Path, Path]:
-    """Paths of the saved replay and model of a curve."""
-    return out.with_suffix(".replay.pkl"), out.with_suffix(".zip")
+    """Paths of the saved replay and model in a folder."""
+    return out / "replay.pkl", out / "model.zip"
 
 
 def main() -> None:
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True, help="agent steps")
     parser.add_argument("--every", type=int, default=1_000, help="agent steps from row to row")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder")
     options = parser.parse_args()
     algorithm = {"sac": SAC, "td3": TD3}[options.algo]
     envs = make_vec_env(options.env, n_envs=1, seed=options.seed)
@@ -79,7 +80,10 @@ def main() -> None:
         model.load_replay_buffer(replay)
     else:
         model = algorithm("MlpPolicy", envs, action_noise=noise, device="cpu", seed=options.seed, **SETTINGS)
-    curve = Curve(options.out, options.every)
+    settings = {"env": options.env, "algo": f"Stable-Baselines3's {algorithm.__name__}", "seed": options.seed}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "config.yaml").write_text(json.dumps(settings))  # JSON is YAML
+    curve = Curve(options.out / "metrics.csv", options.every)
     model.learn(options.steps - model.num_timesteps, callback=curve, reset_num_timesteps=False)
 
 

@@ -1,0 +1,45 @@
+"""Folders of runs as they are left, with the results that a test wants."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zerobeast.common.files import evaluations
+
+HEADER = "elapsed_s,agent_steps,env_frames,mean_return_100"
+
+
+def saved(
+    root: Path,
+    name: str,
+    trained: Mapping[int, Any] | None = None,
+    evaluated: Mapping[int, float] | None = None,
+    algo: str = "ppo",
+    env: str = "CartPole-v1",
+    seed: int = 1,
+    **settings: Any,
+) -> Path:
+    """A run with mean returns by agent steps, one of which take a tenth of a second."""
+    folder = root / name
+    folder.mkdir(parents=True)
+    tree = {"name": name, "root": str(root), "seed": seed, "total_steps": 400, "algo": algo, "env": {"id": env}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(tree | settings))
+    if trained is not None:
+        rows = [f"{steps / 10},{steps},{4 * steps},{value}" for steps, value in trained.items()]
+        (folder / "metrics.csv").write_text("\n".join([HEADER, *rows, ""]))
+    if evaluated is not None:
+        evaluations.write(folder, [evaluation(steps, value, env) for steps, value in evaluated.items()])
+    return folder
+
+
+def evaluation(steps: int, value: float, env: str) -> dict[str, Any]:
+    about = {"agent_steps": steps, "env_frames": 4 * steps, "elapsed_s": steps / 10, "env": env, "actions": "greedy"}
+    return {**about, "episodes": 2, "mean_return": value, "returns": [value - 1, value + 1], "lengths": [9, 9]}
+
+
+def seeds(root: Path, name: str, values: Sequence[Mapping[int, float]], **settings: Any) -> None:
+    """Runs of seeds 1, 2, ... with these evaluations."""
+    for seed, evaluated in enumerate(values, 1):
+        saved(root, f"{name}-seed{seed}", evaluated, evaluated, seed=seed, **settings)

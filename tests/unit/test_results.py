@@ -1,0 +1,196 @@
+"""Results of runs: what is read, what is grouped, means over seeds and their intervals."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.results_fakes import evaluation, saved, seeds
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import evaluations
+from zerobeast.results import statistics
+from zerobeast.results.atari import human_normalized
+from zerobeast.results.curves import Curve, curve, mean_curve
+from zerobeast.results.groups import by_env, grouped
+from zerobeast.results.run import find, read
+from zerobeast.results.style import ALGORITHMS, look
+
+
+def names(root: Path, *wanted: str) -> list[str]:
+    return [run.name for run in find(wanted, root)]
+
+
+def test_a_run_is_found_by_name_folder_and_pattern_and_each_once(tmp_path: Path) -> None:
+    for name in ("a-1", "a-2", "b", "a-1.old-20260101-120000"):
+        saved(tmp_path / "runs", name)
+    (tmp_path / "runs" / "a-3").mkdir()
+    root = tmp_path / "runs"
+    (root / "latest").symlink_to("b")
+    assert names(root, "a-*") == ["a-1", "a-2"]
+    assert names(root, "b", str(root / "b"), "latest") == ["b"]
+    assert names(tmp_path, "runs") == ["a-1", "a-2", "b"]
+    assert names(root, "a-1.old-20260101-120000") == ["a-1.old-20260101-120000"]
+    for missing in ("a-3", "c*", "nothing", "x" * 5000):
+        with pytest.raises(ConfigError, match=missing[:6].replace("*", r"\*")):
+            find([missing], root)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [1",
+        "[1, 2]",
+        "",
+        "seed: 1",
+        "a: &a [*a]\nalgo: ppo\nenv: x",
+        "\n".join(["a0: &a0 [1, [2]]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]),
+        "\x00",
+    ],
+    ids=["cut", "list", "empty", "no algo", "circle", "bomb", "binary"],
+)
+def test_a_config_that_is_none_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
+        read(tmp_path)
+
+
+def test_curves_are_of_training_or_evaluations_over_any_axis(tmp_path: Path) -> None:
+    run = read(saved(tmp_path, "a", {10: "", 20: 1.0, 30: 3.0, 31: "nan"}, {15: 5.0}))
+    assert curve(run, "steps", "training").y.tolist() == [1.0, 3.0]
+    assert curve(run, "frames", "evaluation").x.tolist() == [60.0]
+    assert curve(run, "time", "mean_return_100").x.tolist() == [2.0, 3.0]
+    assert curve(run, "mean_return_100", "elapsed_s").x.tolist() == [1.0, 3.0]
+    assert curve(run, "steps", "training", smooth=2).y.tolist() == [1.0, 2.0]
+    with pytest.raises(ConfigError, match=r"'retrun'.*mean_return"):
+        curve(run, "steps", "retrun")
+
+
+def test_a_last_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "a", {10: 1.0, 20: 2.0})
+    with (folder / "metrics.csv").open("a") as file:
+        file.write("3.0,30,120,9")
+    assert curve(read(folder), "steps", "training").x.tolist() == [10.0, 20.0]
+
+
+def test_results_of_another_program_stand_beside_runs(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text('{"env": "CartPole-v1", "algo": "theirs", "seed": 1}')
+    (tmp_path / "metrics.csv").write_text("agent_steps,elapsed_s,mean_return_100\n5,1.5,2.5\n")
+    run, own = read(tmp_path), read(saved(tmp_path, "a", {5: 1.0}))
+    assert curve(run, "time", "training").y.tolist() == [2.5]
+    assert [group.label for group in grouped([run, own]).groups] == ["PPO", "theirs"]
+    with pytest.raises(ConfigError, match="'env_frames'"):
+        curve(run, "frames", "training")
+
+
+def test_evaluations_of_several_environments_are_averaged_or_chosen(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "a", env="x,y")
+    rows = [evaluation(steps, value, env) for steps, env, value in [(10, "x", 1.0), (10, "y", 3.0), (20, "x", 5.0)]]
+    evaluations.write(folder, [{**row, "info/is_success": 1.0} for row in rows])
+    run = read(folder)
+    assert curve(run, "steps", "evaluation").y.tolist() == [2.0, 5.0]
+    assert curve(run, "steps", "evaluation", env="y").y.tolist() == [3.0]
+    assert curve(run, "steps", "info/is_success").y.tolist() == [1.0, 1.0]
+
+
+def test_the_mean_is_of_points_that_all_runs_have() -> None:
+    first, second = (
+        Curve(np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 20.0])),
+        Curve(np.array([5.0, 15.0]), np.ones(2)),
+    )
+    mean = mean_curve([first, second])
+    assert (mean.x[0], mean.x[-1]) == (5.0, 15.0)
+    assert np.allclose(mean.mean, (mean.x + 1) / 2)
+    assert mean.low is not None
+    assert mean.high is not None
+    assert (mean.low <= mean.mean).all()
+    assert (mean.mean <= mean.high).all()
+    same = mean_curve([first, first._replace(y=first.y + 2)])
+    assert same.x.tolist() == first.x.tolist()
+    assert same.mean.tolist() == [1.0, 11.0, 21.0]
+    shorter = mean_curve([first, Curve(first.x[:2], first.y[:2])])
+    assert shorter.x.tolist() == [0.0, 10.0]
+    assert mean_curve([first]).low is None
+    assert not len(mean_curve([first, second._replace(x=second.x + 50)]).x)
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(1)
+    low, high = statistics.interval(rng.normal(size=(30, 400)), statistics.mean)
+    assert 0.9 < np.mean((low < 0) & (high > 0)) < 0.98
+
+
+def test_the_iqm_is_the_mean_of_the_middle_half() -> None:
+    assert statistics.iqm(np.array([0.0, 1.0, 3.0, 100.0])) == 2.0
+    low, high = statistics.interval([np.array([1.0, 1.0]), np.array([3.0, 3.0])], statistics.mean)
+    assert low == high == 2.0  # each sample is resampled by itself
+
+
+def test_groups_differ_in_more_than_seed_name_and_place(tmp_path: Path) -> None:
+    curves = [{10: 1.0}] * 2
+    seeds(tmp_path, "slow", curves, ppo={"learning_rate": 1e-4}, health={"port": 1})
+    seeds(tmp_path, "fast", curves, ppo={"learning_rate": 1e-3}, actor={"endpoint": "x"})
+    groups, sentence = grouped(find(["*"], tmp_path))
+    assert [group.label for group in groups] == ["learning_rate 0.0001", "learning_rate 0.001"]
+    assert [[run.name for run in group.runs] for group in groups] == [
+        ["slow-seed1", "slow-seed2"],
+        ["fast-seed1", "fast-seed2"],
+    ]
+    assert "differ in ppo.learning_rate:" in sentence
+    assert "seeds 1 and 2" in sentence
+    seeds(tmp_path, "other", curves, algo="dqn")
+    labels = [group.label for group in grouped(find(["*"], tmp_path)).groups]
+    assert labels == ["PPO, learning_rate 0.0001", "PPO, learning_rate 0.001", "DQN"]
+    each = grouped(find(["slow*"], tmp_path), each=True).groups
+    assert [group.label for group in each] == ["slow-seed1", "slow-seed2"]
+
+
+def test_a_label_names_as_few_settings_as_tell_groups_apart(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        saved(tmp_path, f"r{number}", learner={"batch_size": number, "unroll_length": min(number, 2)})
+    groups, sentence = grouped(find(["*"], tmp_path))
+    assert [group.label for group in groups] == [f"learner.batch_size {number}" for number in (1, 2, 3)]
+    assert "learner.unroll_length" in sentence
+
+
+def test_a_run_saved_before_a_setting_existed_has_its_default(tmp_path: Path) -> None:
+    saved(tmp_path, "old")
+    saved(tmp_path, "new", seed=2, evaluate={"episodes": 10}, ppo={"learning_rate": 3e-4})
+    assert len(grouped(find(["*"], tmp_path)).groups) == 1
+    saved(tmp_path, "changed", seed=3, evaluate={"episodes": 11})
+    assert [group.label for group in grouped(find(["*"], tmp_path)).groups] == [
+        "evaluate.episodes 10",
+        "evaluate.episodes 11",
+    ]
+
+
+def test_the_same_seed_twice_is_said(tmp_path: Path) -> None:
+    for name in "ab":
+        saved(tmp_path, name, seed=7)
+    assert "seed 7 (2 times)" in grouped(find(["*"], tmp_path)).sentence
+
+
+def test_runs_of_other_environments_are_not_compared_unasked(tmp_path: Path) -> None:
+    saved(tmp_path, "a")
+    saved(tmp_path, "b", env="Pong-v5")
+    runs = find(["*"], tmp_path)
+    with pytest.raises(ConfigError, match=r"'a' is of CartPole-v1 and run 'b' of Pong-v5.*--by-env"):
+        by_env(runs, asked=False)
+    assert [len(own) for own in by_env(runs, asked=True).values()] == [1, 1]
+
+
+def test_human_normalised_scores_are_of_the_57_games_alone() -> None:
+    for env in ("PongNoFrameskip-v4", "ALE/Pong-v5", "Pong-v4", "PongDeterministic-v4"):
+        assert human_normalized(env, 14.6) == 1.0
+        assert human_normalized(env, -20.7) == 0.0
+    for env in ("MinAtar/Breakout-v1", "CartPole-v1", "Pong-v4,Breakout-v4", "ALE/Pacman-v5"):
+        assert human_normalized(env, 1.0) is None
+
+
+def test_every_algorithm_has_looks_of_its_own_on_both_papers() -> None:
+    for dark in (False, True):
+        looks = [look(algo, 0, 1, [], dark=dark) for algo in ALGORITHMS]
+        assert len({each.colour for each in looks}) == len({each.marker for each in looks}) == len(ALGORITHMS)
+    siblings = [look("ppo", number, 4, [], dark=False) for number in range(4)]
+    assert all(a.colour != b.colour and a.dash != b.dash for a, b in itertools.combinations(siblings, 2))
+    assert look("mine", 0, 1, ["mine", "other"], dark=False) != look("other", 0, 1, ["mine", "other"], dark=False)

@@ -1,0 +1,229 @@
+"""`beast plot`, `beast compare` and `beast runs`, from their flags to what they write."""
+
+import csv
+import fcntl
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from tests.results_fakes import saved, seeds
+from zerobeast.cli import compare, plot, runs
+from zerobeast.cli.main import main
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files.run_files import is_held
+
+RISING = [{100: 10.0, 200: 20.0, 300: 30.0}, {100: 20.0, 200: 30.0, 300: 50.0}, {100: 0.0, 200: 10.0, 300: 10.0}]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    seeds(tmp_path / "runs", "ppo", RISING)
+    seeds(tmp_path / "runs", "dqn", RISING[:1], algo="dqn")
+    return tmp_path / "runs"
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, argv: list[str]) -> Figure:
+    """The figure that a command draws."""
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda figure, *to, **how: figures.append(figure) or save(figure, *to, **how)
+    )
+    assert plot.main(argv) == 0
+    return figures[0]
+
+
+def test_a_group_is_a_line_with_a_band_and_its_number_of_runs(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = root / "curves.png"
+    figure = drawn(monkeypatch, ["*", "--root", str(root), "--out", str(out), "--threshold", "25", "--x", "steps,time"])
+    assert out.read_bytes().startswith(b"\x89PNG")
+    first, second = figure.axes
+    assert [line.get_ydata().tolist() for line in first.lines[:2]] == [[10.0, 20.0, 30.0], [10.0, 20.0, 30.0]]
+    assert len(first.collections) == 1, "a single run has no band"
+    assert second.get_xlabel() == "seconds"
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["PPO (n=3)", "DQN (n=1)"]
+    assert first.get_ylabel() == "evaluation return\n(greedy, 2 episodes)"
+    said = capsys.readouterr().out
+    assert "4 runs in 2 groups, which differ in algo: PPO: seeds 1, 2 and 3; DQN: seed 1" in said
+
+
+def test_training_is_shown_unless_all_runs_were_evaluated(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(root, "ppo-seed4", {100: 1.0}, seed=4)
+    figure = drawn(monkeypatch, ["ppo*", "--root", str(root), "--out", str(root / "c.pdf"), "--smooth", "2"])
+    assert figure.axes[0].get_ylabel() == "training return\n(mean of 100 episodes),\nmean of the last 2 points"
+    assert "since ppo-seed4 has no evaluations" in capsys.readouterr().err
+
+
+def test_an_algorithm_has_the_same_colour_in_every_picture(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = ["--root", str(root), "--out", str(root / "curves.svg")]
+    both, alone = (drawn(monkeypatch, [name, *out]).axes[0] for name in ("*", "dqn*"))
+    assert both.lines[1].get_color() == alone.lines[0].get_color()
+    assert both.lines[1].get_marker() == alone.lines[0].get_marker() != both.lines[0].get_marker()
+
+
+def test_each_environment_has_a_panel_and_a_picture_is_the_same_again(root: Path) -> None:
+    saved(root, "pong", {10: 1.0}, env="Pong-v5", algo="_$x$")
+    flags = ["--root", str(root), "--of", "training", "--by-env", "--dark"]
+    for number in (1, 2):
+        assert plot.main(["*", *flags, "--out", str(root / f"{number}.svg")]) == 0
+    assert (root / "1.svg").read_bytes() == (root / "2.svg").read_bytes()
+
+
+def test_what_is_left_out_or_cut_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(root, "ppo-seed4", {10: ""}, seed=4)
+    saved(root, "ppo-seed5", {100: 1.0}, seed=5)
+    out = ["--root", str(root), "--of", "training", "--x", "steps,time", "--out", str(root / "c.png")]
+    assert plot.main(["ppo*", *out]) == 0
+    said = capsys.readouterr().out
+    assert "left out: ppo-seed4, which has no training yet" in said
+    assert "PPO: the mean ends where the shortest run does, at 100 of 300 agent steps" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["nothing"], "there is no run 'nothing'"),
+        (["ppo*", "--out", "c.jpg"], "expected a name that ends with .png, .svg, .pdf"),
+        (["ppo*", "--out", "missing/c.png"], "missing/c.png cannot be written"),
+        (["new", "--of", "training"], "none of 1 runs has mean_return_100 yet"),
+        (["ppo*", "--x", "stepz"], "no column 'stepz'"),
+        (["*"], "--by-env"),
+        (["ppo*", "--env", "CartPole"], "did you mean CartPole-v1?"),
+        (["broken"], "not a table of evaluations"),
+    ],
+)
+def test_a_plot_that_cannot_be_is_refused_in_a_sentence(
+    root: Path, argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root.parent)
+    saved(root, "new", env="Pong-v5")
+    if "broken" in argv:
+        (saved(root, "broken") / "evaluations.csv").write_text("agent_steps,mean_return\nx,y\n")
+    assert main(["plot", *argv]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(root.parent.glob("*.new"))
+
+
+def rows(argv: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    assert compare.main([*argv, "--json"]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_comparison_counts_runs_that_never_reached_the_threshold(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ppo, dqn = rows(["*", "--root", str(root), "--threshold", "30"], capsys)
+    assert (ppo["group"], ppo["n"], ppo["mean"], ppo["scores"]) == ("PPO", 3, 30.0, [30.0, 50.0, 10.0])
+    assert ppo["mean_low"] < 30.0 < ppo["mean_high"]
+    assert dqn["mean_low"] is None
+    assert (ppo["reached"], ppo["steps_to_threshold"], ppo["seconds_to_threshold"]) == (2, 300.0, 30.0)
+    ppo, dqn = rows(["*", "--root", str(root), "--threshold", "40"], capsys)
+    assert (ppo["reached"], ppo["steps_to_threshold"], dqn["reached"]) == (1, None, 0)
+
+
+def test_values_after_the_same_steps_and_of_each_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(["ppo*", "--root", str(root), "--at", "250", "--each"], capsys)
+    assert [(row["group"], row["mean"], row["most_agent_steps"]) for row in found] == [
+        ("ppo-seed1", 20.0, 200),
+        ("ppo-seed2", 30.0, 200),
+        ("ppo-seed3", 10.0, 200),
+    ]
+
+
+def test_tables_in_markdown_and_csv_have_the_same_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds(root / "atari", "pong", RISING[:2], env="PongNoFrameskip-v4")
+    seeds(root / "atari", "breakout", RISING[:2], env="BreakoutNoFrameskip-v4")
+    flags = ["*", "--root", str(root / "atari"), "--by-env", "--threshold", "1e9"]
+    assert compare.main(flags) == 0
+    table, over = capsys.readouterr().out.split("\n\n")
+    header, _, *lines = table.splitlines()
+    assert all(line.count(" | ") == header.count(" | ") for line in lines)
+    assert "| never |" in lines[0]
+    assert "0 of 2" in lines[0]
+    assert "133 % |" in lines[0]
+    assert "2 Atari games" in over
+    assert compare.main([*flags, "--csv"]) == 0
+    found = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["n"] for row in found] == ["2", "2", "4"]
+    assert found[0]["scores"] == "30.0 50.0"
+
+
+def overviews(root: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    assert runs.main(["--root", str(root), "--json"]) == 0
+    return {run["name"]: run for run in json.loads(capsys.readouterr().out)}
+
+
+def test_the_state_of_a_run_is_told_by_locks_checkpoint_and_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(tmp_path, "done", {400: 5.0})
+    saved(tmp_path, "at-return", {200: 5.0}, stop_at_return=4.0)
+    (saved(tmp_path, "stopped", {200: 5.0, 300: 2.0}) / "checkpoint.pt").touch()
+    (saved(tmp_path, "failed") / ".lock").touch()
+    saved(tmp_path, "unknown")
+    folder = saved(tmp_path, "running", {400: 5.0}, {100: 7.0, 200: 6.0})
+    (tmp_path / "latest").symlink_to("done")
+    (tmp_path / "something").mkdir()
+    with (folder / ".learner.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert is_held(folder / ".learner.lock")
+        found = overviews(tmp_path, capsys)
+    states = {name: run["state"] for name, run in found.items()}
+    assert states.pop("at-return") == "done"
+    assert states == {name: name for name in states}
+    assert len(states) == 5
+    assert overviews(tmp_path, capsys)["running"]["state"] == "done"
+    stopped, running = found["stopped"], found["running"]
+    assert (stopped["agent_steps"], stopped["last_score"], stopped["best_score"]) == (300, 2.0, 5.0)
+    assert (running["last_score"], running["best_score"], running["score_of"]) == (6.0, 7.0, "evaluation")
+    assert stopped["size_bytes"] > 0
+    assert stopped["age_s"] >= 0
+
+
+def test_broken_folders_are_shown_with_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(tmp_path, "whole", {400: 5.0})
+    (saved(tmp_path, "binary", {400: 5.0}) / "config.yaml").write_bytes(b"\xff\x00\x1b[31m")
+    (saved(tmp_path, "table") / "metrics.csv").write_bytes(os.urandom(500))
+    (saved(tmp_path, "rows") / "evaluations.csv").write_text("agent_steps,mean_return\nx,y\n")
+    (saved(tmp_path, "folder") / "metrics.csv").mkdir()
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "checkpoint.pt").touch()
+    os.mkdir(os.fsencode(tmp_path) + b"/name\xff")
+    (next(tmp_path.glob("name*")) / "checkpoint.pt").touch()
+    os.mkfifo(saved(tmp_path, "pipe") / "metrics.csv")
+    found = overviews(tmp_path, capsys)
+    assert set(found) == {"whole", "binary", "table", "rows", "folder", "bare", "pipe", "name\ufffd"}
+    assert all(bool(found[name]["trouble"]) == (name in {"binary", "rows", "bare", "name\ufffd"}) for name in found)
+    assert found["whole"]["state"] == found["binary"]["state"].replace("unknown", "done") == "done"
+    assert runs.main(["--root", str(tmp_path)]) == 0
+    output = capsys.readouterr()
+    assert output.out.count("\n") == 9
+    assert "\x1b" not in output.out + output.err
+
+
+def test_a_folder_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runs.main(["--root", str(tmp_path)]) == 0
+    assert "no runs" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="missing: No such file"):
+        runs.main(["--root", str(tmp_path / "missing")])
+
+
+def test_none_of_these_commands_loads_torch(root: Path) -> None:
+    script = "import sys; from zerobeast.cli.main import main; sys.exit(main(sys.argv[1:]) or 'torch' in sys.modules)"
+    out = ["--out", str(root / "c.png")]
+    for argv in (["plot", "ppo*", *out], ["compare", "ppo*"], ["runs"]):
+        command = [sys.executable, "-c", script, *argv, "--root", str(root)]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)

@@ -1,0 +1,79 @@
+"""`beast compare RUN...`: a table of what runs came to, with intervals, as Markdown, CSV or JSON."""
+
+import argparse
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Sequence
+
+from zerobeast import commands
+from zerobeast.cli.plot import add_runs, chosen, positive
+from zerobeast.common.errors import ConfigError
+from zerobeast.results import curves
+from zerobeast.results.comparison import Row, markdown, over_games, result, row
+from zerobeast.results.groups import by_env, grouped
+
+DESCRIPTION = """A table of what runs came to.
+
+RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
+nothing but seed, name and place are one row: n of them, the mean and interquartile mean (IQM) of their last values,
+each with its 95 % bootstrap interval. With --threshold, how many reached it, and the median of the agent steps and
+the time until then, in which those that never did count as the slowest. Atari games have human-normalised scores as
+well."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+      ConfigError: the runs cannot be compared, for the reason it gives.
+    """
+    flags = _parser().parse_args(argv)
+    runs, of = chosen(flags)
+    rows, remarks = list[Row](), list[str]()
+    for env, own in by_env(runs, asked=flags.by_env).items():
+        results = {run.folder: result(run, of, env=flags.env, threshold=flags.threshold, at=flags.at) for run in own}
+        known = [run for run in own if math.isfinite(results[run.folder].score)]
+        remarks += [f"left out: {run.name}, which has no {of} until then" for run in own if run not in known]
+        if known:
+            grouping = grouped(known, each=flags.each)
+            remarks += [f"{env}: {grouping.sentence}"] if grouping.sentence else []
+            for group in grouping.groups:
+                rows.append(row(env, group, [results[run.folder] for run in group.runs], flags.threshold))
+    if not rows:
+        raise ConfigError(f"nothing to compare: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
+    rows += over_games(rows)
+    text = (
+        json.dumps(rows, indent=1) + "\n"
+        if flags.json
+        else _csv(rows)
+        if flags.csv
+        else markdown(rows, curves.meaning(of, runs))
+    )
+    sys.stdout.write(text)
+    sys.stderr.writelines(f"{remark}\n" for remark in remarks)
+    return 0
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    """Rows with a column for all that some row has; lists are separated by spaces."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(dict.fromkeys(name for each in rows for name in each)), lineterminator="\n")
+    table.writeheader()
+    for each in rows:
+        table.writerow({name: " ".join(map(str, v)) if isinstance(v, list) else v for name, v in each.items()})
+    return text.getvalue()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = commands.parser("beast compare", DESCRIPTION)
+    add_runs(parser)
+    parser.add_argument("--threshold", type=float, metavar="R", help="when the runs reached this")
+    parser.add_argument("--at", type=positive, metavar="STEPS", help="values after so many agent steps, not the last")
+    parser.add_argument("--each", action="store_true", help="a row for each run")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="JSON instead of Markdown")
+    form.add_argument("--csv", action="store_true", help="CSV instead of Markdown")
+    return parser

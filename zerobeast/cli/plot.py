@@ -1,0 +1,119 @@
+"""`beast plot RUN...`: learning curves as a picture, the mean of several seeds with its 95 % bootstrap interval."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from zerobeast import commands
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.text import suggestion
+from zerobeast.results import curves, picture
+from zerobeast.results.groups import Grouping, by_env, grouped
+from zerobeast.results.picture import Line, Options, Panel
+from zerobeast.results.run import SavedRun, find
+
+CLEARLY = 0.95  #: of the longest run, below which it is said that a shorter one ends the mean
+UNITS = {"steps": "agent steps", "time": "seconds"}
+DESCRIPTION = """Learning curves as a picture.
+
+RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
+nothing but seed, name and place are one line: their mean, with its 95 % bootstrap interval, as far as the shortest has
+come. Every algorithm has one colour and one marker, in every picture."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the command; returns the exit code.
+
+    Raises:
+      ConfigError: nothing was drawn, for the reason it gives.
+    """
+    flags = _parser().parse_args(argv)
+    picture.refuse_unknown(flags.out)
+    runs, of = chosen(flags)
+    axes, rows, remarks = flags.x.split(","), list[list[Panel]](), list[str]()
+    for env, own in by_env(runs, asked=flags.by_env).items():
+        known = [run for run in own if all(len(_curve(run, x, of, flags).x) for x in axes)]
+        remarks += [f"left out: {run.name}, which has no {of} yet" for run in own if run not in known]
+        if known:
+            grouping = grouped(known)
+            sys.stdout.write(f"{env}: {grouping.sentence}\n")
+            rows.append([_panel(env, x, of, grouping, flags, remarks) for x in axes])
+    if not rows:
+        raise ConfigError(f"nothing to draw: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
+    if len(axes) == 1:
+        panels = [row[0] for row in rows]
+        rows = [panels[i : i + picture.MAX_IN_A_ROW] for i in range(0, len(panels), picture.MAX_IN_A_ROW)]
+    picture.draw(rows, Options(of, flags.smooth, flags.threshold, flags.title, flags.dark), flags.out)
+    sys.stdout.writelines(f"{remark}\n" for remark in dict.fromkeys(remarks))
+    sys.stdout.write(f"{flags.out}: {of} over {flags.x.replace(',', ' and ')}\n")
+    return 0
+
+
+def _panel(env: str, x: str, of: str, grouping: Grouping, flags: argparse.Namespace, remarks: list[str]) -> Panel:
+    lines = []
+    for group in grouping.groups:
+        own = [_curve(run, x, of, flags) for run in group.runs]
+        mean = curves.mean_curve(own)
+        lines.append(Line(group, mean))
+        longest, unit = max(each.x[-1] for each in own), UNITS.get(x, x)
+        if not len(mean.x):
+            remarks.append(f"{group.label}: not drawn, because its runs have no {unit} in common")
+        elif mean.x[-1] < CLEARLY * longest:
+            ends = f"{mean.x[-1]:,.0f} of {longest:,.0f} {unit}"
+            remarks.append(f"{group.label}: the mean ends where the shortest run does, at {ends}")
+    return Panel(env, x, lines)
+
+
+def _curve(run: SavedRun, x: str, of: str, flags: argparse.Namespace) -> curves.Curve:
+    return curves.curve(run, x, of, env=flags.env, smooth=flags.smooth)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = commands.parser("beast plot", DESCRIPTION)
+    add_runs(parser)
+    parser.add_argument("--x", default="steps", help="steps, frames, time or a column; with commas: a panel for each")
+    parser.add_argument("--smooth", type=positive, default=1, metavar="N", help="draw means of the last N points")
+    parser.add_argument("--threshold", type=float, metavar="R", help="draw a line there")
+    parser.add_argument("--title", default="")
+    parser.add_argument("--dark", action="store_true", help="on dark paper")
+    parser.add_argument("--out", type=Path, default=Path("curves.png"), help=".png, .svg or .pdf; default %(default)s")
+    return parser
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say which runs, and what of them."""
+    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--root", default=run_files.ROOT, help="folder of run folders; default %(default)s")
+    parser.add_argument(
+        "--of",
+        metavar="WHAT",
+        help="training or evaluation, or a column of metrics.csv or evaluations.csv; "
+        "default: evaluation if every run has some, else training",
+    )
+    parser.add_argument("--env", default="", metavar="ID", help="whose evaluations, of runs of several environments")
+    parser.add_argument("--by-env", action="store_true", help="each environment by itself, if the runs differ in it")
+
+
+def chosen(flags: argparse.Namespace) -> tuple[list[SavedRun], str]:
+    """The runs that flags name, and what of them.
+
+    Raises:
+      ConfigError: there is no such run, one of them cannot be read, or none was evaluated in the environment named.
+    """
+    runs = find(flags.runs, Path(flags.root))
+    without = [run.name for run in runs if not run.evaluations]
+    envs = {str(row.get("env")) for run in runs for row in run.evaluations}
+    if flags.env and flags.env not in envs:
+        raise ConfigError(f"--env {flags.env!r}: none of the runs was evaluated in it{suggestion(flags.env, envs)}")
+    if flags.of is None and 0 < len(without) < len(runs):
+        sys.stderr.write(f"of training, since {without[0]} has no evaluations; --of evaluation shows the others'\n")
+    return runs, flags.of or (curves.TRAINING if without else curves.EVALUATION)
+
+
+def positive(text: str) -> int:
+    """A whole number, at least 1, from a flag."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number, at least 1")
+    return number

@@ -1,0 +1,129 @@
+"""Curves of runs: a column over steps, frames or time, and the mean of several seeds."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.text import suggestion
+from zerobeast.results.run import Columns, SavedRun
+from zerobeast.results.statistics import interval, mean
+
+TRAINING, EVALUATION = "training", "evaluation"
+RETURNS = {TRAINING: "mean_return_100", EVALUATION: "mean_return"}
+MEANINGS = {TRAINING: "training return (mean of 100 episodes)", EVALUATION: "evaluation return"}
+AXES = {"steps": "agent_steps", "frames": "env_frames", "time": "elapsed_s"}
+POINTS = 200  #: at most, of a mean
+
+Values = NDArray[np.float64]
+
+
+class Curve(NamedTuple):
+    """Points of a run."""
+
+    x: Values  #: [points], rising
+    y: Values  #: [points]
+
+
+class MeanCurve(NamedTuple):
+    """The mean of several runs."""
+
+    x: Values  #: [points], rising
+    mean: Values  #: [points]
+    low: Values | None  #: [points], of the 95 % bootstrap interval; None for a single run
+    high: Values | None
+
+
+def meaning(of: str, runs: Sequence[SavedRun]) -> str:
+    """What a value is; that of evaluations with how they were made."""
+    rows = [row for run in runs for row in run.evaluations] if of == EVALUATION else []
+    ways = sorted({str(row["actions"]) for row in rows if row.get("actions")})
+    counts = sorted({row["episodes"] for row in rows if row.get("episodes")})
+    episodes = f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} episodes" if counts else ""
+    how = ", ".join(filter(None, [" or ".join(ways), episodes]))
+    return MEANINGS.get(of, of) + (f" ({how})" if how else "")
+
+
+def curve(run: SavedRun, x: str, of: str, *, env: str = "", smooth: int = 1) -> Curve:
+    """A curve of a run; it is empty if the run has not come that far.
+
+    Args:
+      x: a key of `AXES`, or a column of the same table as `of`.
+      of: a key of `RETURNS`, or a column of metrics.csv or evaluations.csv.
+      env: whose evaluations, if the run has several environments; the mean of all if empty.
+      smooth: each point is the mean of so many, of which it is the last.
+
+    Raises:
+      ConfigError: there is no such column.
+    """
+    columns = _table(run, of, env)
+    across, up = (_column(columns, name, run) for name in (AXES.get(x, x), RETURNS.get(of, of)))
+    known = np.isfinite(across) & np.isfinite(up)
+    across, up = across[known], up[known]
+    order = np.argsort(across, kind="stable")
+    across, up = across[order], _smoothed(up[order], smooth)
+    last = np.append(across[1:] > across[:-1], True)[: len(across)]  # of points at the same x, the newest
+    return Curve(across[last], up[last])
+
+
+def _table(run: SavedRun, of: str, env: str) -> Columns:
+    """The table with a column, as it was or as the mean over the environments."""
+    if of == TRAINING or (of != EVALUATION and of in run.metrics):
+        return run.metrics or dict.fromkeys([RETURNS[TRAINING], *AXES.values()], np.empty(0))
+    rows = [row for row in run.evaluations if env in ("", row.get("env"))]
+    by_steps: dict[int, list[dict[str, float]]] = {}
+    for row in rows:
+        numbers = {name: value for name, value in row.items() if _is_number(value)}
+        by_steps.setdefault(row.get("agent_steps", 0), []).append(numbers)
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if _is_number(value))
+    if of == EVALUATION:
+        names |= dict.fromkeys([RETURNS[EVALUATION], *AXES.values()])
+    return {name: np.array([_mean(name, at) for at in by_steps.values()]) for name in names}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _mean(name: str, rows: list[dict[str, float]]) -> float:
+    known = [row[name] for row in rows if name in row]
+    return sum(known) / len(known) if known else np.nan
+
+
+def _column(columns: Columns, name: str, run: SavedRun) -> Values:
+    if name not in columns:
+        evaluated = [name for row in run.evaluations[-1:] for name, value in row.items() if _is_number(value)]
+        known = dict.fromkeys([*RETURNS, *run.metrics, *evaluated])
+        raise ConfigError(f"run {run.name!r} has no column {name!r} there{suggestion(name, known)}")
+    return columns[name]
+
+
+def _smoothed(y: Values, smooth: int) -> Values:
+    if smooth <= 1 or not len(y):
+        return y
+    sums = np.cumsum(np.append(0.0, y))
+    ends = np.arange(1, len(y) + 1)
+    starts = np.maximum(ends - smooth, 0)
+    means: Values = (sums[ends] - sums[starts]) / (ends - starts)
+    return means
+
+
+def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
+    """The mean over runs where all of them have points, and its 95 % bootstrap interval.
+
+    It is at the points that all runs have, if these are at least half, or else between points, at equal distances.
+    """
+    first = curves[0]
+    if len(curves) == 1:
+        return MeanCurve(first.x, first.y, None, None)
+    start, end = max(each.x[0] for each in curves), min(each.x[-1] for each in curves)
+    within = max(int(((start <= each.x) & (each.x <= end)).sum()) for each in curves)
+    grid = reduce(np.intersect1d, [each.x for each in curves])
+    if 2 * len(grid) < within:
+        grid = np.unique(np.linspace(start, end, min(POINTS, max(len(each.x) for each in curves))))
+    values = np.array([np.interp(grid, each.x, each.y) for each in curves])
+    low, high = interval(values, mean) if len(grid) else (grid, grid)
+    return MeanCurve(grid, values.mean(0), low, high)

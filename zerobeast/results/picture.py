@@ -1,0 +1,173 @@
+"""Learning curves as a picture: PNG, SVG or PDF."""
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.results.curves import EVALUATION, MeanCurve, meaning
+from zerobeast.results.groups import Group
+from zerobeast.results.style import ALGORITHMS, look
+
+FORMATS = (".png", ".svg", ".pdf")
+DPI = 150
+PANEL = (5.0, 3.3)  #: inches
+LEGEND_LINE, HANDLE, LETTER = 0.19, 0.55, 0.068  #: inches
+BAND, FEW = 0.2, 5  #: how opaque an interval is, if there are no more lines than so few
+MAX_IN_A_ROW = 3
+MARKERS = 8  #: on a line, about
+LIGHT = {"paper": "#ffffff", "ink": "#1f2328", "grid": "#d8dce0"}
+DARK = {"paper": "#0d1117", "ink": "#e6edf3", "grid": "#30363d"}
+AXES = {"steps": "agent steps", "frames": "environment frames"}
+STEPS = ((1e6, "millions of "), (1e3, "thousands of "), (1.0, ""))
+TIMES = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+
+
+class Line(NamedTuple):
+    """A group and its curve."""
+
+    group: Group
+    curve: MeanCurve
+
+
+class Panel(NamedTuple):
+    """One pair of axes."""
+
+    title: str
+    x: str  #: a key of `curves.AXES`, or a column
+    lines: Sequence[Line]
+
+
+class Options(NamedTuple):
+    """What is the same in all panels."""
+
+    of: str = EVALUATION  #: a key of `curves.RETURNS`, or a column
+    smooth: int = 1
+    threshold: float | None = None
+    title: str = ""
+    dark: bool = False
+
+
+def refuse_unknown(path: Path) -> None:
+    """Raise ConfigError if no picture can have this name."""
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"--out {path}: expected a name that ends with {', '.join(FORMATS)}")
+
+
+def draw(rows: Sequence[Sequence[Panel]], options: Options, path: Path) -> None:
+    """Draw rows of panels into a file.
+
+    Raises:
+      ConfigError: it cannot be written; a file that was there is as it was.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    refuse_unknown(path)
+    paper = DARK if options.dark else LIGHT
+    ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), paper["ink"])
+    settings: dict[Any, Any] = {
+        **ink,
+        "font.size": 9,
+        "svg.hashsalt": "zerobeast",
+        "text.parse_math": False,
+        "axes.titlesize": 10,
+    }
+    with mpl.rc_context(settings):
+        width, height = max(map(len, rows)), len(rows)
+        inches = PANEL[0] * width + 0.6 * (width == 1)
+        names = {tuple(map(_label, panel.lines)) for row in rows for panel in row}
+        columns = _columns(names, inches)
+        below = LEGEND_LINE * (1 - (-len(rows[0][0].lines) // columns)) if len(names) == 1 else 0.0
+        figure = Figure(figsize=(inches, PANEL[1] * height + below), layout="constrained", facecolor=paper["paper"])
+        for row, axes_row in zip(rows, figure.subplots(height, width, squeeze=False), strict=True):
+            for axes in axes_row[len(row) :]:
+                axes.set_axis_off()
+            for panel, axes in zip(row, axes_row, strict=False):
+                entries = _panel(axes, panel, options, paper)
+                axes.set_title("" if panel is not row[0] and panel.title == row[0].title else panel.title)
+                if panel is row[0]:
+                    smoothed = f",\nmean of the last {options.smooth} points" if options.smooth > 1 else ""
+                    runs = [run for line in panel.lines for run in line.group.runs]
+                    axes.set_ylabel(meaning(options.of, runs).replace(" (", "\n(") + smoothed)
+                if len(names) > 1:
+                    _legend(axes, entries, panel.lines, loc="best")
+        if len(names) == 1:
+            _legend(figure, entries, panel.lines, loc="outside lower center", ncols=columns)
+        if options.title:
+            figure.suptitle(options.title)
+        drawn = io.BytesIO()
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
+        figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=DPI, metadata=metadata)
+    write_atomically(path, drawn.getvalue())
+
+
+def _legend(place: Any, entries: Sequence[Any], lines: Sequence[Line], **where: Any) -> None:
+    """Name the lines, with the number of runs of each, in a figure or in its axes."""
+    meaning = "mean and 95 % bootstrap interval" if any(each.curve.low is not None for each in lines) else None
+    style = {"fontsize": 8, "title_fontsize": 8, "facecolor": "none", "edgecolor": "none"}
+    place.legend(entries, [*map(_label, lines)], title=meaning, **style, **where)
+
+
+def _label(line: Line) -> str:
+    """The label of a line; one that began with _ would have no entry in the legend."""
+    return f"{' ' * line.group.label.startswith('_')}{line.group.label} (n={len(line.group.runs)})"
+
+
+def _columns(names: Iterable[Sequence[str]], inches: float) -> int:
+    """How many columns of names fit into a width."""
+    longest = max(len(name) for each in names for name in each)
+    return max(1, int(inches / (HANDLE + LETTER * longest)))
+
+
+def _panel(axes: Any, panel: Panel, options: Options, paper: Mapping[str, str]) -> list[Any]:
+    """Draw a panel; returns the lines."""
+    furthest = max((float(line.curve.x[-1]) for line in panel.lines if len(line.curve.x)), default=1.0)
+    factor, label = _axis(panel.x, furthest)
+    others = sorted({line.group.algo for line in panel.lines} - ALGORITHMS.keys())
+    drawn = []
+    for number, (group, curve) in enumerate(panel.lines):
+        own = look(group.algo, group.number, group.siblings, others, dark=options.dark)
+        x = curve.x / factor
+        drawn += axes.plot(
+            x,
+            curve.mean,
+            color=own.colour,
+            linestyle=own.dash,
+            linewidth=1.6,
+            marker=own.marker,
+            markersize=5.5,
+            markeredgecolor=paper["paper"],
+            markeredgewidth=0.6,
+            markevery=_markers(len(x), number, len(panel.lines)),
+        )
+        if curve.low is not None:
+            alpha = BAND if len(panel.lines) <= FEW else BAND / 2
+            axes.fill_between(x, curve.low, curve.high, color=own.colour, alpha=alpha, linewidth=0)
+    if options.threshold is not None:
+        axes.axhline(options.threshold, color=paper["ink"], linestyle=":", linewidth=1)
+    axes.set_facecolor(paper["paper"])
+    axes.set_xlabel(label)
+    axes.grid(color=paper["grid"], linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(x=0.02)
+    return drawn
+
+
+def _axis(x: str, furthest: float) -> tuple[float, str]:
+    """What to divide by, and the label."""
+    if x == "time":
+        return next((unit for unit in TIMES if furthest >= 2 * unit[0]), TIMES[-1])
+    factor, word = next((unit for unit in STEPS if furthest >= unit[0]), STEPS[-1])
+    return (factor, word + AXES[x]) if x in AXES else (1.0, x)
+
+
+def _markers(points: int, number: int, lines: int) -> Any:
+    """Which points have markers: all of a few, or else some, at other places than those of the other lines."""
+    if points <= 2 * MARKERS:
+        return 1
+    every = points // MARKERS
+    return (round(every * (number + 0.5) / lines) % every, every)

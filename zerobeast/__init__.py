@@ -4,6 +4,7 @@ What your own scripts need; each name is loaded when it is first used:
 
     train, start          train, and wait for the end or not; `Run` and `Callbacks` are of such a run
     load, evaluate        the policy of a saved run: to act with it in your own loop, or over whole episodes
+    export                the same as a folder for others, with a model card: weights, or a graph
     RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments that env-servers host
     Context, EnvClient    the same without gymnasium, in rows; `EnvSpec` and `ArraySpace` describe environments
     PolicyClient, OwnEnv  let a run act in, and learn from, a program that steps itself
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from zerobeast.api.export import export as export
     from zerobeast.api.run import Callbacks as Callbacks
     from zerobeast.api.run import Run as Run
     from zerobeast.api.run import start as start
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 #: module -> the names that it defines; env-servers and actors import this file too and never load torch
 _NAMES = {
+    "zerobeast.api.export": ["export"],
     "zerobeast.api.run": ["Callbacks", "Run", "start", "train"],
     "zerobeast.api.saved": ["evaluate", "load"],
     "zerobeast.clients.env_client": ["EnvClient"],

@@ -80,3 +80,11 @@ def numbered(agent_steps: int) -> Path:
 def kept(folder: Path, kind: str = CHECKPOINTS) -> list[tuple[int, Path]]:
     """The numbered checkpoints of a run, or those that wait for the evaluator, by agent steps, oldest first."""
     return sorted((int(path.stem), path) for path in (folder / kind).glob("*.pt") if path.stem.isdecimal())
+
+
+def videos(folder: Path) -> list[Path]:
+    """The videos of a run that are complete; no links, which may lead out of a folder that comes from a stranger."""
+    found = (folder / VIDEOS).glob("[!.]*")
+    return sorted(
+        path for path in found if path.suffix in (".mp4", ".gif") and path.is_file() and not path.is_symlink()
+    )

@@ -13,6 +13,13 @@ EXTRAS = {
     "av": "video",
     "PIL": "video",
     "scipy": "cli",
+    "safetensors": "export",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnx_ir": "export",
+    "onnxruntime": "export",
+    "trackio": "trackio",
+    "wandb": "wandb",
 }
 
 

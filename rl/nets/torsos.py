@@ -70,7 +70,7 @@ class ImageShape(NamedTuple):
         """
         if not self.channels_first:
             obs = obs.movedim(-1, -3)
-        planes = obs.reshape(len(obs), self.channels, self.height, self.width)
+        planes = obs.reshape(obs.shape[0], self.channels, self.height, self.width)
         pictures = _channels_last(planes).to(dtype, memory_format=torch.channels_last)
         if mean is None:
             return pictures
@@ -83,7 +83,7 @@ def _channels_last(planes: Tensor) -> Tensor:
     """[N, C, H, W] laid out as [N, H, W, C]. Plane by plane: on a CPU torch's own way takes three times as long."""
     if planes.is_contiguous(memory_format=torch.channels_last) or planes.device.type != "cpu":
         return planes
-    moved = planes.new_empty(len(planes), *planes.shape[2:], planes.shape[1])
+    moved = planes.new_empty(planes.shape[0], *planes.shape[2:], planes.shape[1])
     for channel in range(planes.shape[1]):
         moved[..., channel] = planes[:, channel]
     return moved.movedim(-1, 1)

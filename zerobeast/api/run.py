@@ -35,6 +35,7 @@ from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
 from zerobeast.launcher.supervisor import Supervisor
+from zerobeast.launcher.tracker import tracked
 
 if TYPE_CHECKING:
     from zerobeast.clients.policy import Policy
@@ -132,7 +133,8 @@ def start(
       root: the folder of all runs.
       name: of the run and its folder. A run that exists goes on, unless `fresh=True` moves it aside.
       callbacks: what `wait` and `train` call, or a function that is `Callbacks.on_update`.
-      settings: by section, such as `net={"hidden_size": 64}`, or by path, `**{"net.hidden_size": 64}`.
+      settings: by section, such as `net={"hidden_size": 64}`, or by path, `**{"net.hidden_size": 64}`; and flags of
+        `beast train`, such as `track="trackio"`.
 
     Raises:
       ConfigError: nothing was started, for the reason it gives.
@@ -241,6 +243,8 @@ class Run(contextlib.AbstractContextManager["Run"]):
         try:
             with contextlib.ExitStack() as stack:
                 fleet = stack.enter_context(begun(settled, os.environ, say=log.info))
+                own = settled.flags
+                stack.enter_context(tracked(fleet.config, own.track, own.track_project, os.environ))
                 curves = stack.enter_context(contextlib.closing(Curves(self.folder)))
                 self._pages = stack.enter_context(Gatherer(fleet.add_all(), curves.update))
                 self.config, self._supervisor = fleet.config, Supervisor(fleet.children, evaluating=fleet.evaluating)

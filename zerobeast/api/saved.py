@@ -17,6 +17,8 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.plugins import reference_to, refuse_imported
 from zerobeast.common.settings import RunConfig, Section
+from zerobeast.exporting.weights import is_export
+from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
 from zerobeast.launcher.run_folder import trained
 from zerobeast.services.evaluator.play import play
@@ -31,7 +33,7 @@ def load(run: str | os.PathLike[str] | Run, *, algo: Any = None, **settings: Any
     """Load the policy of a run.
 
     Args:
-      run: the name of a run below `root`, its folder, a checkpoint file, or a `Run`.
+      run: the name of a run below `root`, its folder, a checkpoint file, a `Run`, or a folder of `beast export`.
       algo: the algorithm, if it is not an installed one: a file names it, but only a call imports it.
       settings: to use instead of those that it was trained with, as for `zerobeast.train`: `broker={"device": "cpu"}`.
 
@@ -65,6 +67,8 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
     given = Path(name).expanduser()
     root = gather(flags, os.environ, own=own).config.root
     candidates = [given, Path(root).expanduser() / name]
+    if not which and (exported := next((path for path in candidates if is_export(path)), None)):
+        return exported.resolve()
     folder = next((path for path in reversed(candidates) if (path / run_files.CONFIG).is_file()), None)
     if folder is None:
         expected = candidates[-1] / run_files.CONFIG
@@ -100,12 +104,13 @@ def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Secti
     """
     read = partial(gather, environ=os.environ, own=own, read_only=read_only)
     flags = [*trust.ALONE, *flags]
-    if folder := place.is_dir():  # mistakes are reported before torch is loaded
+    exported = is_export(place)
+    if folder := place.is_dir() and not exported:  # mistakes are reported before torch is loaded
         loaded = read(["--config", str(place / run_files.CONFIG), *flags])
     from zerobeast.clients.policy import Policy
     from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 
-    saved = Checkpoints(place).load() if folder else load_checkpoint(place)
+    saved = Checkpoints(place).load() if folder else read_export(place) if exported else load_checkpoint(place)
     assert saved is not None, "`find` has found one"
     if not folder:
         loaded = read(flags, trees={f"file {place}": saved["config"]})

@@ -21,6 +21,8 @@ COMMANDS = {
     "runs": "every run in a folder: state, steps, scores, age, size",
     "plot": "learning curves as a picture, with intervals over seeds",
     "compare": "a table of what runs came to, with intervals",
+    "export": "hand a policy on: weights with a model card, or an ONNX graph",
+    "track": "hand the rows of a run to an experiment tracker",
     "health": "one line per service of a run, and which of them limits the throughput",
     "slurm": "write, and submit, the batch script of a run for a Slurm cluster",
     "keygen": "make keys for encrypted tcp",

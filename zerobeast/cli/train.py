@@ -27,6 +27,7 @@ from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.start import RunFlags, begun, judged, say, settle
 from zerobeast.launcher.supervisor import Ending, Supervisor
+from zerobeast.launcher.tracker import tracked
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
 beast train [settings] --help   every setting and its value for this command line
@@ -99,13 +100,16 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     hosts = read_hosts(Path(flags.hosts)) if flags.hosts else []
     if hosts and config.local.placement != "serve":
         raise ConfigError(f"--hosts with local.placement {config.local.placement}: expected --local.placement serve")
-    with begun(settled, environ, hosts=hosts) as fleet:
-        return _run(fleet, hosts, plain=flags.plain)
+    with (
+        begun(settled, environ, hosts=hosts) as fleet,
+        tracked(fleet.config, flags.track, flags.track_project, environ) as logs,
+    ):
+        return _run(fleet, hosts, logs, plain=flags.plain)
 
 
-def _run(fleet: Fleet, hosts: Sequence[Host], *, plain: bool) -> int:
+def _run(fleet: Fleet, hosts: Sequence[Host], logs: Mapping[str, Path], *, plain: bool) -> int:
     start, config, folder = time.monotonic(), fleet.config, fleet.config.folder.absolute()
-    with contextlib.closing(Curves(folder)) as curves, Gatherer(fleet.add_all(), curves.update) as pages:
+    with contextlib.closing(Curves(folder)) as curves, Gatherer(fleet.add_all(), curves.update, logs) as pages:
         fleet.add_hosts(hosts)
         if fleet.placement.name == "serial":
             ending = _run_here(fleet.children[0])

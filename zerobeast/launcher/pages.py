@@ -9,8 +9,10 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import psutil
@@ -65,10 +67,17 @@ class Gatherer:
     Args:
       children: the children whose pages are read.
       watch: called in the gatherer's thread with each new snapshot.
+      logs: of processes without a page, by name, whose warnings are news too.
     """
 
-    def __init__(self, children: Sequence[Process], watch: Callable[[Snapshot], None] | None = None) -> None:
+    def __init__(
+        self,
+        children: Sequence[Process],
+        watch: Callable[[Snapshot], None] | None = None,
+        logs: Mapping[str, Path] = MappingProxyType({}),
+    ) -> None:
         self._watch = watch
+        self._logs = [_Log(name, path) for name, path in logs.items()]
         self._sources = [_Source(child) for child in children]
         self._warnings: deque[str] = deque(maxlen=KEPT_WARNINGS)
         self._closing = threading.Event()
@@ -93,9 +102,11 @@ class Gatherer:
             for source in self._sources:
                 try:
                     source.refresh()
-                    self._note(source.new_warnings())
+                    self._note(source.log.new_warnings())
                 except Exception as error:  # whatever is wrong with one page, the others are read
                     self._note([f"{source.child.spec.name}: its page cannot be read: {error!r}"])
+            for log in self._logs:
+                self._note(log.new_warnings())
             if self._watch:
                 self._watch(self.snapshot())
 
@@ -116,7 +127,7 @@ class _Source:
         self._memory_bytes: int | None = None  #: of the process and its helpers
         self._cpu_share: float | None = None
         self._cpu_s = self._usage_at = 0.0
-        self._log_at = child.spec.log.stat().st_size if child.spec.log.exists() else 0
+        self.log = _Log(child.spec.name, child.spec.log)
 
     def views(self, now: float) -> Iterator[ServiceView]:
         """Each of its services. The CPU share of the process is divided as their pages say."""
@@ -153,14 +164,22 @@ class _Source:
                 self._cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._usage_at))
             self._memory_bytes, self._cpu_s, self._usage_at = memory, cpu_s, now
 
+
+class _Log:
+    """What is added to the log of a process from now on."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self._name, self._path = name, path
+        self._at = path.stat().st_size if path.exists() else 0
+
     def new_warnings(self) -> list[str]:
         try:
-            with self.child.spec.log.open("rb") as log:
-                log.seek(self._log_at)
+            with self._path.open("rb") as log:
+                log.seek(self._at)
                 data = log.read(MAX_LOG_READ)
         except OSError:
             return []
         whole = data[: data.rfind(b"\n") + 1] if len(data) < MAX_LOG_READ else data
-        self._log_at += len(whole)
+        self._at += len(whole)
         matches = map(_WARNING.match, whole.decode(errors="replace").splitlines())
-        return [f"{self.child.spec.name}: {match[1]}" for match in matches if match]
+        return [f"{self._name}: {match[1]}" for match in matches if match]

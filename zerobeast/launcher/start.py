@@ -28,6 +28,7 @@ from zerobeast.launcher.placement import IDLE, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending
+from zerobeast.tracking.sinks import PROJECT, tracker
 
 Say = Callable[[str], None]
 
@@ -42,6 +43,8 @@ class RunFlags(Section):
     """Flags of commands that begin or continue a run."""
 
     fresh: bool = setting(default=False, meaning="start over; the run of that name is moved aside, nothing is deleted")
+    track: str = setting("", "hand the run to an experiment tracker: trackio, wandb, or module:Class of your own")
+    track_project: str = setting(PROJECT, "under which the tracker shows the run")
 
 
 Flags = TypeVar("Flags", bound=RunFlags)
@@ -95,6 +98,8 @@ def settle(
         before.append(f"--net.torso={torso}")
     saved = gather(before, {}, read_only=True).config if before else None
     _refuse_idle_tasks(loaded.config)
+    if loaded.own.track:
+        tracker(loaded.own.track)  # or it is refused now
     for note in (*loaded.notes, *_ineffective(given)):
         say(note)
     if saved and loaded.config.preset != saved.preset:

@@ -89,7 +89,7 @@ class TanhNormal(SquashedGaussian):
     """The distribution of the actions, with bounds of its own; log-densities of actions near theirs are cut off."""
 
     MEAN = Range(-math.inf, math.inf, room=1.0)
-    LOG_STD = Range(*LOG_STD, room=1e-9)
+    LOG_STD = Range(*LOG_STD, room=1e-6)  # an exporter of graphs takes smaller numbers for 0, and divides by it
 
 
 class DrawnActions(NamedTuple):

@@ -46,8 +46,9 @@ def best(q: Tensor, legal: Tensor | None = None) -> Tensor:
 
 def of_actions(answers: Tensor, actions: Tensor) -> Tensor:
     """The answers for actions [...]: [..., A] or [..., A, K] -> [...] or [..., K]."""
-    places = actions.long().reshape(*actions.shape, *[1] * (answers.ndim - actions.ndim))
-    return answers.take_along_dim(places, actions.ndim).squeeze(actions.ndim)
+    rest = answers.shape[actions.ndim + 1 :]
+    places = actions.long().reshape(*actions.shape, 1, *[1] * len(rest)).expand(*actions.shape, 1, *rest)
+    return answers.gather(actions.ndim, places).squeeze(actions.ndim)
 
 
 def epsilon_greedy(q: Tensor, epsilon: Tensor, generator: torch.Generator, legal: Tensor | None = None) -> Tensor:

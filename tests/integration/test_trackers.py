@@ -1,0 +1,108 @@
+"""The trackers themselves, without a network, and the process that a launcher starts for them."""
+
+import json
+import logging
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.helpers import finished, python, running_still, wait_until
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.launcher.pages import Gatherer
+from zerobeast.launcher.tracker import tracked
+
+GIF = (
+    b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
+)
+BROKEN = """
+class Broken:
+    def __init__(self, run): self.left = 1
+    def write(self, values, agent_steps):
+        self.left -= 1
+        if self.left < 0: raise ConnectionError("the network is down")
+    def close(self): pass
+class Hanging(Broken):
+    def close(self):
+        import time
+        time.sleep(600)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "runs" / "x"
+    for part in ("videos", "logs"):
+        (place / part).mkdir(parents=True)
+    (place / "config.yaml").write_text("name: x\nseed: 3\nppo: {learning_rate: 0.001}\n")
+    (place / "metrics.csv").write_text("agent_steps,loss\n10,0.5\n20,0.25\n")
+    (place / "evaluations.csv").write_text("agent_steps,env,mean_return,returns\n15,A,7.5,7 8\n")
+    (place / "videos/20.gif").write_bytes(GIF)
+    return place
+
+
+@pytest.mark.parametrize("name", ["trackio", "wandb"])
+def test_a_run_is_in_the_tracker_without_a_network_and_goes_on_there(folder: Path, name: str) -> None:
+    own = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(folder / "trackio"), "HOME": str(folder), "HF_HUB_OFFLINE": "1"}
+    track = ["-m", "zerobeast", "track", "x", "--to", name, "--project", "p"]
+    for count in (4, 1, 0):
+        code, out, error = finished(python(*track, cwd=folder.parents[1], variables=own))
+        assert (code, out.splitlines()[-1]) == (0, f"x: {count} points to {name}, project p"), error
+        if count == 4:
+            with (folder / "metrics.csv").open("a") as file:
+                file.write("30,0.125\n")
+    if name == "trackio":
+        database = sqlite3.connect(folder / "trackio/p.db")
+        rows = database.execute("select run_name, step, metrics from metrics order by timestamp, id").fetchall()
+        database.close()
+        assert [(run, step) for run, step, _ in rows] == [("x", 10), ("x", 20), ("x", 15), ("x", 20), ("x", 30)]
+        assert json.loads(rows[-1][2]) == {"train/loss": 0.125}
+    else:
+        stored = b"".join(path.read_bytes() for path in folder.glob("wandb/offline-run-*/*.wandb"))
+        assert [stored.count(word) > 0 for word in (b"eval/mean_return", b"0.125", b"learning_rate")] == [True] * 3
+        assert list(folder.glob("wandb/offline-run-*/files/media/videos/*.gif"))
+
+
+def test_a_launcher_shows_one_line_of_a_tracker_that_fails_and_waits_a_moment_for_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "own.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("zerobeast.launcher.tracker.LIMIT_S", 5.0)
+    config = RunConfig(name="x", root=str(folder.parent))
+    with caplog.at_level(logging.WARNING):
+        with tracked(config, f"{tmp_path}/own.py:Broken", "p", os.environ) as logs, Gatherer([], logs=logs) as pages:
+            wait_until(lambda: pages.snapshot().warnings)
+        [line] = pages.snapshot().warnings
+        assert line.endswith("cannot be reached: the network is down; it is tried again, no service waits")
+        assert "not everything was written" in caplog.messages[0]
+        begun = time.monotonic()
+        with tracked(config, f"{tmp_path}/own.py:Hanging", "p", os.environ):
+            [child] = [each for each in psutil.Process().children() if "Hanging" in " ".join(each.cmdline())]
+            wait_until(lambda: (folder / ".tracked-Hanging.lock").exists())
+        assert time.monotonic() - begun < 60
+        assert not running_still(child.pid)
+        with tracked(config, "", "p", os.environ) as logs:
+            assert not logs
+
+
+def test_a_tracker_ends_with_its_launcher(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(BROKEN)
+    script = f"""
+import os, psutil, time
+from zerobeast.common.settings import RunConfig
+from zerobeast.launcher.tracker import tracked
+
+with tracked(RunConfig(name="x", root="{folder.parent}"), "{tmp_path}/own.py:Broken", "p", os.environ):
+    [child] = psutil.Process().children()
+    while not os.path.exists("{folder}/.tracked-Broken.lock"):
+        time.sleep(0.05)
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+    code, out, error = finished(python("-c", script))
+    assert code == -9, error
+    wait_until(lambda: not running_still(int(out)))

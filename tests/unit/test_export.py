@@ -1,0 +1,203 @@
+"""Exported policies: a folder for others has all that acting needs and nothing of this machine, and is only data."""
+
+import json
+import shlex
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors import safe_open
+
+from tests.algo_fakes import NESTED, VECTORS
+from tests.unit.test_policy import saved
+from zerobeast.api.export import export, of_policy
+from zerobeast.api.saved import load
+from zerobeast.common.config.load import load as settings
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files import evaluations
+from zerobeast.exporting import folder as folders
+from zerobeast.exporting.card import command
+
+OBS = np.random.default_rng(1).normal(size=(20, 5)).astype(np.float32)
+
+
+def row(steps: int, *returns: float, env: str = "Vectors-v0") -> evaluations.Row:
+    own = {"agent_steps": steps, "env": env, "actions": "greedy", "returns": list(returns)}
+    return own | {"lengths": [10] * len(returns), "mean_return": sum(returns) / len(returns)}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return saved(tmp_path, "ppo", VECTORS, "--seed=7", "--ppo.learning_rate=0.001")
+
+
+def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_path: Path, run: Path) -> None:
+    evaluations.write(run, [row(0, 1.0, 2.0), row(5, 7.0)])
+    (run / "videos").mkdir()
+    for name in ("0.mp4", "9.gif"):
+        (run / "videos" / name).write_bytes(name.encode())
+    (run / "videos/10.mp4").symlink_to("/etc/passwd")
+    out = export(run, tmp_path / "out")
+    names = {"README.md", "config.json", "model.safetensors", "replay.mp4"}
+    assert {path.name for path in out.iterdir()} == names
+    assert (out / "replay.mp4").read_bytes() == b"0.mp4", "that of this policy"
+    np.testing.assert_array_equal(load(out).predict(OBS)[0], load(run).predict(OBS)[0])
+    with safe_open(out / "model.safetensors", "np") as file:
+        assert file.metadata() | {"zerobeast": "", "format": ""} == {
+            "zerobeast": "", "format": "", "env": "Vectors-v0", "algo": "ppo", "agent_steps": "0",
+        }  # fmt: skip
+    card = (out / "README.md").read_text()
+    front = yaml.safe_load(card.split("---\n")[1])
+    [result] = front["model-index"][0]["results"]
+    assert (result["task"]["type"], result["dataset"]["type"]) == ("reinforcement-learning", "Vectors-v0")
+    assert [(metric["type"], metric["value"]) for metric in result["metrics"]] == [("mean_reward", "1.50 +/- 0.50")]
+    assert "--env Vectors-v0 --algo ppo --preset classic --total_steps" in card
+    assert "--seed 7 --ppo.learning_rate 0.001\n" in card
+    about = json.loads((out / "config.json").read_text(), parse_constant=pytest.fail)
+    assert about["versions"].keys() >= {"zerobeast", "torch", "python"}
+    assert about["evaluations"] == [row(0, 1.0, 2.0)]
+    for text in (card, json.dumps(about)):
+        assert str(tmp_path) not in text, "a path of this machine"
+
+
+def test_parts_memory_and_normalisation_come_along(tmp_path: Path) -> None:
+    flags = ("--net.use_lstm", "--net.lstm_size=8", "--net.normalize_obs", "--env.kwargs", '{"low": ["inf"]}')
+    run = saved(tmp_path, "impala", NESTED, *flags)
+    policies = [load(run), load(export(run, tmp_path / "out"))]
+    assert policies[0].env == policies[1].env
+    assert policies[1].config.env.kwargs == {"low": ["inf"]}, "text is only among bounds a number"
+    obs, states = {"camera": np.ones((3, 6, 8)), "word": np.arange(3)}, [None, None]
+    for _ in range(2):
+        (a, states[0]), (b, states[1]) = (
+            policy.predict(obs, state, last_reward=np.ones(3)) for policy, state in zip(policies, states, strict=True)
+        )
+        np.testing.assert_array_equal(a["aim"], b["aim"])
+    again = load(export(tmp_path / "out", tmp_path / "again"))
+    np.testing.assert_array_equal(again.predict(obs)[0]["aim"], policies[0].predict(obs)[0]["aim"])
+
+
+def test_the_evaluation_of_a_card_is_of_the_same_policy_if_there_is_one_and_is_asked_for_otherwise(
+    tmp_path: Path, run: Path
+) -> None:
+    rows = [row(1, 1.0), row(2, 2.0), row(2, 3.0, env="B"), row(2, 4.0), row(3, 5.0)]
+    assert of_policy(rows, 2) == [row(2, 4.0), row(2, 3.0, env="B")]
+    assert of_policy(rows, 9) == [row(3, 5.0)]
+    assert of_policy([], 9) == []
+    said: list[str] = []
+    assert "model-index" not in (export(run, tmp_path / "a", say=said.append) / "README.md").read_text()
+    evaluations.write(run, rows)
+    export(run, tmp_path / "b", say=said.append)
+    assert ["has no evaluation" in said[0], "after 3 agent steps, not 0" in said[1]] == [True, True]
+
+
+def test_a_command_repeats_a_run(tmp_path: Path) -> None:
+    flags = ["--env=Pendulum-v1", "--algo=sac", "--net.hidden_sizes=32,16", '--env.kwargs={"g": 9.8}', "--seed=4"]
+    config = settings([*flags, f"--root={tmp_path}", "--name=x", "--insecure"], {})
+    again = settings(shlex.split(command(config))[2:], {})
+    changed = {"root": again.root, "name": again.name, "security": again.security}
+    assert again == config.model_copy(update=changed)
+
+
+def test_what_cannot_be_written_leaves_nothing_and_what_is_there_stays(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine").touch()
+    with pytest.raises(ConfigError, match=r"full is there already: expected a new folder$"):
+        export(run, tmp_path / "full")
+    with pytest.raises(ConfigError, match=r"^to is 'onx', expected safetensors or onnx; did you mean onnx\?$"):
+        export(run, tmp_path / "out", "onx")
+    (run / "videos").mkdir()
+    (run / "videos/1.gif").write_bytes(b"film")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folders.shutil, "copyfile", full)
+    with pytest.raises(ConfigError, match=r"out cannot be written: No space left on device$"):
+        export(run, tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "full"}
+
+
+HEADER = {"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}
+DAMAGE: dict[str, tuple[Any, str]] = {
+    "model.safetensors cut": (lambda data: data[:-1], "not a whole file of safetensors: "),
+    "model.safetensors empty": (lambda _: b"", "not a whole file of safetensors: "),
+    "model.safetensors pickled": (lambda _: b"\x80\x04\x95" + b"x" * 99, "not a whole file of safetensors: "),
+    "model.safetensors huge": (
+        lambda _: struct.pack("<Q", len(json.dumps(HEADER))) + json.dumps(HEADER).encode(),
+        "not a whole file of safetensors: ",
+    ),
+    "config.json cut": (lambda data: data[:-9], "not valid JSON: "),
+    "config.json deep": (lambda _: b"[" * 100_000, "not valid JSON: "),
+    "config.json long": (lambda _: b" " * (5 << 20), "not an export of this program"),
+    "config.json foreign": (lambda _: b'{"model_type": "bert"}', "not an export of this program"),
+}
+
+
+@pytest.mark.parametrize(("case", "damaged"), DAMAGE.items(), ids=DAMAGE)
+def test_a_damaged_or_foreign_file_is_refused_in_a_sentence(
+    tmp_path: Path, run: Path, case: str, damaged: tuple[Any, str]
+) -> None:
+    file = export(run, tmp_path / "out") / case.split()[0]
+    damage, sentence = damaged
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(BeastError) as refused:
+        load(tmp_path / "out")
+    assert str(refused.value).startswith(f"{file}: {sentence}")
+    assert "\n" not in str(refused.value)
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "format": ({"format": 2}, "config.json: export format 2, this program reads 1"),
+    "steps": ({"agent_steps": True}, "config.json: agent_steps is True, expected a whole number"),
+    "env": ({"env": []}, "config.json: env is [], expected an object"),
+    "bounds": ({"env": {"obs": "inf"}}, "env_id is None, expected a value of type str"),
+    "net": ({"settings": {"net": 3}}, "config.json: settings.net is 3, expected a section"),
+    "setting": ({"settings": {"seeds": 3}}, "seeds: unknown setting; did you mean seed?"),
+    "size": (
+        {"settings.net": {"hidden_size": 60_000, "max_parameters": 10**12}},
+        "a network of 7,201,080,004 parameters, expected at most 9,349 ",
+    ),
+    "shape": ({"settings.net": {"hidden_size": 8}}, "of another architecture"),
+    "code": (
+        {"settings.algo": "evil:SPEC"},
+        "imports a module, which a file may not decide alone: say --algo evil:SPEC",
+    ),
+    "torso": ({"settings.net": {"torso": "evil.py:T"}}, "imports a module, which a file may not decide alone"),
+}
+
+
+@pytest.mark.parametrize(("changes", "sentence"), CHANGES.values(), ids=CHANGES)
+def test_a_file_of_a_stranger_imports_nothing_and_makes_nothing_larger_than_its_weights(
+    tmp_path: Path, run: Path, changes: dict[str, Any], sentence: str
+) -> None:
+    file = export(run, tmp_path / "out") / "config.json"
+    tree = json.loads(file.read_text())
+    for path, value in changes.items():
+        *parents, name = path.split(".")
+        branch = tree
+        for parent in parents:
+            branch = branch[parent]
+        branch[name] = branch[name] | value if isinstance(value, dict) and parents else value
+    file.write_text(json.dumps(tree))
+    with pytest.raises(BeastError) as refused:
+        load(tmp_path / "out")
+    assert sentence in str(refused.value)
+
+
+def test_a_stranger_decides_about_no_peers_and_a_missing_file_is_named(tmp_path: Path, run: Path) -> None:
+    out = export(run, tmp_path / "out")
+    tree = json.loads((out / "config.json").read_text())
+    tree["settings"]["security"]["keys"] = "/gift"
+    tree["settings"]["learner"]["endpoint"] = "tcp://10.0.0.1:5560"
+    (out / "config.json").write_text(json.dumps(tree))
+    config = load(out).config
+    assert (config.security.keys, config.learner.endpoint) == ("", "tcp://127.0.0.1:5560")
+    shutil.move(out / "config.json", tmp_path)
+    with pytest.raises(BeastError, match=r"config.json: cannot be read: No such file"):
+        load(out)

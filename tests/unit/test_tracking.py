@@ -1,0 +1,130 @@
+"""A tracker gets every row of a run once, however files grow, and a failure costs a line and no row."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files import evaluations
+from zerobeast.tracking.feed import Curves, Feed, Position, Video
+from zerobeast.tracking.process import Follower, alone, run
+from zerobeast.tracking.sinks import Tracked, tracker
+
+HEADER = "elapsed_s,agent_steps,loss,mean_return_100\n"
+
+
+def grow(folder: Path, *rows: str) -> None:
+    path = folder / "metrics.csv"
+    with path.open("a") as file:
+        file.write("".join(rows) if path.stat().st_size else HEADER + "".join(rows))
+
+
+def evaluation(steps: int, env: str = "A", **more: float) -> evaluations.Row:
+    return {"agent_steps": steps, "env": env, "actions": "greedy", "mean_return": 1.5, "returns": [1.0, 2.0]} | more
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "metrics.csv").touch()
+    (tmp_path / "config.yaml").write_text("name: x\nseed: 3\nsecurity: {keys: k}\nalgo: evil:SPEC\n")
+    return tmp_path
+
+
+def test_rows_come_once_and_whole_and_a_file_that_was_trimmed_goes_on(folder: Path) -> None:
+    feed = Feed(folder, Position())
+    assert list(feed.new()) == []
+    grow(folder, "1.0,10,0.5,\n", "2.0,20,0")
+    assert list(feed.new()) == [Curves(10, {"train/elapsed_s": 1.0, "train/loss": 0.5})]
+    grow(folder, ".25,7\n")
+    assert list(feed.new()) == [Curves(20, {"train/elapsed_s": 2.0, "train/loss": 0.25, "train/mean_return_100": 7.0})]
+    trimmed = folder / "new"
+    trimmed.write_text(f"{HEADER}1.0,10,0.5,\n2.5,15,9,\n3.0,30,1,\n")
+    trimmed.replace(folder / "metrics.csv")  # as by a learner that continues from a checkpoint
+    assert [item.agent_steps for item in feed.new()] == [30]
+
+
+def test_evaluations_and_videos_come_with_their_steps(folder: Path) -> None:
+    evaluations.write(folder, [evaluation(5, **{"info/won": 0.5}), evaluation(5, "B")])
+    (folder / "videos").mkdir()
+    for name in ("400-A.mp4", ".half.mp4", "notes.txt"):
+        (folder / "videos" / name).touch()
+    (folder / "videos/secret.mp4").symlink_to("/etc/passwd")
+    feed = Feed(folder, Position())
+    assert list(feed.new()) == [
+        Curves(5, {"eval/mean_return/A": 1.5, "eval/info/won/A": 0.5}),
+        Curves(5, {"eval/mean_return/B": 1.5}),
+        Video(400, folder / "videos/400-A.mp4"),
+    ]
+    assert list(feed.new()) == []
+
+
+class Fake:
+    """A tracker that can be out of reach."""
+
+    reachable, made, got = True, list[Tracked](), list[int]()
+
+    def __init__(self, tracked: Tracked) -> None:
+        self.made.append(tracked)
+
+    def write(self, _values: Any, agent_steps: int) -> None:
+        if not self.reachable:
+            raise ConnectionError("no route\nto host.")
+        self.got.append(agent_steps)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[Fake]:
+    for name, value in (("reachable", True), ("made", []), ("got", [])):
+        monkeypatch.setattr(Fake, name, value)
+    return Fake
+
+
+def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
+    folder: Path, fake: type[Fake], caplog: pytest.LogCaptureFixture
+) -> None:
+    follower = Follower(folder, "fake", fake, "p")
+    grow(folder, "1,10,,\n", "1,20,,\n")
+    assert follower.turn() == 2
+    fake.reachable = False
+    with caplog.at_level(logging.WARNING):
+        for steps in (30, 40, 50):
+            grow(folder, f"1,{steps},,\n")
+            assert follower.turn() == 0
+    sentence = "fake cannot be reached: no route to host; it is tried again, no service waits"
+    assert caplog.messages == [sentence]
+    with pytest.raises(BeastError, match=r"^fake did not get everything: ConnectionError: no route"):
+        follower.close()
+    fake.reachable = True
+    assert (follower.turn(), fake.got) == (3, [10, 20, 30, 40, 50])
+
+
+def test_another_process_continues_where_one_has_ended_as_the_same_run(folder: Path, fake: type[Fake]) -> None:
+    assert run(Follower(folder, "fake", fake, "p"), lambda: True) == 0
+    assert fake.made == [], "nothing to say yet"
+    for steps in (10, 20):
+        grow(folder, f"1,{steps},,\n")
+        assert run(Follower(folder, "fake", fake, "p"), lambda: True) == 1
+    assert fake.got == [10, 20]
+    first, second = fake.made
+    assert (first.name, first.project, first.config) == ("x", "p", {"name": "x", "seed": 3, "algo": "evil:SPEC"})
+    assert (first.id == second.id, first.begun, second.begun) == (True, False, True)
+    (folder / ".tracked-fake.json").write_text('{"id": 3}')
+    assert run(Follower(folder, "fake", fake, "p"), lambda: True) == 2, "a position that is no such counts for nothing"
+
+
+def test_what_cannot_be_tracked_is_refused_in_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with alone(folder, "fake"), pytest.raises(ConfigError, match="another process hands this run to fake now"):
+        alone(folder, "fake").__enter__()
+    with pytest.raises(
+        ConfigError, match=r"^track 'wand': expected trackio, wandb or module:NAME; did you mean wandb\?$"
+    ):
+        tracker("wand")
+    monkeypatch.setattr("zerobeast.tracking.sinks.find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'wandb'"):
+        tracker("wandb")
+    with pytest.raises(ConfigError, match=r"config.yaml: cannot be read"):
+        Follower(folder / "nowhere", "fake", Fake, "p")

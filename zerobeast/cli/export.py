@@ -1,0 +1,50 @@
+"""`beast export RUN`: the policy of a run as a folder for others."""
+
+import sys
+
+from zerobeast.api.export import HOW, hand_on, kinds_of
+from zerobeast.api.saved import find, open_policy
+from zerobeast.common.config.flags import flags_for
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import Section, setting
+from zerobeast.launcher.start import say
+
+HELP = """beast export RUN [--to safetensors|onnx] [--out FOLDER] [--episodes N] [settings]
+
+  RUN           name of a run, or the path of its folder or of a checkpoint
+  --to KIND     safetensors: the weights, which `beast evaluate FOLDER` and zerobeast.load read, the default;
+                onnx: the acting step as a graph, compared with torch; or both, with a comma
+  --out FOLDER  a new folder; by default export-<agent steps> in that of the run
+  --episodes N  evaluate the policy now; by default the card has the run's own evaluation, if there is one
+
+The folder has a model card and the layout of the Hugging Face hub; nothing in it is pickled. A video of the run goes
+with it. Needs the extra zerobeast[export].
+"""
+
+
+class ExportFlags(Section):
+    """Flags of the command itself."""
+
+    to: str = setting("safetensors", "safetensors, onnx, or both with a comma")
+    out: str = setting("", "folder to write")
+    episodes: int = setting(0, "whole episodes to evaluate the policy with; 0: none", ge=0, le=1_000_000)
+
+
+def main(argv: list[str]) -> int:
+    """Run `beast export`; returns the exit code.
+
+    Raises:
+      BeastError: the run cannot be exported, for the reason it gives.
+    """
+    if any(flag in ("-h", "--help") for flag in argv):
+        sys.stdout.write(HELP)
+        return 0
+    if not argv or argv[0].startswith("-"):
+        raise ConfigError("which run? beast export RUN [--to safetensors|onnx] [--out FOLDER]; --help explains")
+    run, flags = argv[0], argv[1:]
+    place = find(run, flags, ExportFlags)
+    policy = open_policy(place, [*flags, *flags_for(HOW)], own=ExportFlags, read_only=True)
+    own = policy.loaded.own
+    out = hand_on(policy, kinds_of(own.to), own.out, episodes=own.episodes, say=say)
+    sys.stdout.write(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")
+    return 0

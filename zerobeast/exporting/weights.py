@@ -1,0 +1,154 @@
+"""An exported policy as files: what `write` leaves in a folder, `read` makes of it the outline of a checkpoint.
+
+    model.safetensors    the parameters, by name
+    config.json          settings, description of the environment, agent steps; JSON without infinite numbers
+
+Such a folder may come from a stranger. It is data: settings are trusted as those of any file (`common.config.trust`),
+and nothing is made that is larger than the file of the weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zerobeast.common.config.table import RUN
+from zerobeast.common.config.trust import CODE, GUARDED
+from zerobeast.common.errors import CheckpointError
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings.section import LIMIT
+
+if TYPE_CHECKING:
+    from zerobeast.clients.policy import Policy
+
+WEIGHTS, CONFIG, GRAPH, CARD = "model.safetensors", "config.json", "model.onnx", "README.md"
+FORMAT = 1
+MAX_CONFIG_BYTES = 4 << 20
+_BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
+_WHICH = re.compile(r"root|local\..*|.*\.(threads|workers|device)|broker\.precision|net\.max_parameters")
+#: settings that say nothing about a policy, but something about the machine that trained it
+OF_ITS_MACHINE = frozenset(path for path in RUN if _WHICH.fullmatch(path) or GUARDED.get(path, CODE) != CODE)
+
+
+def is_export(place: Path) -> bool:
+    """Whether this is a folder with exported weights, and not that of a run."""
+    return (place / WEIGHTS).is_file()
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """The settings of a run as a tree, those of its machine at their defaults."""
+    tree = config.model_dump(mode="json")
+    for path in OF_ITS_MACHINE:
+        *parents, name = path.split(".")
+        branch = tree
+        for parent in parents:
+            branch = branch[parent]
+        branch[name] = RUN[path].default
+    return tree
+
+
+def describe(policy: Policy, **more: Any) -> str:
+    """The text of config.json; `more` is for whoever reads it."""
+    tree = {
+        "format": FORMAT,
+        "agent_steps": policy.agent_steps,
+        "env": _finite(policy.env.to_wire()),
+        "settings": settings_of(policy.config),
+        **more,
+    }
+    return json.dumps(tree, indent=2, allow_nan=False, default=str) + "\n"
+
+
+def write(path: Path, policy: Policy, **about: str) -> None:
+    """Write the parameters of a policy; `about` goes into the file's header.
+
+    Raises:
+      OSError: the file cannot be written.
+    """
+    from safetensors.torch import save
+
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in policy.state_dict().items()}
+    path.write_bytes(save(tensors, {"format": "pt", **about}))  # `save_file` hides the file from other users
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What a checkpoint of the exported policy would hold, as far as acting needs it.
+
+    Raises:
+      CheckpointError: a file is missing, damaged or foreign.
+    """
+    about = _config(folder / CONFIG)
+    model = _tensors(folder / WEIGHTS)
+    net = about["settings"].setdefault("net", {})
+    if not isinstance(net, dict):
+        raise CheckpointError(f"{folder / CONFIG}: settings.net is {net!r:.40}, expected a section of settings")
+    net["max_parameters"] = max(1, sum(value.numel() for value in model.values()))  # what they do not fill is not built
+    return {
+        "config": about["settings"],
+        "env": about["env"],
+        "counters": {"agent_steps": about["agent_steps"]},
+        "model": model,
+    }
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_CONFIG_BYTES + 1)
+        tree = json.loads(text) if len(text) <= MAX_CONFIG_BYTES else None
+        if isinstance(tree, dict) and "env" in tree:
+            tree["env"] = _infinite(tree["env"])
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: not valid JSON: {str(error)[:100]}") from error
+    return _judged(path, tree)
+
+
+def _judged(path: Path, tree: Any) -> dict[str, Any]:
+    """The content of config.json, if it is one; the users of its entries judge them."""
+    if not isinstance(tree, dict) or "format" not in tree:
+        raise CheckpointError(f"{path}: not an export of this program: expected an object with an entry 'format'")
+    if tree["format"] != FORMAT:
+        raise CheckpointError(f"{path}: export format {tree['format']!r:.40}, this program reads {FORMAT}")
+    for name in ("env", "settings"):
+        if not isinstance(tree.get(name), dict):
+            raise CheckpointError(f"{path}: {name} is {tree.get(name)!r:.40}, expected an object")
+    if type(steps := tree.get("agent_steps")) is not int or not 0 <= steps <= LIMIT:
+        raise CheckpointError(f"{path}: agent_steps is {steps!r:.40}, expected a whole number, 0 to {LIMIT:,}")
+    return tree
+
+
+def _tensors(path: Path) -> dict[str, Any]:
+    """The tensors in a file; its header says how large they are, and is compared with the file before any is made."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it has no other iterator
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (SafetensorError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(f"{path}: not a whole file of safetensors: {error}") from error
+
+
+def _finite(entries: Any) -> Any:
+    """A description with infinite numbers as text, since JSON has none."""
+    if isinstance(entries, Mapping):
+        return {name: _finite(entry) for name, entry in entries.items()}
+    if isinstance(entries, list):
+        return [_finite(entry) for entry in entries]
+    return str(entries) if isinstance(entries, float) and not math.isfinite(entries) else entries
+
+
+def _infinite(entries: Any, name: str = "") -> Any:
+    """The inverse, for bounds alone: any other text is what it is."""
+    if isinstance(entries, dict):
+        return {key: _infinite(entry, key) for key, entry in entries.items()}
+    if isinstance(entries, list):
+        return [_infinite(entry, name) for entry in entries]
+    return float(entries) if name in _BOUNDS and entries in ("inf", "-inf") else entries

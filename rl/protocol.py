@@ -73,6 +73,10 @@ class Learned(NamedTuple):
 Credit = Literal["after_step", "after_store"]
 
 
+#: entries of `Learning.state` that count or hold what a run has collected: a run that begins from another has its own
+OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version"})
+
+
 class Learning(Protocol):
     """How one network learns: its optimisers and all other training state."""
 
@@ -127,7 +131,10 @@ class Learning(Protocol):
         """
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold besides the policy: plain values and tensors, by name."""
+        """What a checkpoint must hold besides the policy: plain values and tensors, by name.
+
+        The names of OF_ITS_RUN are for rows, and for what counts them; all others are for what is learned.
+        """
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`, bit for bit. Settings remain those of this start.

@@ -22,6 +22,8 @@ from zerobeast.common.plugins import reference_to
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
 
+ALIASES = {"from": "from_run"}  #: of flags of commands: a word of Python cannot name their field
+
 
 class Flag(NamedTuple):
     """One flag as typed; `text` is None if no value follows."""
@@ -54,7 +56,7 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
     """Sort flags by what they set; `own` are those of the command itself. Adds a sentence per error to `mistakes`."""
     line = CommandLine()
     for flag in split(argv, mistakes):
-        path = SHORT.get(flag.key, flag.key)
+        path = SHORT.get(flag.key) or ALIASES.get(flag.key, flag.key)
         if path in TREE or path in own:
             table = own if path in own else TREE
             given = _given(flag, path, table[path], mistakes)

@@ -99,11 +99,11 @@ def gather(
     flags = list(_resolved(above.pop(), spec, mistakes))
     good, refused = dict[str, Given](), set[str]()
     for layer in (lowest, *above, flags, [preset]):
-        checked, bad = _check(layer, mistakes)
+        checked, bad = check(layer, mistakes)
         good |= checked
         refused |= bad
     _add_counts(good, spec, line, mistakes)
-    good |= _check(list(deterministic_layer(_tree(good, spec), good, groups)), mistakes)[0]
+    good |= check(list(deterministic_layer(_tree(good, spec), good, groups)), mistakes)[0]
     config = _tree(good, spec)
     with calling(f"algo {spec.name}: relations"):
         found = list(broken(config, groups))
@@ -111,7 +111,7 @@ def gather(
     origins = {path: given.where for path, given in good.items()}
     with calling(f"algo {spec.name}: unused"):
         mistakes += remarks.unused(config, origins)
-    own_good, _ = _check(line.own, mistakes, own)
+    own_good, _ = check(line.own, mistakes, own)
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     own_values = {path: given.value for path, given in own_good.items()}
@@ -171,7 +171,8 @@ def _preset(
     try:
         if not preset.value:
             env_id, ask = str(given["env.id"].value), partial(describe, given) if describe else None
-            name = presets.fitting(env_id, spec, ask, with_arguments="env.kwargs" in given)
+            with_arguments = "env.kwargs" in given and bool(given["env.kwargs"].value)
+            name = presets.fitting(env_id, spec, ask, with_arguments=with_arguments)
             preset = Given("preset", name, f"chosen for {env_id} and {spec.name}")
         tree = presets.of(spec, presets.read(str(preset.value)))
         return preset, list(from_tree(tree, f"preset {preset.value}", mistakes))
@@ -196,7 +197,7 @@ def _resolved(flags: list[Given], spec: AlgorithmSpec, mistakes: list[str]) -> I
             mistakes.append(f"{given.where}: algo {spec.name} has no setting {path}")
 
 
-def _check(
+def check(
     layer: list[Given], mistakes: list[str], own: type[Section] | None = None
 ) -> tuple[dict[str, Given], set[str]]:
     """The valid values of one layer, parsed, and the paths of those that are refused; `own` are a command's flags."""
@@ -228,7 +229,7 @@ def _add_counts(good: dict[str, Given], spec: AlgorithmSpec, line: CommandLine, 
     where = " and ".join(f"flag --{name}" for name in line.counts)
     changes = torchbeast.spread(line.counts, lambda path: int(value_at(config, path)))
     layer = [Given(path, value, f"{where}: {path}") for path, value in changes.items() if path not in by_flag]
-    good |= _check(layer, mistakes)[0]
+    good |= check(layer, mistakes)[0]
 
 
 def _tree(good: Mapping[str, Given], spec: AlgorithmSpec) -> RunConfig:

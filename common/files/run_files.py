@@ -10,6 +10,7 @@ ROOT = "runs"  #: folder of run folders, unless another one is named
 CONFIG = "config.yaml"  #: the settings that the run is trained with
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS_CHECKPOINT = "checkpoint.previous.pt"
+PARENT = "parent.pt"  #: the checkpoint of another run that this one began from
 CHECKPOINT_DRAFT = ".checkpoint.pt.new"  #: a checkpoint that is being written
 METRICS = "metrics.csv"
 EPISODES = "episodes.csv"

@@ -12,6 +12,7 @@ from zerobeast.common.settings.net import torso_of as torso_of
 from zerobeast.common.settings.run import LATEST as LATEST
 from zerobeast.common.settings.run import EnvConfig as EnvConfig
 from zerobeast.common.settings.run import EnvServerConfig as EnvServerConfig
+from zerobeast.common.settings.run import ParentConfig as ParentConfig
 from zerobeast.common.settings.run import Run as Run
 from zerobeast.common.settings.run import SecurityConfig as SecurityConfig
 from zerobeast.common.settings.section import Section as Section

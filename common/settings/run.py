@@ -244,6 +244,13 @@ class SecurityConfig(Section):
     insecure: bool = setting(False, "allow binding beyond loopback without keys: anyone who can connect can take part")
 
 
+class ParentConfig(Section):
+    """The run that this one began from, if there is one: what `beast train --from` writes."""
+
+    run: str = setting("", "its name or folder, and which of its checkpoints")
+    agent_steps: int = setting(0, "its agent steps by then, which do not count in this run", ge=0)
+
+
 class Run(Section):
     """The settings of a run, except those of its algorithm."""
 
@@ -273,6 +280,7 @@ class Run(Section):
     local: LocalConfig = LocalConfig()
     security: SecurityConfig = SecurityConfig()
     health: HealthConfig = HealthConfig()
+    parent: ParentConfig = ParentConfig()
 
     @field_validator("name")
     @classmethod

@@ -38,6 +38,7 @@ from zerobeast.common.files import run_files
 log = logging.getLogger(__name__)
 
 CHECKPOINT_FORMAT = 5
+SAME_RUN = "continue with the settings it was made with, or use another name"
 DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an impossible offset inside the file
 _SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics", "rollouts")
 
@@ -159,8 +160,8 @@ def _read(path: Path) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def load_model(path: Path, net: nn.Module, saved: dict[str, Any]) -> None:
-    """Put the checkpoint's parameters into a network.
+def load_model(path: Path, net: nn.Module, saved: dict[str, Any], way_out: str = SAME_RUN) -> None:
+    """Put the checkpoint's parameters into a network; `way_out` says what to do if they do not fit.
 
     Raises:
       CheckpointError: they belong to another architecture.
@@ -172,7 +173,7 @@ def load_model(path: Path, net: nn.Module, saved: dict[str, Any]) -> None:
         if theirs != ours:
             raise CheckpointError(
                 f"{path}: the checkpoint is of another architecture: parameter {name!r} is {_shown(theirs)} in it, "
-                f"{_shown(ours)} in this run; continue with the settings it was made with, or use another name"
+                f"{_shown(ours)} in this run; {way_out}"
             )
     net.load_state_dict(saved)
 

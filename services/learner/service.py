@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.numbered import NumberedCheckpoints
+from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.recorder import Archive, Recorder
@@ -55,7 +57,7 @@ class Learner(Service):
       config: of the run; its folder is where the run continues from.
       instance: of the process.
       clock: monotonic seconds.
-      make_trainer: makes the trainer from settings, a device and the spec of the environment.
+      make_trainer: makes the trainer, as the class does.
     """
 
     role = "learner"
@@ -67,7 +69,7 @@ class Learner(Service):
         instance: Instance,
         *,
         clock: Callable[[], float] = time.monotonic,
-        make_trainer: Callable[[RunConfig, torch.device, EnvSpec], Trainer] = Trainer,
+        make_trainer: Callable[..., Trainer] = Trainer,
     ) -> None:
         del instance  # there is one learner
         super().__init__(clock=clock)
@@ -75,6 +77,7 @@ class Learner(Service):
         self.training: TrainingRun | None = None
         self.meters = Meters(config.env.tasks)
         self._make_trainer = make_trainer
+        self._parent: Parent | None = None  #: what a new run begins with
         self._plane: RolloutPlane | None = None  #: set by `open`
         self._epoch = random_id()
         self._writer: WeightsWriter | None = None
@@ -105,6 +108,7 @@ class Learner(Service):
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
         checkpoints = Checkpoints(config.folder, self.resources.enter_context(claim(config.folder)))
         trainer, record = resumed(config, checkpoints, self.meters, self._trainer)
+        self._parent = None if trainer else read_parent(config)
         if not (settings := config.folder / run_files.CONFIG).exists():  # `beast evaluate` reads them
             write_atomically(settings, dump(config))
         steps = trainer.counters.agent_steps if trainer else 0
@@ -183,8 +187,8 @@ class Learner(Service):
             **(self._plane.page() if self._plane else {}),
         }
 
-    def _trainer(self, env: EnvSpec) -> Trainer:
-        return self._make_trainer(self.config, self._device, env)
+    def _trainer(self, env: EnvSpec, parent: Parent | None = None) -> Trainer:
+        return self._make_trainer(self.config, self._device, env, parent)
 
     def _run(self, trainer: Trainer, record: SavedLedger) -> TrainingRun:
         settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
@@ -223,7 +227,8 @@ class Learner(Service):
             log.warning("no rollouts have come from the actor that began the run: another environment begins it anew")
             self.training, self._plane = None, RolloutPlane(self.plane.port, self._epoch, self._begin)
         self._unshare()
-        intake = self._adopt(first_run(self.config, theirs, lambda env: self._run(self._trainer(env), SavedLedger())))
+        begin = partial(self._trainer, parent=self._parent)
+        intake = self._adopt(first_run(self.config, theirs, lambda env: self._run(begin(env), SavedLedger())))
         if self.training is not None and not self.training.trainer.counters.agent_steps:  # nor are rows in its store
             intake.begin = self._begin
         return intake

@@ -26,6 +26,7 @@ from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import Network, autocast, pick_dtype
 from zerobeast.rl.protocol import Algorithm, Learned
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
+from zerobeast.services.learner.parent import Parent
 
 MAX_NONFINITE_IN_A_ROW = 10
 
@@ -62,11 +63,14 @@ class Trainer:
       device: to train on.
       env: spec of the rollouts, whichever of the run's environments they are of.
 
+      parent: what the run begins with, if that is what another one has learned.
+
     Raises:
       ConfigError: the algorithm cannot learn such an environment.
+      CheckpointError: the parent does not fit.
     """
 
-    def __init__(self, config: RunConfig, device: torch.device, env: EnvSpec) -> None:
+    def __init__(self, config: RunConfig, device: torch.device, env: EnvSpec, parent: Parent | None = None) -> None:
         torch.set_num_threads(config.learner.threads or 1)
         torch.manual_seed(config.seed)
         self.config = config
@@ -77,7 +81,11 @@ class Trainer:
         self.policy: PolicySpec = self.algorithm.policy
         self.record: RecordSpec = rollout_record(env, self.policy, config.learner.unroll_length)
         self.net = self.algorithm.network().to(device)
+        if parent:
+            parent.fill(self.net)
         self.learning = self.algorithm.learning(self.net)
+        if parent:
+            parent.teach(self.learning, config.section)
         self.counters = Counters()
         self._nonfinite_in_a_row = 0
         self._added: Rollouts | None = None  #: rollouts of the last `add`

@@ -23,7 +23,7 @@ def save(root: Path, name: str, *flags: str) -> RunConfig:
 
 
 def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
-    config, flags, saved, origins = settle(
+    config, flags, saved, origins, _ = settle(
         ["--root", str(tmp_path), "--env", "CartPole-v1", "--plain"], {}, NOW, own=TrainFlags
     )
     assert config.name == "CartPole-v1-impala-20260131-235958"
@@ -33,7 +33,7 @@ def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
 
 def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path: Path) -> None:
     save(tmp_path, "x", "--env", "CartPole-v1", "--learner.batch_size", "8", "--seed", "7")
-    config, _, saved, _ = settle(
+    config, _, saved, *_ = settle(
         ["--root", str(tmp_path), "--name", "x", "--seed", "8"], {"BEAST_SEED": "9"}, NOW, own=TrainFlags
     )
     assert (config.env.id, config.learner.batch_size, config.seed) == ("CartPole-v1", 8, 8)
@@ -48,7 +48,7 @@ def test_a_run_of_an_algorithm_given_by_reference_continues_with_any_reference_t
     script.write_text("from tests.unit.test_algorithms import MINE as SPEC")
     save(tmp_path, "x", "--algo", "tests.unit.test_algorithms:MINE", "--env", "CartPole-v1")
     flags = ["--root", str(tmp_path), "--name", "x", "--algo", f"{script}:SPEC", "--mine.entropy_until", "9"]
-    config, _, saved, _ = settle(flags, {}, NOW, own=TrainFlags)
+    config, _, saved, *_ = settle(flags, {}, NOW, own=TrainFlags)
     assert (config.algo, saved.section) == (f"{script}:SPEC", "mine")
     assert (config.algorithm.entropy_until, saved.algorithm.entropy_until) == (9, 1000)
     with pytest.raises(ConfigError, match=r"^algo: run 'x' was trained with 'tests.*:MINE' and cannot .* with 'ppo';"):
@@ -181,7 +181,7 @@ def test_a_hint_can_be_typed_as_it_stands(
 
 def test_starting_over_reads_nothing_of_the_old_run(tmp_path: Path) -> None:
     save(tmp_path, "x", "--env", "CartPole-v1", "--seed", "7")
-    config, _, saved, _ = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW, own=TrainFlags)
+    config, _, saved, *_ = settle(["--root", str(tmp_path), "--name", "x", "--fresh"], {}, NOW, own=TrainFlags)
     assert (config.env.id, config.seed, saved) == (RunConfig().env.id, RunConfig().seed, None)
 
 

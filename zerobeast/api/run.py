@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zerobeast.api.parent import parent_in
 from zerobeast.api.saved import load
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
@@ -120,6 +121,7 @@ def start(
     *,
     root: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    from_run: str | os.PathLike[str] | Run | None = None,
     callbacks: Callbacks | Callable[[Run, Row], Any] | None = None,
     **settings: Any,
 ) -> Run:
@@ -132,6 +134,8 @@ def start(
       total_steps: agent steps of the run in all.
       root: the folder of all runs.
       name: of the run and its folder. A run that exists goes on, unless `fresh=True` moves it aside.
+      from_run: a run whose weights and settings a new one begins with, as for `load`: "x", "x:50000" or "x:best". What
+        is given here changes its settings, and its steps do not count.
       callbacks: what `wait` and `train` call, or a function that is `Callbacks.on_update`.
       settings: by section, such as `net={"hidden_size": 64}`, or by path, `**{"net.hidden_size": 64}`; and flags of
         `beast train`, such as `track="trackio"`.
@@ -142,9 +146,11 @@ def start(
     refuse_imported("starts a run")
     if not (callbacks is None or callable(callbacks) or isinstance(callbacks, Callbacks)):
         raise ConfigError(f"callbacks is {callbacks!r:.100}, expected a function or zerobeast.Callbacks")
-    own = {"env": env, "algo": algo, "total_steps": total_steps, "root": root, "name": name}
+    parent = getattr(from_run, "folder", from_run)
+    own = {"env": env, "algo": algo, "total_steps": total_steps, "root": root, "name": name, "from_run": parent}
     flags = flags_for({**own, **settings})
-    settled = settle(flags, os.environ, datetime.now().astimezone(), own=RunFlags, say=log.info)
+    now = datetime.now().astimezone()
+    settled = settle(flags, os.environ, now, own=RunFlags, say=log.info, parent=parent_in(flags))
     if settled.config.local.placement == "serial":
         raise ConfigError("local.placement serial: expected one of several processes; `beast train` has the serial one")
     return Run(settled, Callbacks(callbacks) if callable(callbacks) else callbacks or Callbacks())
@@ -172,7 +178,8 @@ class Run(contextlib.AbstractContextManager["Run"]):
         self._supervisor: Supervisor | None = None
         self._error: BaseException | None = None
         atexit.register(self.stop)
-        threading.Thread(target=self._run, args=(settled,), name=self.config.name, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(settled,), name=self.config.name, daemon=True)
+        self._thread.start()
         try:
             self._begun.wait()
         except BaseException:
@@ -220,6 +227,8 @@ class Run(contextlib.AbstractContextManager["Run"]):
         while not ended and (left_s := deadline - time.monotonic()) > 0:
             ended = self._ended.wait(min(TURN_S, left_s))
             self._call_back()
+        if ended:
+            self._thread.join()  # which may hold tensors: a process that ends while they are freed there would crash
         if ended and self._error:
             raise self._error
         return ended
@@ -263,7 +272,7 @@ class Run(contextlib.AbstractContextManager["Run"]):
         for number in signals:
             if self._supervisor is not None:
                 self._supervisor.ask(number)
-        self._ended.wait()
+        self._thread.join()
 
     def _call_back(self) -> None:
         """Call the callbacks for what is new in the folder."""

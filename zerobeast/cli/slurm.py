@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from string import Template
 
+from zerobeast.api.parent import parent_in
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.load import dump, settings_help
 from zerobeast.common.config.trust import flags_of
@@ -105,7 +106,7 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(f"{HELP}\n{settings_help(SlurmFlags)}\n")
         return 0
     now = datetime.now().astimezone()
-    config, flags, saved, _ = settle(argv, os.environ, now, own=SlurmFlags)
+    config, flags, saved, _, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))
     if flags.submit and shutil.which("sbatch") is None:
         raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
     if flags.fresh:
@@ -114,6 +115,8 @@ def main(argv: list[str]) -> int:
         if run_folder.trained(config.folder) and saved is not None:
             run_folder.refuse_changes(saved, config)
         config = config if config.security.keys else with_keys(config)
+        if parent is not None:
+            parent.write(config.folder)
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         job = config.folder / JOB
         write_atomically(job, script(config, flags, Path.cwd()))

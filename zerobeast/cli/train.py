@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from zerobeast.api.parent import parent_in
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import gather, settings_help
 from zerobeast.common.config.trust import flags_of
@@ -30,10 +31,12 @@ from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.tracker import tracked
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
+beast train --from RUN [--name NAME] [settings]
 beast train [settings] --help   every setting and its value for this command line
 
-A run that exists is resumed with its saved settings. Workers on --hosts need --local.placement serve, and as
---learner.endpoint an address of this machine that they can reach.
+A run that exists is resumed with its saved settings. With --from, a new run begins with the weights and settings of
+another, of which those that are given are changed, and counts its steps anew. Workers on --hosts need --local.placement
+serve, and as --learner.endpoint an address of this machine that they can reach.
 
 exit codes: 0 trained to the end; 2 bad input; 75 a service could not be reached; 1 a service failed;
 130 after Ctrl-C and 143 after SIGTERM, with a checkpoint; Ctrl-C again, a second later, ends everything at once
@@ -95,7 +98,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    settled = settle(argv, environ, datetime.now().astimezone(), own=TrainFlags)
+    settled = settle(argv, environ, datetime.now().astimezone(), own=TrainFlags, parent=parent_in(argv))
     config, flags = settled.config, settled.flags
     hosts = read_hosts(Path(flags.hosts)) if flags.hosts else []
     if hosts and config.local.placement != "serve":

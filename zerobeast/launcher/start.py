@@ -10,20 +10,24 @@ from datetime import datetime
 from typing import Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
+from zerobeast.common.config.flags import split
 from zerobeast.common.config.goal import reached
-from zerobeast.common.config.layers import from_tree, read_yaml
+from zerobeast.common.config.layers import PREFIX, from_tree, read_yaml
 from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather
+from zerobeast.common.config.table import RUN
 from zerobeast.common.config.trust import PEERS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import LATEST, RunConfig, Section, setting
+from zerobeast.common.settings import spec_of as spec_named
 from zerobeast.common.settings.net import readings
 from zerobeast.common.text import did_you_mean
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.hosts import KEYS, Host
+from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.placement import IDLE, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import spec_for, spec_of
@@ -45,6 +49,9 @@ class RunFlags(Section):
     fresh: bool = setting(default=False, meaning="start over; the run of that name is moved aside, nothing is deleted")
     track: str = setting("", "hand the run to an experiment tracker: trackio, wandb, or module:Class of your own")
     track_project: str = setting(PROJECT, "under which the tracker shows the run")
+    from_run: str = setting(
+        "", "--from for short: RUN, RUN:<agent steps> or RUN:best, with whose weights a new run begins"
+    )
 
 
 Flags = TypeVar("Flags", bound=RunFlags)
@@ -55,6 +62,7 @@ class Settled(NamedTuple, Generic[Flags]):
     flags: Flags
     saved: RunConfig | None  #: settings of the run that continues
     origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
+    parent: Parent | None = None  #: whose weights a new run begins with
 
 
 def settle(
@@ -65,6 +73,7 @@ def settle(
     own: type[Flags],
     describe: Describe = spec_of,
     say: Say = say,
+    parent: Parent | None = None,
 ) -> Settled[Flags]:
     """Read every layer: what is given now overrides what the run of that name was saved with.
 
@@ -75,10 +84,13 @@ def settle(
       own: flags of a command.
       describe: see `load`.
       say: takes remarks.
+      parent: what `from_run` names; its settings are those of the new run as well, below all that are given.
 
     Raises:
       ConfigError: a line for every mistake.
     """
+    if parent is not None:
+        return _forked(parent, argv, environ, now, own=own, describe=describe, say=say)
     given = gather(argv, environ, own=own, describe=describe, groups=groups_of)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
@@ -108,6 +120,47 @@ def settle(
     return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
 
 
+def _forked(
+    parent: Parent,
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    now: datetime,
+    *,
+    own: type[Flags],
+    describe: Describe,
+    say: Say,
+) -> Settled[Flags]:
+    """As `settle`, for a new run that begins with the weights of another."""
+    label = f"file {parent.file}"
+    trees = {label: parent.settings(_section(argv, environ))}
+    loaded = gather(argv, environ, own=own, describe=describe, groups=groups_of, trees=trees)
+    theirs = [path for path in ("name", "root") if loaded.origins.get(path, label).startswith(label)]
+    config = loaded.config.model_copy(update={**{path: RUN[path].default for path in theirs}, "parent": parent.entry})
+    config = config.model_copy(update={"name": config.name or run_folder.default_name(config, now)})
+    if run_folder.trained(config.folder) and not loaded.own.fresh:
+        raise ConfigError(
+            f"name {config.name!r}: there is such a run in {config.folder.parent.absolute()}, and --from begins a new "
+            f"one: give another --name, or --fresh; without --from that run continues"
+        )
+    _refuse_idle_tasks(config)
+    for note in (*loaded.notes, *_ineffective(loaded, but=label)):
+        say(note)
+    return Settled(config, loaded.own, None, loaded.origins, parent)
+
+
+def section_named(algo: str) -> str:
+    """The section of an algorithm; empty if there is none of that name."""
+    with contextlib.suppress(ConfigError):  # what is wrong with it is said when it is read
+        return spec_named(algo).name if algo else ""
+    return ""
+
+
+def _section(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The section of the algorithm that a flag or variable names; empty if none does."""
+    names = [environ.get(f"{PREFIX}ALGO", ""), *(flag.text or "" for flag in split(argv, []) if flag.key == "algo")]
+    return section_named(names[-1])
+
+
 @contextlib.contextmanager
 def begun(
     settled: Settled[Flags], environ: Mapping[str, str], *, hosts: Sequence[Host] = (), say: Say = say
@@ -126,7 +179,7 @@ def begun(
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    config, flags, saved, origins = settled
+    config, flags, saved, origins, parent = settled
     spec = spec_for(config)
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
@@ -136,9 +189,13 @@ def begun(
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
         config = protected(config, hosts)
+        if parent is not None:
+            parent.write(config.folder)
         write_atomically(config.folder / run_files.CONFIG, dump(config))
         verb = "continuing" if continues else "training"
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
+        if parent is not None:
+            say(f"it begins with the weights of {config.parent.run} after {config.parent.agent_steps:,} agent steps")
         if continues and saved is not None and (note := run_folder.schedule_note(saved, config)):
             say(note)
         for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
@@ -172,7 +229,7 @@ def _refuse_idle_tasks(config: RunConfig) -> None:
 
 def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """A line for each layer that gives values, and one that says where to read the rest."""
-    told = ("name", "root", "algo", "preset", "env.id")
+    told = ("name", "root", "algo", "preset", "env.id", "parent.run", "parent.agent_steps")
     for origin, values in by_origin(config, origins).items():
         if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in told]:
             yield f"{origin}: {', '.join(texts)}"
@@ -180,10 +237,12 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     yield f"preset {config.preset}{chosen}; all other settings have their defaults: --help shows them"
 
 
-def _ineffective(given: Loaded) -> Iterator[str]:
-    """A sentence for every setting that is given in vain."""
+def _ineffective(given: Loaded, but: str = "chosen") -> Iterator[str]:
+    """A sentence for every setting that is given in vain, by any layer whose origin does not begin with `but`."""
     placement = placement_of(given.config)
     for path in differences(given.config):
+        if given.origins[path].startswith(but):
+            continue
         if path in IDLE.get(placement.name, ()):
             yield f"{given.origins[path]} has no effect: the placement is {placement.name}"
         if path.endswith(".endpoint") and placement.name != "serve":

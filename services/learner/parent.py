@@ -1,0 +1,100 @@
+"""A new run that begins with what another one has learned: its weights and, of the same algorithm, its optimisers.
+
+`beast train --from` leaves the parent's checkpoint in the folder of the new run. Its counters, its replay and the
+statistics of its episodes stay behind.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zerobeast.common.errors import CheckpointError
+from zerobeast.common.files import run_files
+from zerobeast.common.settings import RunConfig
+from zerobeast.rl.nets import Network
+from zerobeast.rl.protocol import OF_ITS_RUN, Learning
+from zerobeast.services.learner.checkpoint import load_checkpoint, load_model
+
+#: what entries that do not fit the learning of this run raise
+UNFIT = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, CheckpointError)
+
+
+class Parent:
+    """What another run has learned.
+
+    Args:
+      run: its name, for messages.
+      path: of the checkpoint.
+      state: its content.
+    """
+
+    def __init__(self, run: str, path: Path, state: Mapping[str, Any]) -> None:
+        self._path, self._state = path, state
+        self._way_out = (
+            f"settings of net, and the shapes of observations and actions, have to be those of {run}; a run without "
+            f"--from begins with new weights"
+        )
+
+    def fill(self, net: Network) -> None:
+        """Put the weights into the network of the new run, which is at its start.
+
+        Raises:
+          CheckpointError: they do not fit; it names the first one that differs.
+        """
+        load_model(self._path, net, self._state["model"], self._way_out)
+        net.agent_steps.zero_()
+
+    def teach(self, learning: Learning, algo: str) -> None:
+        """Give the new run what else was learned: optimisers, critics, targets. Nothing if the algorithm is another.
+
+        An optimiser of another kind begins anew.
+
+        Raises:
+          CheckpointError: it does not fit these settings.
+        """
+        if algo not in self._state["config"]:
+            return
+        own, saved = learning.state(), self._state["learning"]
+        for name, shape in _shapes({key: value for key, value in own.items() if key not in OF_ITS_RUN}):
+            if (theirs := dict(_shapes(saved)).get(name, shape)) != shape:
+                raise CheckpointError(
+                    f"{self._path}: what was learned does not fit: {name!r} is of shape {list(theirs)} in it, "
+                    f"{list(shape)} in this run; {self._way_out}"
+                )
+        kept = {name for name in own if name in OF_ITS_RUN or _other_kind(own[name], saved.get(name))}
+        try:
+            learning.load({**saved, **{name: own[name] for name in kept}})
+        except UNFIT as error:
+            why = str(error).splitlines()[0]
+            raise CheckpointError(f"{self._path}: what was learned does not fit: {why}; {self._way_out}") from error
+
+
+def read_parent(config: RunConfig) -> Parent | None:
+    """What a new run begins with; None if its settings name no parent.
+
+    Raises:
+      CheckpointError: there is no checkpoint of the parent, or it cannot be read.
+    """
+    if not config.parent.run:
+        return None
+    path = config.folder / run_files.PARENT
+    state = load_checkpoint(path)
+    if state is None:
+        raise CheckpointError(f"{path} is missing: expected the checkpoint of {config.parent.run} (parent.run)")
+    return Parent(config.parent.run, path, state)
+
+
+def _other_kind(own: Any, saved: Any) -> bool:
+    """Whether these are of two optimisers: `GradientDescent.state`."""
+    return isinstance(own, dict) and isinstance(saved, dict) and own.get("kind") != saved.get("kind")
+
+
+def _shapes(state: Any, prefix: str = "") -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The shape of every tensor, by its path."""
+    if isinstance(state, torch.Tensor):
+        yield prefix, tuple(state.shape)
+    elif isinstance(state, dict):
+        for name, value in state.items():
+            yield from _shapes(value, f"{prefix}.{name}" if prefix else str(name))

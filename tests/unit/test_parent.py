@@ -1,0 +1,176 @@
+"""Runs that begin with what another one has learned."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.algo_fakes import REACH, VECTORS
+from tests.learner_fakes import ENV, run_config
+from tests.unit.test_checkpoint import CPU, same, saved, state_in, trained
+from zerobeast.cli.train import TrainFlags
+from zerobeast.common.config.load import dump, load
+from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.settings import RunConfig
+from zerobeast.launcher.parent import read
+from zerobeast.launcher.start import settle
+from zerobeast.rl.protocol import OF_ITS_RUN
+from zerobeast.services.learner.parent import Parent, read_parent
+from zerobeast.services.learner.update import Trainer
+
+NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
+ON_POLICY: list[tuple[str, dict[str, Any]]] = [
+    ("impala", {}),
+    ("impala", {"batches": 3, "uses": 4, "entropy_target": 0.5, "replay_share": 0.5, "replay_rollouts": 6}),
+    ("ppo", {"epochs": 2, "minibatches": 3, "normalize_returns": True}),
+    ("vmpo", {"target_period": 2, "popart": True}),
+    ("impact", {"batches": 3, "uses": 4, "kl_cost": 1.0}),
+]
+
+
+def config_of(root: Path, name: str, algo: str, settings: dict[str, Any] | None = None, **run: Any) -> RunConfig:
+    tree = run_config(root).model_dump()
+    tree.pop("impala")
+    net = {**tree["net"], **run.pop("net", {})}
+    return RunConfig.model_validate({**tree, "name": name, "algo": algo, algo: settings or {}, "net": net, **run})
+
+
+def weights(net: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in net.state_dict().items() if name != "agent_steps"}
+
+
+def learned(state: Any) -> Any:
+    """What a run has learned besides its policy: without settings of optimisers, and steps that networks know of."""
+    left_out = OF_ITS_RUN | {"param_groups", "agent_steps"}
+    if isinstance(state, dict):
+        return {name: learned(value) for name, value in state.items() if name not in left_out}
+    return state
+
+
+@pytest.mark.parametrize(("algo", "settings"), ON_POLICY)
+def test_a_run_begins_with_weights_and_optimisers_of_another_and_counts_anew(
+    tmp_path: Path, algo: str, settings: dict[str, Any]
+) -> None:
+    old = trained(Trainer(config_of(tmp_path, "old", algo, settings, net={"normalize_obs": True}), CPU, ENV), range(5))
+    path = saved(tmp_path, old)
+    config = config_of(tmp_path, "new", algo, settings, net={"normalize_obs": True}, seed=7)
+    new = Trainer(config, CPU, ENV, Parent("old", path, state_in(path)))
+    assert same(weights(new.net), weights(old.net))
+    assert same(learned(new.learning.state()), learned(old.learning.state()))
+    assert new.counters.agent_steps == new.counters.policy_version == int(new.net.agent_steps) == 0
+    fresh = Trainer(config, CPU, ENV).learning.state()
+    for name in fresh.keys() & OF_ITS_RUN:
+        assert same(new.learning.state()[name], fresh[name]), f"{name}: nothing that the other run has collected"
+    assert trained(new, range(5, 7)).counters.agent_steps == 40
+
+
+@pytest.mark.parametrize(
+    ("algo", "env"), [("dqn", VECTORS), ("rainbow", VECTORS), ("r2d2", VECTORS), ("td3", REACH), ("sac", REACH)]
+)
+def test_of_an_algorithm_with_a_replay_the_critics_and_targets_go_on_and_the_replay_is_empty(
+    tmp_path: Path, algo: str, env: Any
+) -> None:
+    net = {"use_lstm": algo == "r2d2", "lstm_size": 8}
+    old = Trainer(config_of(tmp_path, "old", algo, net=net), CPU, env)
+    for part in old.learning.parts.values():  # type: ignore[attr-defined]
+        module = part if isinstance(part, torch.nn.Module) else getattr(part, "copy", torch.nn.Module())
+        for parameter in module.parameters():
+            parameter.data.add_(0.5)
+    state = old.state()
+    state["learning"]["pace"]["inserted"] = state["learning"]["replay"]["inserted"] = 1000
+    state["counters"]["agent_steps"] = 1000
+    new = Trainer(config_of(tmp_path, "new", algo, net=net, seed=7), CPU, env, Parent("old", tmp_path, state))
+    assert same(weights(new.net), weights(old.net))
+    assert same(learned(new.learning.state()), learned(state["learning"]))
+    assert new.learning.state()["pace"]["inserted"] == new.learning.state()["replay"]["inserted"] == 0
+
+
+def test_another_algorithm_takes_the_weights_alone_and_an_optimiser_of_another_kind_begins_anew(tmp_path: Path) -> None:
+    path = saved(tmp_path, old := trained(Trainer(config_of(tmp_path, "old", "ppo"), CPU, ENV), range(3)))
+    for algo, settings in [("vmpo", {}), ("ppo", {"optimizer": "rmsprop"})]:
+        new = Trainer(config_of(tmp_path, "new", algo, settings), CPU, ENV, Parent("old", path, state_in(path)))
+        assert same(weights(new.net), weights(old.net))
+        assert new.learning.state()["optimizer"]["state"]["state"] == {}
+        assert trained(new, range(2)).counters.updates == 2
+    target = new.learning.state().get("target")
+    assert target is None
+
+
+def test_weights_that_do_not_fit_are_refused_with_the_first_that_differs(tmp_path: Path) -> None:
+    path = saved(tmp_path, Trainer(config_of(tmp_path, "old", "ppo"), CPU, ENV))
+    wider = config_of(tmp_path, "new", "ppo", net={"hidden_size": 32})
+    sentence = r"parameter '\S+' is of shape \[16, 4\] in it, of shape \[32, 4\] in this run; settings of net, .*of old"
+    with pytest.raises(CheckpointError, match=sentence):
+        Trainer(wider, CPU, ENV, Parent("old", path, state_in(path)))
+
+
+def test_critics_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    state = Trainer(config_of(tmp_path, "old", "td3"), CPU, REACH).state()
+    config = config_of(tmp_path, "new", "td3", {"critics": 3})
+    with pytest.raises(CheckpointError, match=r"what was learned does not fit: .*; settings of net, .* of old"):
+        Trainer(config, CPU, REACH, Parent("old", tmp_path, state))
+
+
+def test_a_run_whose_settings_name_a_parent_needs_its_checkpoint(tmp_path: Path) -> None:
+    assert read_parent(run_config(tmp_path)) is None
+    config = config_of(tmp_path, "new", "ppo", parent={"run": "old", "agent_steps": 5})
+    with pytest.raises(CheckpointError, match=r"new/parent.pt is missing: expected the checkpoint of old \(parent.run"):
+        read_parent(config)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The folder of a run that has trained 60 steps with the settings of its config.yaml."""
+    flags = ["--env", "CartPole-v1", "--algo", "ppo", "--net.hidden_size", "16", "--learner.batch_size", "4"]
+    config = load(["--root", str(tmp_path), "--name", "old", *flags, "--learner.unroll_length", "32"], {})
+    config.folder.mkdir()
+    trainer = Trainer(config, CPU, ENV)
+    trainer.counters.agent_steps = 60
+    saved(config.folder, trainer)
+    (config.folder / "config.yaml").write_text(dump(config))
+    return config.folder
+
+
+def forked(run: Path, *flags: str, place: Path | None = None) -> Any:
+    parent = read("old", place or run)
+    return settle(["--root", str(run.parent), "--name", "new", *flags], {}, NOW, own=TrainFlags, parent=parent)
+
+
+def test_a_fork_has_the_settings_of_its_parent_under_those_that_are_given_and_names_it(run: Path) -> None:
+    settled = forked(run, "--learner.batch_size", "8", "--env.kwargs", '{"sutton_barto_reward": true}')
+    config = settled.config
+    assert (config.name, config.algo, config.net.hidden_size, config.learner.batch_size) == ("new", "ppo", 16, 8)
+    assert (config.env.id, config.env.kwargs) == ("CartPole-v1", {"sutton_barto_reward": True})
+    assert (config.parent.run, config.parent.agent_steps, settled.saved) == ("old", 60, None)
+    assert settled.origins["net.hidden_size"].startswith(f"file {run}/config.yaml")
+
+
+def test_with_another_algorithm_only_environment_and_network_are_those_of_the_parent(run: Path) -> None:
+    config = forked(run, "--algo", "impala").config
+    assert (config.section, config.preset, config.env.id) == ("impala", "cartpole-impala", "CartPole-v1")
+    assert config.net.hidden_size == 16
+    assert config.learner.unroll_length == load(["--env", "CartPole-v1"], {}).learner.unroll_length
+
+
+def test_a_checkpoint_away_from_its_run_has_the_settings_that_weights_are_bound_to(run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere" / "deep" / "mine.pt"
+    place.parent.mkdir(parents=True)
+    place.write_bytes((run / "checkpoint.pt").read_bytes())
+    config = forked(run, place=place).config
+    assert (config.section, config.env.id, config.net.hidden_size) == ("ppo", "CartPole-v1", 16)
+    assert config.learner.batch_size == load(["--env", "CartPole-v1", "--algo", "ppo"], {}).learner.batch_size
+
+
+def test_a_fork_takes_no_name_of_a_run_that_has_trained_unless_that_is_moved_aside(run: Path) -> None:
+    with pytest.raises(ConfigError, match=r"name 'old': there is such a run .*: give another --name, or --fresh;"):
+        forked(run, "--name", "old")
+    assert forked(run, "--name", "old", "--fresh").config.parent.run == "old"
+
+
+def test_a_parent_imports_nothing_by_its_file_alone(run: Path) -> None:
+    file = run / "config.yaml"
+    file.write_text(file.read_text().replace("id: CartPole-v1", "id: os:path"))
+    with pytest.raises(ConfigError, match="'os:path' imports a module, which a file may not decide alone"):
+        forked(run)

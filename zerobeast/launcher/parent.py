@@ -1,0 +1,84 @@
+"""The run that a new run begins from: its weights, and its settings below those that are given now."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zerobeast.common.config.layers import read_yaml
+from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.settings import ParentConfig, Run
+
+#: what a run with another algorithm has from its parent: what weights are bound to, and what tells a run's file
+ENDURING = ("env", "net", "seed", "name", "root")
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A checkpoint that a new run begins from. Its file is read once: a run that trains replaces it."""
+
+    run: str  #: as it was named
+    file: Path  #: with its settings
+    tree: Mapping[str, Any]  #: those settings
+    state: Mapping[str, Any]  #: the checkpoint
+
+    @property
+    def entry(self) -> ParentConfig:
+        """What the settings of the new run say about it."""
+        return ParentConfig(run=self.run, agent_steps=self.state["counters"]["agent_steps"])
+
+    def settings(self, algo: str) -> dict[str, Any]:
+        """As the tree of a file, those that the new run has as well: all, or those of environment and network alone.
+
+        Args:
+          algo: section of the new run's algorithm; empty: the same.
+        """
+        tree = self.tree
+        return {key: tree[key] for key in tree if key in ENDURING} if algo and algo not in tree else dict(tree)
+
+    def write(self, folder: Path) -> None:
+        """Leave the checkpoint in the folder of the new run, for its learner.
+
+        Raises:
+          ConfigError: it cannot be written.
+        """
+        import torch
+
+        buffer = io.BytesIO()
+        torch.save(dict(self.state), buffer)
+        path = folder / run_files.PARENT
+        try:
+            draft = path.with_suffix(".new")
+            draft.write_bytes(buffer.getbuffer())
+            draft.replace(path)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def read(run: str, place: Path) -> Parent:
+    """The parent that a name stands for.
+
+    Args:
+      run: the name.
+      place: folder of the run, whose newest checkpoint is meant, or a checkpoint.
+
+    Raises:
+      ConfigError: the settings of the run cannot be read.
+      CheckpointError: there is no checkpoint that can be read.
+    """
+    from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
+
+    path = place / run_files.CHECKPOINT if place.is_dir() else place
+    state = Checkpoints(place).load() if place.is_dir() else load_checkpoint(place)
+    if state is None:
+        raise CheckpointError(f"{path}: there is no checkpoint")
+    if type(state["counters"].get("agent_steps")) is not int:
+        raise CheckpointError(f"{path}: the checkpoint does not say its agent steps")
+    files = [folder / run_files.CONFIG for folder in ([place] if place.is_dir() else list(place.parents)[:2])]
+    if file := next((file for file in files if file.exists()), None):
+        return Parent(run, file, read_yaml(file, f"file {file}"), state)
+    # the settings in a checkpoint are those of a process: the shares of one machine and the addresses of one start
+    section = next(iter(state["config"].keys() - Run.model_fields.keys()), "")
+    return Parent(run, path, {key: state["config"][key] for key in (*ENDURING, "algo", section)}, state)

@@ -6,14 +6,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
-#: times that people read and nothing is computed from: of a point in TensorBoard, in the name of a run; and the notes
-#: of a fake service, which a test compares within one machine
+#: times that people read and nothing is computed from: of a point in TensorBoard, in the name of a run, in a journal;
+#: and the notes of a fake service, which a test compares within one machine
 SHOWN = {
     "common/files/event_file.py",
     "zerobeast/cli/slurm.py",
     "zerobeast/api/run.py",
     "zerobeast/cli/train.py",
     "zerobeast/launcher/start.py",
+    "zerobeast/sweep/journal.py",
+    "zerobeast/sweep/runner.py",
     "tools/chaos/network_service.py",
 }
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "health": "one line per service of a run, and which of them limits the throughput",
     "slurm": "write, and submit, the batch script of a run for a Slurm cluster",
     "keygen": "make keys for encrypted tcp",
+    "sweep": "train many runs, each on its own cores: every combination of settings, or random draws",
     "tune": "find the fastest settings for this machine by short trials",
     "bench": "measure this machine's limit, the training rate compared with it, and the cost of transport",
     "chaos": "kill services, break the network or attack a run, and check every guarantee",

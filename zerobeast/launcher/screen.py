@@ -18,7 +18,7 @@ LINE_PERIOD_S = 5.0
 MIN_WIDTH = 40
 
 
-class _Console(Console):
+class PipeConsole(Console):
     """A rich console on which a pipe without a reader costs the picture, not the process."""
 
     def on_broken_pipe(self) -> None:
@@ -79,6 +79,6 @@ def make_screen(run: RunConfig, source: Callable[[], Snapshot], *, plain: bool) 
     """The live view on a terminal that can show it; lines elsewhere, or if `plain`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # blocks and bars on a terminal that only knows ASCII
-    console = _Console()
+    console = PipeConsole()
     able = console.is_terminal and not console.is_dumb_terminal and console.width >= MIN_WIDTH
     return Screen(run, source, console, live=able and not plain)

@@ -1,0 +1,275 @@
+"""What a sweep tries, which files are refused, and which cores its runs get."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.learner_fakes import ENV
+from zerobeast.cli.sweep import main
+from zerobeast.common.config.layers import Given
+from zerobeast.common.errors import ConfigError
+from zerobeast.launcher.supervisor import Ending
+from zerobeast.sweep.cores import gpu_of, share
+from zerobeast.sweep.journal import JOURNAL, opened
+from zerobeast.sweep.runner import Listed, Runner
+from zerobeast.sweep.search import grid, read_dimension, samples
+from zerobeast.sweep.spec import read
+from zerobeast.sweep.trials import Trial, trials_of
+
+BASE = {"env": "CartPole-v1", "algo": "ppo", "total_steps": 1000}
+PAIRS = [(0, 4), (1, 5), (2, 6), (3, 7)]  #: four cores of two hardware threads
+
+
+def planned(folder: Path, vary: dict[str, Any] | None = None, *confirmed: Given, **parts: Any) -> list[Trial]:
+    file = folder / "lr.yaml"
+    file.write_text(yaml.safe_dump({"settings": BASE, "root": str(folder), "vary": vary or {}, **parts}))
+    return trials_of(read(file, []), confirmed)
+
+
+def refusal(folder: Path, vary: dict[str, Any] | None = None, **parts: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        planned(folder, vary, **parts)
+    return str(refused.value).replace(f"{folder}/", "")
+
+
+def test_a_grid_has_every_combination_with_one_seed_before_the_next_and_a_name_for_each(tmp_path: Path) -> None:
+    trials = planned(tmp_path, {"algo": ["ppo", "a2c"], "learner": {"batch_size": [16, 32]}}, seeds=[1, 2])
+    assert [trial.name for trial in trials] == [
+        f"{algo}-batch_size-{size}-seed-{seed}" for seed in (1, 2) for algo in ("ppo", "a2c") for size in (16, 32)
+    ]
+    assert trials[1].values == {"algo": "ppo", "learner.batch_size": 32, "seed": 1}
+    assert set(trials[1].flags) == {
+        *("--env.id=CartPole-v1", "--total_steps=1000", "--algo=ppo", "--learner.batch_size=32", "--seed=1")
+    }
+
+
+def test_values_that_belong_together_vary_together(tmp_path: Path) -> None:
+    trials = planned(tmp_path, {"env, total_steps": [["CartPole-v1", 500], ["Acrobot-v1", 700]]})
+    assert [trial.values for trial in trials] == [
+        {"env.id": "CartPole-v1", "total_steps": 500},
+        {"env.id": "Acrobot-v1", "total_steps": 700},
+    ]
+    assert [trial.name for trial in trials] == ["CartPole-v1-total_steps-500", "Acrobot-v1-total_steps-700"]
+
+
+def test_random_draws_follow_from_the_seed_and_more_of_them_begin_with_the_same_ones(tmp_path: Path) -> None:
+    vary = {
+        "ppo.learning_rate": {"log_uniform": ["1e-4", 0.1]},
+        "ppo.entropy_cost": {"uniform": [0, 0.02]},
+        "ppo.epochs": {"integers": [2, 5]},
+        "net.hidden_size": [16, 32],
+    }
+    three, five = (planned(tmp_path, vary, search="random", samples=n, seed=7, seeds=[1]) for n in (3, 5))
+    assert three == five[:3]
+    assert [trial.name for trial in three] == [f"sample-00{n}-seed-1" for n in (1, 2, 3)]
+    assert three != planned(tmp_path, vary, search="random", samples=3, seed=8, seeds=[1])
+    for trial in five:
+        assert 1e-4 <= trial.values["ppo.learning_rate"] <= 0.1
+        assert trial.values["ppo.epochs"] in range(2, 6)
+        assert trial.values["net.hidden_size"] in (16, 32)
+    fewer = {path: vary[path] for path in list(vary)[1:]}
+    again = planned(tmp_path, fewer, search="random", samples=3, seed=7, seeds=[1])
+    assert [trial.values["ppo.epochs"] for trial in again] == [trial.values["ppo.epochs"] for trial in three]
+
+
+def test_draws_cover_their_range() -> None:
+    rates = [read_dimension("a", {"log_uniform": [1e-4, 1.0]}, "").at(chance)["a"] for chance in (0, 0.25, 0.5, 0.9999)]
+    assert rates == pytest.approx([1e-4, 1e-3, 1e-2, 1.0], rel=0.01)
+    drawn = [values["a"] for values in samples([read_dimension("a", {"integers": [1, 4]}, "")], 4, 1)]
+    assert sorted(drawn) == [1, 2, 3, 4], "each differs from those before"
+    assert list(grid([])) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("vary", "parts", "sentence"),
+    [
+        ({}, {}, "lr.yaml: vary: nothing varies; expected a setting with its values, or `seeds`"),
+        ({"seed": [1]}, {"sead": 1}, "lr.yaml: sead: unknown entry; did you mean seed?"),
+        ({"seed": [1]}, {"env": "X"}, "lr.yaml: env: unknown entry; settings of runs stand below `settings`"),
+        ({"seed": [1]}, {"parallel": 0}, "lr.yaml: parallel: got 0, expected a whole number, at least 1"),
+        ({"seed": [1]}, {"name": "a b"}, "lr.yaml: name 'a b': expected letters, digits, '.', '_' and '-', at most"),
+        ({"seed": [1]}, {"search": "random"}, "lr.yaml: samples: search random needs it\nlr.yaml: seed: search random"),
+        ({"seed": [1]}, {"samples": 3}, "lr.yaml: samples: only search random has it"),
+        ({"seed": [1]}, {"seeds": [2]}, "lr.yaml: vary: seed: seed varies in seeds as well; expected it once"),
+        ({"seed": []}, {}, "lr.yaml: vary: seed: got [], expected a list of at least one value"),
+        ({"seed": 1}, {}, "lr.yaml: vary: seed: got 1, expected a list of values, or one of choices, uniform"),
+        ({"seed": {"integer": [1, 2]}}, {}, "lr.yaml: vary: seed: unknown distribution 'integer'; did you mean int"),
+        (
+            {"seed": {"integers": [2, 1]}},
+            {},
+            "lr.yaml: vary: seed: integers: got [2, 1], expected [low, high], tw",
+        ),
+        ({"seed": {"integers": [1, 9]}}, {}, "lr.yaml: vary: seed: a grid takes lists of values; `search: random` dr"),
+        (
+            {"seed, algo": [[1]]},
+            {},
+            "lr.yaml: vary: seed, algo: got [1], expected a list with a value for each of s",
+        ),
+        ({"ppo.epoch": [1]}, {}, "lr.yaml: vary: ppo.epoch: unknown setting; did you mean ppo.epochs?"),
+        ({"ppo.epochs": [1, "many"]}, {}, "lr.yaml: vary: ppo.epochs: got 'many', expected a whole number, at least 1"),
+        ({"algo": ["ppo", "pppo"]}, {}, "lr.yaml: vary: algo: algo 'pppo': expected "),
+        ({"name": ["x"]}, {}, "lr.yaml: vary: name: every run gets its own"),
+        (
+            {"env": ["mine:Env"]},
+            {},
+            "lr.yaml: vary: env.id: 'mine:Env' imports a module, which a file may not decide a",
+        ),
+        ({"seed": [1, 2, 1]}, {}, "lr.yaml: vary: (seed 1) and (seed 1) give the same run; expected runs that differ"),
+        ({"algo": ["a2c"], "ppo.epochs": [1, 2]}, {}, "lr.yaml: vary: (algo a2c, ppo.epochs 1) and (algo a2c, ppo.epo"),
+        (
+            {"local.placement": ["serve"], "preset": ["classic-ppo"]},
+            {},
+            "lr.yaml: local.placement serve: expected one of several processes, for a sweep",
+        ),
+        (
+            {"ppo.epochs": {"integers": [1, 2]}},
+            {"search": "random", "samples": 3, "seed": 1},
+            "lr.yaml: samples: got 3, expected at most 2, because these values give no more",
+        ),
+        ({"seed": [1]}, {"from": "base"}, "there is no run 'base'"),
+    ],
+)
+def test_a_file_that_cannot_be_run_is_refused_before_anything_starts(
+    tmp_path: Path, vary: dict[str, Any], parts: dict[str, Any], sentence: str
+) -> None:
+    assert refusal(tmp_path, vary, **parts).startswith(sentence)
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zerobeast.sweep.trials.spec_of", lambda _: ENV)
+    sentence = refusal(tmp_path, {"env.kwargs": [{"a b": 1}, {"a-b": 1}]})
+    assert sentence.startswith("lr.yaml: vary: (env.kwargs {'a b': 1}) and (env.kwargs {'a-b': 1}) are both called kwa")
+
+
+def test_a_long_name_is_cut_and_stays_unlike_others(tmp_path: Path) -> None:
+    vary = {f"net.{name}": [1, 2] for name in ("hidden_size", "lstm_size", "max_parameters")}
+    vary |= {"learner.unroll_length": [64, 65], "actor.env_groups": [2, 3], "envserver.step_timeout_s": [61, 62]}
+    names = [trial.name for trial in planned(tmp_path, vary, seeds=[1234567890])]
+    assert len(set(names)) == 64
+    assert max(map(len, names)) <= 100
+
+
+def test_a_flag_confirms_what_the_file_imports(tmp_path: Path) -> None:
+    same = Given("net.torso", "tests.unit.test_networks:SHORT", "flag --net.torso")
+    assert "say --net.torso" in refusal(tmp_path, {"net.torso": [same.value]})
+    assert planned(tmp_path, {"net.torso": [same.value, "mlp"]}, same)[0].values == {"net.torso": same.value}
+
+
+@pytest.mark.parametrize(
+    ("cores", "most", "parallel", "each", "places"),
+    [
+        (PAIRS, 8, None, None, PAIRS),
+        (PAIRS, 8, None, 2, [(0, 4, 1, 5), (2, 6, 3, 7)]),
+        (PAIRS, 8, 3, None, PAIRS[:3]),
+        (PAIRS, 8, 2, 1, PAIRS[:2]),
+        (PAIRS, 8, 8, None, [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,)]),
+        (PAIRS, 4, None, None, PAIRS[:2]),
+        ([(0,), (1,)], 2, None, None, [(0,), (1,)]),
+        ([(0, 1)], 1, None, None, [(0,)]),
+    ],
+)
+def test_runs_share_no_core(cores: Any, most: int, parallel: Any, each: Any, places: Any) -> None:
+    assert share(cores, most, parallel, each) == places
+
+
+@pytest.mark.parametrize(("parallel", "each"), [(3, None), (None, 3), (2, 2)])
+def test_more_than_there_is_is_refused(parallel: Any, each: Any) -> None:
+    with pytest.raises(ConfigError, match="this process may use 2 CPUs; expected fewer runs at a time or fewer cores"):
+        share([(0,), (1,)], 2, parallel, each)
+
+
+def test_runs_take_turns_on_the_gpus_that_are_visible() -> None:
+    assert [gpu_of(n, {"CUDA_VISIBLE_DEVICES": "2,5"})["CUDA_VISIBLE_DEVICES"] for n in range(3)] == ["2", "5", "2"]
+    assert gpu_of(1, {"CUDA_VISIBLE_DEVICES": ""}) == {}
+
+
+def test_a_journal_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.started("a", ("--seed=1",), (0,))
+        journal.ended("a", Ending(0, finished=True), 2.0)
+        journal.started("b", ("--seed=2",), (1,))
+    with (tmp_path / JOURNAL).open("a") as file:
+        file.write('{"event": "end", "run": "b", "co')
+    with opened(tmp_path) as journal:
+        assert (journal.runs["a"].ending, journal.runs["b"].ending) == (Ending(0, finished=True), None)
+        with pytest.raises(ConfigError, match="is already running here"), opened(tmp_path):
+            pass
+        journal.ended("b", Ending(1, "it broke"), 3.0)
+        journal.started("b", ("--seed=2",), (1,))
+        journal.ended("b", Ending(143), 4.0)
+    with opened(tmp_path) as journal:
+        assert (journal.runs["b"].ending, journal.runs["b"].seconds) == (Ending(143), 7.0)
+    for line in (tmp_path / JOURNAL).read_text().splitlines():
+        json.loads(line)
+
+
+def test_a_folder_of_something_else_and_other_settings_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(ConfigError, match="is not the folder of a sweep"), opened(tmp_path):
+        pass
+    trials = planned(tmp_path, seeds=[1])
+    with opened(tmp_path / "lr") as journal:
+        journal.started("seed-1", trials[0].flags, (0,))
+        journal.refuse_changes(trials)
+        other = planned(tmp_path, seeds=[1], settings={**BASE, "total_steps": 7})
+        with pytest.raises(ConfigError, match=r"'seed-1' was started with --total_steps=1000, .* now has --total_st"):
+            journal.refuse_changes(other)
+        (tmp_path / "lr" / "seed-2").mkdir()
+        with pytest.raises(ConfigError, match="seed-2 exists, and the sweep has not made it"):
+            journal.refuse_changes(planned(tmp_path, seeds=[1, 2]))
+
+
+def test_an_entry_that_is_no_journals_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL).write_text('{"event": "end", "run": 3}\n')
+    with pytest.raises(ConfigError, match=f"{JOURNAL}, line 1: not an entry of a sweep's journal"), opened(tmp_path):
+        pass
+
+
+def test_a_dry_run_lists_the_runs_and_starts_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned(tmp_path, seeds=[1, 2])
+    assert main([str(tmp_path / "lr.yaml"), "--dry_run", "--parallel", "1"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["seed-1", "seed-2"]
+    assert os.listdir(tmp_path) == ["lr.yaml"]
+    with pytest.raises(ConfigError, match="flag --seeds: unknown setting"):
+        main([str(tmp_path / "lr.yaml"), "--seeds", "1"])
+    with pytest.raises(ConfigError, match="flag --total_steps: settings of runs stand in the file"):
+        main([str(tmp_path / "lr.yaml"), "--total_steps", "1"])
+
+
+class Halving:
+    """A search that waits for two runs before it proposes a third."""
+
+    def next(self, ended: Sequence[str]) -> Trial | None:
+        ready = [name for name in ("a", "b", "c") if name not in self.proposed and (name != "c" or len(ended) == 2)]
+        self.proposed += ready[:1]
+        return Trial(ready[0], {}, (), 1) if ready else None
+
+    def __init__(self) -> None:
+        self.proposed: list[str] = []
+
+
+def test_each_run_has_a_free_place_and_a_search_may_wait_for_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, Any]] = []
+
+    def train(run: Any) -> Ending:
+        ran.append((run.name, run._place))
+        return Ending(1, "it broke") if run.name == "b" else Ending(0, finished=True)
+
+    monkeypatch.setattr("zerobeast.sweep.runner._Run._train", train)
+    said: list[str] = []
+    with opened(tmp_path) as journal:
+        runner = Runner(tmp_path, [(0,), (1,)], journal, say=said.append)
+        assert runner.run(Halving()) == 0
+        assert sorted(ran[:2]) == [("a", (0,)), ("b", (1,))]
+        assert ran[2][0] == "c"
+        assert "b failed: it broke" in said
+        again = Runner(tmp_path, [(0,)], journal)
+        again.run(Listed([Trial(name, {}, (), 1) for name in ("a", "b", "c")]))
+        assert ran[3:] == [("b", (0,))], "only what has not finished is run again"

@@ -1,0 +1,75 @@
+"""Which cores, and which GPU, each of several runs at a time gets: no core is shared by two of them.
+
+A core may have several hardware threads, which Linux calls CPUs. A run gets all CPUs of a core, unless there are to be
+more runs at a time than cores. Equal runs get equally many, so that their rates can be compared.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.process.usage import cores
+from zerobeast.launcher.placement import NVIDIA
+
+CPUS = Path("/sys/devices/system/cpu")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+Place = tuple[int, ...]  #: CPUs, by number
+
+
+def places(parallel: int | None = None, cores_each: int | None = None) -> list[Place]:
+    """The CPUs of each run at a time, of those that this process may use.
+
+    Args:
+      parallel: runs at a time; None: as many as there is room for.
+      cores_each: cores of each; None: one, or if `parallel` is given as many as there are for each.
+
+    Raises:
+      ConfigError: there are not so many.
+    """
+    usable = os.sched_getaffinity(0)
+    return share(_by_core(usable), max(1, int(cores())), parallel, cores_each)
+
+
+def share(by_core: list[Place], most: int, parallel: int | None, cores_each: int | None) -> list[Place]:
+    """As `places`, for cores with these CPUs, of which `most` may be used."""
+    cpus = [cpu for core in by_core for cpu in core][:most]
+    threads = max(map(len, by_core))
+    if cores_each is not None or parallel is None:
+        size = (cores_each or 1) * threads
+        size = min(size, len(cpus)) if cores_each is None else size
+    else:
+        size = len(cpus) // parallel
+        size -= size % threads if size > threads else 0
+    count = parallel or len(cpus) // max(1, size)
+    if not size or not count or count * size > len(cpus):
+        wanted = f"{count or 1} at a time" + (f" with {cores_each} cores each" if cores_each else "")
+        has = f"{len(cpus)} CPUs" + (f" in cores of {threads}" if threads > 1 else "")
+        raise ConfigError(f"{wanted}: this process may use {has}; expected fewer runs at a time or fewer cores each")
+    return [tuple(cpus[first : first + size]) for first in range(0, count * size, size)]
+
+
+def gpu_of(index: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that show the run at place `index` one GPU of those that there are; none if there are none."""
+    names = environ.get(VISIBLE, "").split(",") if VISIBLE in environ else _gpus()
+    return {VISIBLE: names[index % len(names)]} if len(names) > 1 else {}
+
+
+def _gpus() -> list[str]:
+    return [str(number) for number in range(len(list(NVIDIA.iterdir())))] if NVIDIA.is_dir() else []
+
+
+def _by_core(usable: set[int]) -> list[Place]:
+    """These CPUs by core, cores of one socket together."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for cpu in sorted(usable):
+        found.setdefault((_topology(cpu, "physical_package_id"), _topology(cpu, "core_id", cpu)), []).append(cpu)
+    return [tuple(found[core]) for core in sorted(found)]
+
+
+def _topology(cpu: int, name: str, otherwise: int = 0) -> int:
+    try:
+        return int((CPUS / f"cpu{cpu}" / "topology" / name).read_text())
+    except (OSError, ValueError):  # a container that does not show it
+        return otherwise

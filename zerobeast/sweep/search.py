@@ -1,0 +1,154 @@
+"""What a sweep tries: every combination of the values that its file lists, or draws from distributions.
+
+    dimension = read_dimension("learner.batch_size", [8, 16], "sweep.yaml: vary: learner.batch_size")
+    grid([dimension])                      # {"learner.batch_size": 8}, {"learner.batch_size": 16}
+    samples([dimension], count=2, seed=1)  # the same draws for the same seed, whatever else is varied
+
+No clock, no file and no global generator: the same file always gives the same runs.
+"""
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zerobeast.common.config.layers import NumberText
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.text import suggestion
+from zerobeast.common.wire import short
+
+MAX_TRIES = 1000  #: draws of one sample that were all drawn before
+DIGITS = 4  #: of a drawn number, so that names and tables show all of it
+EXPECTED = "expected a list of values, or one of choices, uniform, log_uniform and integers, such as {uniform: [0, 1]}"
+
+Values = dict[str, Any]  #: path of a setting -> value
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """Settings that vary together: one, or several whose values belong together.
+
+    Exactly one of `rows` and `draw` says what values they take.
+    """
+
+    paths: tuple[str, ...]
+    where: str  #: the entry of the file, for messages
+    rows: tuple[tuple[Any, ...], ...] = ()  #: a value for each path
+    draw: Callable[[float], Any] | None = None  #: a number in [0, 1) -> the value of the only path
+
+    def at(self, chance: float) -> Values:
+        """The values that a number in [0, 1) stands for."""
+        if self.draw is not None:
+            return {self.paths[0]: self.draw(chance)}
+        return dict(zip(self.paths, self.rows[int(chance * len(self.rows))], strict=True))
+
+
+def read_dimension(key: str, entry: Any, where: str) -> Dimension:
+    """What an entry of the file varies.
+
+    Args:
+      key: path of a setting, or several with commas, which take the values of one list after the other together.
+      entry: a list of values, or {name of a distribution: what it takes}.
+      where: the entry, for messages.
+
+    Raises:
+      ConfigError: it is neither.
+    """
+    paths = tuple(path.strip() for path in key.split(","))
+    name, given = next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", entry)
+    if isinstance(entry, list) or name == "choices":
+        return Dimension(paths, where, rows=tuple(_rows(paths, given, where)))
+    if not name:
+        raise ConfigError(f"{where}: got {short(entry)}, {EXPECTED}")
+    if name not in DISTRIBUTIONS:
+        raise ConfigError(f"{where}: unknown distribution {name!r}{suggestion(str(name), ['choices', *DISTRIBUTIONS])}")
+    if len(paths) > 1:
+        raise ConfigError(f"{where}: {name} of {len(paths)} settings, expected choices for settings that vary together")
+    return Dimension(paths, where, draw=DISTRIBUTIONS[name](given, f"{where}: {name}"))
+
+
+def grid(dimensions: Sequence[Dimension]) -> Iterator[Values]:
+    """Every combination; the last dimension changes fastest.
+
+    Raises:
+      ConfigError: a dimension is a distribution, which has no list of values.
+    """
+    for each in dimensions:
+        if each.draw is not None:
+            raise ConfigError(f"{each.where}: a grid takes lists of values; `search: random` draws from distributions")
+    for rows in itertools.product(*(each.rows for each in dimensions)):
+        pairs = (zip(each.paths, row, strict=True) for each, row in zip(dimensions, rows, strict=True))
+        yield dict(itertools.chain.from_iterable(pairs))
+
+
+def samples(dimensions: Sequence[Dimension], count: int, seed: int, where: str = "samples") -> Iterator[Values]:
+    """Draws that all differ. More of them begin with the same ones, and a further dimension changes no other's values.
+
+    Raises:
+      ConfigError: there are not so many different ones.
+    """
+    seen: list[Values] = []
+    for index in range(count):
+        for attempt in range(MAX_TRIES):
+            values: Values = {}
+            for each in dimensions:  # text seeds a generator in the same way on every machine
+                values |= each.at(random.Random(f"{seed} {index} {attempt} {each.paths}").random())  # noqa: S311
+            if values not in seen:
+                break
+        else:
+            raise ConfigError(f"{where}: got {count}, expected at most {index}, because these values give no more")
+        seen.append(values)
+        yield values
+
+
+def _rows(paths: tuple[str, ...], entry: Any, where: str) -> Iterator[tuple[Any, ...]]:
+    if not isinstance(entry, list) or not entry:
+        raise ConfigError(f"{where}: got {short(entry)}, expected a list of at least one value")
+    for row in entry:
+        if len(paths) == 1:
+            yield (row,)
+        elif isinstance(row, list) and len(row) == len(paths):
+            yield tuple(row)
+        else:
+            raise ConfigError(f"{where}: got {short(row)}, expected a list with a value for each of {', '.join(paths)}")
+
+
+def _uniform(given: Any, where: str) -> Callable[[float], float]:
+    low, high = _bounds(given, where)
+    return lambda chance: _rounded(low + chance * (high - low), low, high)
+
+
+def _log_uniform(given: Any, where: str) -> Callable[[float], float]:
+    low, high = _bounds(given, where)
+    if low <= 0:
+        raise ConfigError(f"{where}: got {short(given)}, expected bounds above 0")
+    return lambda chance: _rounded(low * (high / low) ** chance, low, high)
+
+
+def _integers(given: Any, where: str) -> Callable[[float], int]:
+    low, high = _bounds(given, where)
+    if not (low.is_integer() and high.is_integer()):
+        raise ConfigError(f"{where}: got {short(given)}, expected whole numbers")
+    return lambda chance: int(low) + int(chance * (int(high) - int(low) + 1))
+
+
+def _bounds(given: Any, where: str) -> tuple[float, float]:
+    pair = given if isinstance(given, list) and len(given) == 2 else [None, None]
+    if all(isinstance(each, int | float | NumberText) and not isinstance(each, bool) for each in pair):
+        low, high = map(float, pair)
+        if math.isfinite(high - low) and low < high:
+            return low, high
+    raise ConfigError(f"{where}: got {short(given)}, expected [low, high], two numbers of which the first is smaller")
+
+
+def _rounded(value: float, low: float, high: float) -> float:
+    return min(max(float(f"{value:.{DIGITS}g}"), low), high)
+
+
+DISTRIBUTIONS: dict[str, Callable[[Any, str], Callable[[float], Any]]] = {
+    "uniform": _uniform,
+    "log_uniform": _log_uniform,
+    "integers": _integers,  # both bounds are among them
+}

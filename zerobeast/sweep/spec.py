@@ -1,0 +1,169 @@
+"""The file of a sweep.
+
+name: lr                         # of the sweep, whose folder is <root>/<name>; by default that of the file
+search: grid                     # or random, which needs samples and seed
+seeds: [1, 2, 3]                 # every combination is trained with each of them
+from: base:best                  # a run that all begin from, as with `beast train --from`; by default none
+settings:                        # of all runs, as in a file for `beast train --config`
+  algo: ppo
+  net.hidden_size: 64
+vary:
+  ppo.learning_rate: [3e-4, 1e-3]
+  env, total_steps: [[CartPole-v1, 50000], [LunarLander-v3, 400000]]    # values that belong together
+  # with search: random also {uniform: [0, 0.02]}, {log_uniform: [1e-5, 1e-2]} and {integers: [1, 10]}
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from zerobeast.common.config.layers import Given, read_yaml
+from zerobeast.common.config.load import check
+from zerobeast.common.config.table import SHORT, TREE, is_section, settings_of
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import Section, setting
+from zerobeast.common.text import did_you_mean
+from zerobeast.common.wire import short
+from zerobeast.sweep.search import Dimension, Values, grid, read_dimension, samples
+
+MAX_RUNS = 10_000
+PARTS = ("from", "seeds", "settings", "vary")  #: entries that are no `SweepSettings`
+
+
+class SweepSettings(Section):
+    """What a sweep is, apart from the settings of its runs. Flags of the command override the file."""
+
+    name: str = setting("", "name of the sweep and its folder; empty: that of its file")
+    root: str = setting("runs", "folder of the sweep's folder")
+    search: Literal["grid", "random"] = setting("grid", "every combination of what varies, or random draws")
+    samples: int | None = setting(None, "random: how many draws", ge=1, le=MAX_RUNS)
+    seed: int | None = setting(None, "random: of the draws", ge=0, le=2**31 - 1)
+    parallel: int | None = setting(None, "runs at a time; empty: as many as there is room for", ge=1, le=4096)
+    cores: int | None = setting(None, "cores of each run; empty: one, or an equal share for `parallel` runs", ge=1)
+
+
+class Sweep(NamedTuple):
+    """A file of a sweep, whose settings of runs are unchecked."""
+
+    file: Path
+    own: SweepSettings
+    settings: Mapping[str, Any]  #: of all runs
+    dimensions: tuple[Dimension, ...]
+    seeds: tuple[int, ...]  #: each combination is trained with each; empty: with that of its settings
+    parent: str  #: the run that all begin from; empty: none
+
+    @property
+    def folder(self) -> Path:
+        """Where its runs are, and what is known about them."""
+        return Path(self.own.root).expanduser() / (self.own.name or self.file.stem)
+
+    def combinations(self) -> Iterator[tuple[str, Values]]:
+        """What each run varies, and what else names it. All combinations come with one seed before the next.
+
+        Raises:
+          ConfigError: there are none, or too many.
+        """
+        if self.own.search == "random":
+            count, seed_of_draws = self.own.samples or 0, self.own.seed or 0
+            drawn = samples(self.dimensions, count, seed_of_draws, f"{self.file}: samples")
+            found = [(f"sample-{number:03}", values) for number, values in enumerate(drawn, 1)]
+        else:
+            found = [("", values) for values in grid(self.dimensions)]
+        if len(found) * max(1, len(self.seeds)) > MAX_RUNS:
+            raise ConfigError(f"{self.file}: {len(found)} combinations, expected at most {MAX_RUNS} runs")
+        for seed in self.seeds or (None,):
+            yield from ((label, {**values, **({} if seed is None else {"seed": seed})}) for label, values in found)
+
+
+def read(file: Path, flags: list[Given]) -> Sweep:
+    """Read a file.
+
+    Args:
+      file: YAML.
+      flags: values for `SweepSettings` that override those of the file.
+
+    Raises:
+      ConfigError: a line for every mistake, which names the entry.
+    """
+    tree, mistakes = read_yaml(file, str(file)), list[str]()
+    known = settings_of(SweepSettings)
+    mistakes += (f"{file}: {key}: unknown entry{_hint(str(key))}" for key in tree if key not in (*known, *PARTS))
+    layers = [Given(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None], flags
+    good = checked(layers[0], SweepSettings, mistakes) | checked(layers[1], SweepSettings, mistakes)
+    own = SweepSettings.model_validate(good)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name := own.name or file.stem):
+        mistakes.append(f"{file}: name {name!r}: expected letters, digits, '.', '_' and '-', at most 100")
+    mistakes += (f"{file}: {sentence}" for sentence in _search_mistakes(own.search, good))
+    dimensions = tuple(_dimensions(_mapping(tree, "vary", file, mistakes), f"{file}: vary", mistakes))
+    seeds = tuple(_seeds(tree.get("seeds") or (), f"{file}: seeds", mistakes))
+    _refuse_twice(dimensions, seeds, mistakes)
+    if not mistakes and not dimensions and not seeds:
+        mistakes.append(f"{file}: vary: nothing varies; expected a setting with its values, or `seeds`")
+    settings = _mapping(tree, "settings", file, mistakes)
+    if not isinstance(parent := tree.get("from") or "", str):
+        mistakes.append(f"{file}: from: got {short(parent)}, expected a run, such as base, base:50000 or base:best")
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return Sweep(file, own, settings, dimensions, seeds, parent)
+
+
+def _hint(key: str) -> str:
+    """What an unknown entry may have meant."""
+    if SHORT.get(key, key) in TREE or is_section(key):
+        return "; settings of runs stand below `settings`"
+    return did_you_mean(key, [*settings_of(SweepSettings), *PARTS])
+
+
+def _search_mistakes(search: str, given: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("samples", "seed"):
+        if search == "random" and name not in given:
+            yield f"{name}: search random needs it"
+        elif search == "grid" and name in given:
+            yield f"{name}: only search random has it; for the seeds of runs there is `seeds`"
+
+
+def checked(given: Sequence[Given], section: type[Section], mistakes: list[str]) -> dict[str, Any]:
+    """The valid values for a section's fields; a sentence about each other one is added to `mistakes`."""
+    return {path: one.value for path, one in check(list(given), mistakes, section)[0].items()}
+
+
+def _mapping(tree: Mapping[str, Any], name: str, file: Path, mistakes: list[str]) -> dict[str, Any]:
+    part = tree.get(name)
+    if part is None or isinstance(part, dict):
+        return part or {}
+    mistakes.append(f"{file}: {name}: got {short(part)}, expected settings such as 'total_steps: 50000'")
+    return {}
+
+
+def _dimensions(tree: Mapping[Any, Any], where: str, mistakes: list[str], prefix: str = "") -> Iterator[Dimension]:
+    for key, entry in tree.items():
+        path = f"{prefix}{key}"
+        if is_section(path) and isinstance(entry, dict):
+            yield from _dimensions(entry, where, mistakes, f"{path}.")
+            continue
+        try:
+            found = read_dimension(path, entry, f"{where}: {path}")
+        except ConfigError as error:
+            mistakes.append(str(error))
+        else:
+            yield replace(found, paths=tuple(SHORT.get(each, each) for each in found.paths))
+
+
+def _seeds(given: Any, where: str, mistakes: list[str]) -> Iterator[int]:
+    for seed in given if isinstance(given, list | tuple) else [given]:
+        if type(seed) is not int or not 0 <= seed < 2**31:
+            mistakes.append(f"{where}: got {short(given)}, expected a list of whole numbers such as [1, 2, 3]")
+            return
+        yield seed
+
+
+def _refuse_twice(dimensions: tuple[Dimension, ...], seeds: tuple[int, ...], mistakes: list[str]) -> None:
+    """Refuse a setting that stands in several entries: one of them would be without effect."""
+    at: dict[str, str] = {"seed": "seeds"} if seeds else {}
+    for each in dimensions:
+        for path in each.paths:
+            if path in at:
+                mistakes.append(f"{each.where}: {path} varies in {at[path]} as well; expected it once")
+            at[path] = each.where

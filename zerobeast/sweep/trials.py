@@ -1,0 +1,145 @@
+"""The runs of a sweep, checked before any of them starts."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from zerobeast.api.parent import parent_in
+from zerobeast.common.config import trust
+from zerobeast.common.config.describe import as_text
+from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.layers import Given, from_tree
+from zerobeast.common.config.load import gather
+from zerobeast.common.config.table import value_at
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import RunConfig
+from zerobeast.launcher.parent import Parent
+from zerobeast.launcher.placement import groups_of
+from zerobeast.launcher.spaces import spec_of
+from zerobeast.launcher.start import section_named
+from zerobeast.sweep.search import Values
+from zerobeast.sweep.spec import Sweep
+
+NAMELESS = ("env.id", "algo", "preset")  #: settings whose values say enough in a run's name
+MAX_NAME, DIGEST = 100, 4  #: characters, bytes
+MAX_MISTAKES = 20
+OURS = {"name": "every run gets its own", "root": "it is the sweep's folder"}
+ELSEWHERE = ("serial", "serve")  #: placements of runs that are not processes of this machine alone
+
+
+class Trial(NamedTuple):
+    """One run of a sweep."""
+
+    name: str
+    values: Values  #: of the settings that vary
+    flags: tuple[str, ...]  #: of `beast train`, but for name and root
+    total_steps: int
+
+
+def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
+    """Every run, in the order in which they start.
+
+    Args:
+      sweep: to check.
+      confirmed: flags that say what the file may not decide alone (`trust`).
+
+    Raises:
+      ConfigError: a line for every mistake, which names the entry of the file.
+    """
+    combinations, mistakes = list(sweep.combinations()), dict[str, None]()
+    parent = parent_in([f"--from={sweep.parent}", f"--root={sweep.own.root}"])
+    found: list[tuple[str, Values, RunConfig]] = []
+    for label, values in combinations:
+        try:
+            _refuse_alone(sweep, values, confirmed)
+            found.append((label, values, _config(sweep, values, parent)))
+        except ConfigError as error:
+            lines = (line.removeprefix(f"{sweep.file}: ") for line in str(error).splitlines())
+            mistakes |= dict.fromkeys(f"{sweep.file}: {line}" for line in lines)
+        if len(mistakes) > MAX_MISTAKES:
+            break
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    named_by = [[path for path in values if not label or path == "seed"] for label, values, _ in found]
+    names = [_name(label, paths, config) for paths, (label, _, config) in zip(named_by, found, strict=True)]
+    _refuse_alike(sweep, names, found)
+    settings = [one.path for one in from_tree(sweep.settings, "", [])]
+    more = [f"--from={sweep.parent}"] if parent else []
+    pairs = zip(names, found, strict=True)
+    return [_trial(name, settings, values, config, more) for name, (_, values, config) in pairs]
+
+
+def _trial(name: str, settings: Sequence[str], values: Values, config: RunConfig, more: Sequence[str]) -> Trial:
+    said = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
+    varied = {path: value for path, value in said.items() if path in values}
+    return Trial(name, varied, (*flags_for(said), *more), config.total_steps)
+
+
+def _has(config: RunConfig, path: str) -> bool:
+    """Whether a setting is one of the run or of its own algorithm."""
+    return path.partition(".")[0] in (*RunConfig.model_fields, config.section)
+
+
+def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
+    """The settings of a run. Raises ConfigError for every mistake."""
+    trees: dict[str, Mapping[str, Any]] = {f"{sweep.file}: settings": sweep.settings, f"{sweep.file}: vary": values}
+    algo = str(values.get("algo", sweep.settings.get("algo", "")))
+    argv = [f"--algo={algo}"] if ":" in algo else []  # only then are its settings known
+    if parent:
+        trees = {f"file {parent.file}": parent.settings(section_named(algo)), **trees}
+    config = gather(argv, {}, describe=spec_of, groups=groups_of, trees=trees).config
+    if config.local.placement in ELSEWHERE:
+        raise ConfigError(f"local.placement {config.local.placement}: expected one of several processes, for a sweep")
+    return config
+
+
+def _refuse_alone(sweep: Sweep, values: Values, confirmed: Sequence[Given]) -> None:
+    """Refuse what a file may not decide alone, and what is not the file's to say."""
+    said = {(one.path, str(one.value)) for one in confirmed}
+    mistakes: list[str] = []
+    for part, tree in (("settings", sweep.settings), ("vary", values)):  # unknown ones are refused later
+        given = {one.path: one for one in from_tree(tree, f"file {sweep.file}: {part}", [])}
+        unsaid = {path: one for path, one in given.items() if (path, str(one.value)) not in said}
+        mistakes += [f"{given[path].where}: {why}" for path, why in OURS.items() if path in given]
+        mistakes += trust.refusals(unsaid)
+    if mistakes:
+        raise ConfigError("\n".join(sentence.removeprefix("file ") for sentence in mistakes))
+
+
+def _name(label: str, paths: Sequence[str], config: RunConfig) -> str:
+    """A name that says what varies: ppo-learning_rate-0.0003-seed-1."""
+    leaves = [path.rpartition(".")[2] for path in paths]
+    parts = [label]
+    for path, leaf in zip(paths, leaves, strict=True):
+        if _has(config, path):
+            parts += ["" if path in NAMELESS else leaf if leaves.count(leaf) == 1 else path]
+            parts += [_text(value_at(config, path))]
+    name = re.sub(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$", "", "-".join(filter(None, parts))) or "run"
+    if len(name) <= MAX_NAME:
+        return name
+    digest = blake2b(name.encode(), digest_size=DIGEST).hexdigest()
+    return f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"
+
+
+def _text(value: Any) -> str:
+    text = json.dumps(value) if isinstance(value, dict) else as_text(value) or "none"
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
+
+
+def _refuse_alike(sweep: Sweep, names: Sequence[str], found: Sequence[tuple[str, Values, RunConfig]]) -> None:
+    """Refuse two runs with the same settings, and two with one name."""
+    by_settings: dict[str, Values] = {}
+    by_name: dict[str, Values] = {}
+    for name, (_, values, config) in zip(names, found, strict=True):
+        key = config.model_dump_json()
+        for known, at, what in ((by_settings, key, "give the same run"), (by_name, name, f"are both called {name}")):
+            if at in known:
+                both = " and ".join(_shown(each) for each in (known[at], values))
+                raise ConfigError(f"{sweep.file}: vary: {both} {what}; expected runs that differ")
+            known[at] = values
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    return "(" + ", ".join(f"{path} {value}" for path, value in values.items()) + ")"

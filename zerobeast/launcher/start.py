@@ -109,9 +109,7 @@ def settle(
     if ":" in torso:  # reading imports none
         before.append(f"--net.torso={torso}")
     saved = gather(before, {}, read_only=True).config if before else None
-    _refuse_idle_tasks(loaded.config)
-    if loaded.own.track:
-        tracker(loaded.own.track)  # or it is refused now
+    _refuse(loaded)
     for note in (*loaded.notes, *_ineffective(given)):
         say(note)
     if saved and loaded.config.preset != saved.preset:
@@ -218,7 +216,11 @@ def judged(ending: Ending, config: RunConfig) -> Ending:
     return ending
 
 
-def _refuse_idle_tasks(config: RunConfig) -> None:
+def _refuse(loaded: Loaded) -> None:
+    """Raise ConfigError for a tracker that there is not, and for environments that no env group would play."""
+    if loaded.own.track:
+        tracker(loaded.own.track)
+    config = loaded.config
     groups, tasks = groups_of(config), len(config.env.tasks)
     if groups < tasks and placement_of(config).name != "serve":
         raise ConfigError(

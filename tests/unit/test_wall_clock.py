@@ -12,6 +12,7 @@ SHOWN = {
     "common/files/event_file.py",
     "zerobeast/cli/slurm.py",
     "zerobeast/api/run.py",
+    "zerobeast/cli/runs.py",
     "zerobeast/cli/train.py",
     "zerobeast/launcher/start.py",
     "zerobeast/sweep/journal.py",

@@ -140,7 +140,7 @@ def _forked(
             f"name {config.name!r}: there is such a run in {config.folder.parent.absolute()}, and --from begins a new "
             f"one: give another --name, or --fresh; without --from that run continues"
         )
-    _refuse_idle_tasks(config)
+    _refuse(loaded._replace(config=config))
     for note in (*loaded.notes, *_ineffective(loaded, but=label)):
         say(note)
     return Settled(config, loaded.own, None, loaded.origins, parent)

@@ -5,7 +5,7 @@ from zerobeast.common.settings import Run
 
 
 def reached(config: Run, mean_return: float | None) -> bool:
-    """Whether `stop_at_return` is reached: by the newest evaluation, if there are any to be, or else by `mean_return`.
+    """Whether `stop_at_return` is reached: by any evaluation, if there are any to be, or else by `mean_return`.
 
     Args:
       config: of the run.
@@ -14,5 +14,5 @@ def reached(config: Run, mean_return: float | None) -> bool:
     if config.stop_at_return is None:
         return False
     if config.evaluate.following(0, config.total_steps) is not None:
-        mean_return = [None, *evaluations.scores(evaluations.read(config.folder)).values()][-1]
+        mean_return = max(evaluations.scores(evaluations.read(config.folder)).values(), default=None)
     return mean_return is not None and mean_return >= config.stop_at_return

@@ -28,12 +28,7 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
             ("broker.max_batch_rows", "actor.envs_per_group"),
             f"broker.max_batch_rows {rows} is below actor.envs_per_group {envs}: no request would fit a batch",
         )
-    servers, actors = config.local.env_servers, config.local.actors
-    if servers > actors:
-        yield Relation(
-            ("local.env_servers", "local.actors"),
-            f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
-        )
+    yield from _processes(config)
     yield from config.algorithm.relations(config.section, config)
     rule = config.sync.parsed.name
     if config.deterministic and rule not in ("always", "never"):
@@ -57,6 +52,22 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
         if (given := value_at(config, path)) != value:
             expected = f"expected {as_text(value)}, so that {why}"
             yield Relation((path, DETERMINISTIC), f"{path} {as_text(given)} with {DETERMINISTIC}: {expected}")
+
+
+def _processes(config: RunConfig) -> Iterator[Relation]:
+    """The relations of `local` that are broken."""
+    servers, actors = config.local.env_servers, config.local.actors
+    if servers > actors:
+        yield Relation(
+            ("local.env_servers", "local.actors"),
+            f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
+        )
+    if config.local.placement == "serial" and config.evaluate.following(0, config.total_steps):
+        path = "evaluate.every_steps" if config.evaluate.every_steps else "evaluate.times"
+        yield Relation(
+            ("local.placement", path),
+            f"{path} {value_at(config, path)} with local.placement serial: expected 0, as an evaluator is a process",
+        )
 
 
 def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, str]]:

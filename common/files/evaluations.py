@@ -19,6 +19,7 @@ from typing import Any
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 
+csv.field_size_limit(1 << 30)  # a cell has the returns of all episodes
 LISTS = {"returns": float, "lengths": int}
 TEXTS = ("env", "actions")
 
@@ -34,17 +35,14 @@ def read(folder: Path) -> list[Row]:
     return [{name: _value(name, cell) for name, cell in row.items()} for row in csv.DictReader(io.StringIO(text))]
 
 
-def append(folder: Path, row: Mapping[str, Any]) -> None:
-    """Add an evaluation.
+def append(folder: Path, new: Sequence[Mapping[str, Any]]) -> None:
+    """Add the evaluations of a policy, in place of earlier ones of the same step and environment.
 
     Raises:
       ConfigError: the file cannot be written; it is as it was.
     """
-    write(folder, [*read(folder), dict(row)])
-
-
-def write(folder: Path, rows: Sequence[Row]) -> None:
-    """Replace all evaluations. Raises ConfigError as `append`."""
+    replaced = {(row["agent_steps"], row["env"]) for row in new}
+    rows = [row for row in read(folder) if (row["agent_steps"], row["env"]) not in replaced] + [*map(dict, new)]
     text, last = io.StringIO(), ("returns", "lengths")
     names = dict.fromkeys(name for row in rows for name in row if name not in last)
     table = csv.writer(text, lineterminator="\n")

@@ -13,6 +13,7 @@ PREVIOUS_CHECKPOINT = "checkpoint.previous.pt"
 PARENT = "parent.pt"  #: the checkpoint of another run that this one began from
 CHECKPOINT_DRAFT = ".checkpoint.pt.new"  #: a checkpoint that is being written
 METRICS = "metrics.csv"
+REACHED = "reached"  #: there if the run has ended because of `stop_at_return`
 EPISODES = "episodes.csv"
 EVALUATIONS = "evaluations.csv"
 CHECKPOINTS = "checkpoints"  #: <agent_steps>.pt: those that are kept

@@ -3,7 +3,6 @@
 The map has the numbers of the episode's last info, such as whether it was a success. Pure.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -55,12 +54,12 @@ def _is_episode(one: Any) -> bool:
 
 
 def are_infos(infos: Mapping[Any, Any]) -> bool:
-    """Whether a map has only finite numbers under names that can be columns of a table, and not too many."""
+    """Whether a map has only numbers no larger than returns, and not too many, under names that can be columns."""
     return len(infos) <= MAX_NAMES and all(
         isinstance(name, str)
         and 0 < len(name.encode()) <= MAX_NAME_BYTES
         and name.isprintable()
         and type(number) is float
-        and math.isfinite(number)
+        and abs(number) <= MAX_RETURN
         for name, number in infos.items()
     )

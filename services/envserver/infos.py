@@ -129,13 +129,19 @@ def numbers(info: Any, env: int | None = None) -> dict[str, float]:
 
 def _entries(info: Any, prefix: str, env: int | None) -> Iterator[tuple[str, Any]]:
     for name, value in info.items() if isinstance(info, Mapping) else ():
-        mask = None if env is None else info.get(f"_{name}")
-        if not isinstance(name, str) or name[:1] == "_" or (isinstance(mask, np.ndarray) and not mask[env]):
+        mask = None if env is None else _entry(info.get(f"_{name}"), env)
+        if not isinstance(name, str) or name[:1] == "_" or mask is False:
             continue
         if isinstance(value, Mapping) and not prefix:
             yield from _entries(value, f"{name}.", env)
-        elif env is None or isinstance(value, np.ndarray):
-            yield prefix + name, value if env is None else value[env]
+        else:
+            yield prefix + name, value if env is None else _entry(value, env)
+
+
+def _entry(values: Any, env: int) -> Any:
+    """The entry of one environment; None if these are not values of several."""
+    entry = values[env] if isinstance(values, np.ndarray) and values.shape[:1] > (env,) else None
+    return bool(entry) if isinstance(entry, np.bool_) else entry
 
 
 def _lifted(value: Any) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
+from zerobeast.common.errors import BeastError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.episodes import Episode
@@ -117,7 +118,7 @@ class EpisodeCounter:
         self.steps = 0  #: agent steps of all environments
         self._most = max_steps
         self._left = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
-        self._lengths = np.zeros(num_envs, np.int64)
+        self._lengths, self._over = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.bool_)
         self._tracker = EpisodeTracker(num_envs)
 
     @property
@@ -130,10 +131,15 @@ class EpisodeCounter:
 
         Returns:
           The episodes that it completes and that count.
+
+        Raises:
+          BeastError: an environment began anew in the middle of an episode: it had failed, and was replaced.
         """
         first, over = rows["first"], rows["terminated"] | rows["truncated"]
         self._tracker.forget(first)
-        self._lengths = np.where(first, 0, self._lengths + 1)
+        if (lost := np.flatnonzero(first & (self._lengths > 0) & ~self._over & (self._left > 0))).size:
+            raise BeastError(f"environment {lost[0]} failed in the middle of an episode: no statistics without it")
+        self._lengths, self._over = np.where(first, 0, self._lengths + 1), over
         self.steps += int((~first).sum())
         of = dict(zip(np.flatnonzero(over).tolist(), infos, strict=False))
         bounded = ~over & (self._lengths >= self._most) & (self._left > 0)

@@ -45,9 +45,12 @@ class Evaluator(Service):
     def __init__(self, config: RunConfig, instance: Instance) -> None:
         del instance  # there is one evaluator
         super().__init__()
-        self.config = config
+        # on the CPU: niceness does not count on a GPU, which the training needs
+        self.config = config.model_copy(update={"broker": config.broker.model_copy(update={"device": "cpu"})})
         self._thread = ThreadPoolExecutor(1, "evaluation")
         self._job: Future[list[Row]] | None = None
+        self._events: EventFile | None = None
+        self._played: tuple[Path, list[Row]] = Path(), []  #: what was found about a checkpoint, until it is written
         self._at, self._path = 0, Path()  #: the checkpoint that is evaluated, and its agent steps
         self._tries = 0
         self._look_at = 0.0
@@ -72,7 +75,6 @@ class Evaluator(Service):
         except OSError as error:
             raise ConfigError(f"{self._queue}: cannot be written: {error.strerror or error}") from error
         self._best = max(evaluations.scores(evaluations.read(self.config.folder)).values(), default=None)
-        self._events: EventFile | None = None
 
     def take(self) -> None:
         """Begin with the oldest policy that waits, or take what was found about it."""
@@ -124,6 +126,13 @@ class Evaluator(Service):
         if saved is None:
             raise BeastError(f"{path}: it is gone")
         policy = Policy(Loaded(self.config, None, {}, ()), saved, path)
+        if self._played[0] != path:
+            self._played = path, self._play(policy, float(saved["counters"]["elapsed_s"]))
+        evaluations.append(self.config.folder, self._played[1])
+        self._record(policy)
+        return self._played[1]
+
+    def _play(self, policy: Policy, elapsed_s: float) -> list[Row]:
         rows = []
         try:
             self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
@@ -131,12 +140,11 @@ class Evaluator(Service):
                 alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
                 found = play(policy, alone, self._endpoint, watch=self._watch)
                 self._before, self._steps = self._before + self._steps, 0
-                rows.append({**found.row(), "elapsed_s": round(float(saved["counters"]["elapsed_s"]), 1)})
+                rows.append({**found.row(), "elapsed_s": round(elapsed_s, 1)})
         except BaseException as error:  # the next one gets a fresh env-server
             self._endpoint = ""
             self._hosting.__exit__(type(error), error, error.__traceback__)  # may raise an error that explains more
             raise
-        self._record(policy)
         return rows
 
     def _record(self, policy: Policy) -> None:
@@ -169,8 +177,6 @@ class Evaluator(Service):
         steps = self._at
         try:
             rows = job.result()
-            for row in rows:
-                evaluations.append(self.config.folder, row)
         except _Stopped:
             return
         except Exception as error:
@@ -184,7 +190,7 @@ class Evaluator(Service):
         self._last = sum(row["mean_return"] for row in rows) / len(rows)
         log.info("step %d: return %.4g over %d episodes", steps, self._last, sum(row["episodes"] for row in rows))
         self._draw(rows, steps)
-        if self._best is None or self._last > self._best:
+        if self._best is None or self._last >= self._best:  # equal: this policy, of which a killed start wrote the row
             self._best = self._last
             best = self.config.folder / run_files.BEST_CHECKPOINT
             with contextlib.suppress(OSError):  # a full disk costs the copy
@@ -195,7 +201,7 @@ class Evaluator(Service):
     def _discard(self) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
-        self._path = Path()
+        self._path, self._played = Path(), (Path(), [])
 
     def _draw(self, rows: list[Row], steps: int) -> None:
         """Add points to the curves of TensorBoard."""

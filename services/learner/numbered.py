@@ -12,7 +12,7 @@ import os
 import shutil
 from pathlib import Path
 
-from zerobeast.common.files import run_files
+from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import RunConfig
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,9 @@ class NumberedCheckpoints:
                 self._link(run_files.numbered(steps))
                 for _, path in run_files.kept(self._folder)[: -self._config.learner.keep_checkpoints]:
                     path.unlink(missing_ok=True)
-            if self._evaluates and (finished or (self._evaluate_at is not None and steps >= self._evaluate_at)):
+            if finished and self._evaluates and steps not in evaluations.scores(evaluations.read(self._folder)):
+                self._link(Path(run_files.TO_EVALUATE, f"{steps}.pt"))
+            elif self._evaluate_at is not None and steps >= self._evaluate_at:
                 self._offer(steps)
             if best and not self._evaluates:
                 self._link(run_files.BEST_CHECKPOINT)
@@ -58,10 +60,15 @@ class NumberedCheckpoints:
             log.warning("%s: no further name for the checkpoint of step %d: %s", self._folder, steps, error)
         self._plan(steps)
 
+    def missed(self, steps: int) -> None:
+        """Go on without the checkpoint that was due at this step, since it could not be written."""
+        self._plan(steps)
+
     def _plan(self, steps: int) -> None:
         every, total = self._config.learner.checkpoint_every_steps, self._config.total_steps
         self._keep_at = (steps // every + 1) * every if every else None
-        self._evaluate_at = self._config.evaluate.following(steps, total)
+        following = self._config.evaluate.following(steps, total)
+        self._evaluate_at = None if following == total else following  # the last one is due when the run is finished
 
     def _offer(self, steps: int) -> None:
         if len(run_files.kept(self._folder, run_files.TO_EVALUATE)) < MAX_WAITING:

@@ -60,6 +60,7 @@ PACE_COLUMNS = {
     "ratio_limited_s": "perf/ratio_limited_s",
 }
 
+MAX_INFOS = 100  #: columns
 INFO = "info/"  #: prefix of columns and tags of numbers in infos
 MAX_EPISODES_BYTES = 64 << 20  #: of episodes.csv; then it becomes episodes.1.csv, in place of an earlier one
 
@@ -103,11 +104,11 @@ class Recorder:
           Why the row is lost, as a sentence; empty if it is not.
         """
         try:
-            self._episodes.write(episodes)
             self._write_csv({**row, **losses})
+            self._episodes.write(episodes)
             self._write_events(row, losses, lags, events)
-        except OSError as error:
-            return f"{self._path.parent}: metrics are lost: {error.strerror or error}"
+        except (OSError, ConfigError) as error:
+            return f"{self._path.parent}: metrics are lost: {getattr(error, 'strerror', None) or error}"
         return ""
 
     def close(self) -> None:
@@ -122,21 +123,25 @@ class Recorder:
         if not self._lines.size:
             self._header = list(row)
             table.writerow(self._header)
-        elif new := [name for name in row if name.startswith(INFO) and name not in self._header]:
+        elif new := self._new_infos(row):
             self._widen(new)
         table.writerow([_cell(row.get(name)) for name in self._header])
         self._lines.write(text.getvalue().encode())
 
+    def _new_infos(self, row: Row) -> list[str]:
+        """Columns that are missing; the table never has more than MAX_INFOS of infos."""
+        infos = [name for name in row if name.startswith(INFO) and name not in self._header]
+        return infos[: max(0, MAX_INFOS - sum(name.startswith(INFO) for name in self._header))]
+
     def _widen(self, names: list[str]) -> None:
         """Add columns, which are empty in the rows so far: an info may come late."""
         _, *lines = self._path.read_text(encoding="utf-8").splitlines()
-        self._header += names
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(self._header)
+        header, text = [*self._header, *names], io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(header)
         text.writelines(f"{line}{',' * len(names)}\n" for line in lines)
         write_atomically(self._path, text.getvalue())
-        self._lines.close()
-        self._lines = Journal(self._path)
+        before, self._header, self._lines = self._lines, header, Journal(self._path)
+        before.close()
 
     def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> None:
         tags = COLUMNS | PACE_COLUMNS
@@ -159,9 +164,10 @@ class EpisodeLog:
     def write(self, episodes: Sequence[Ended]) -> None:
         """Append episodes. Raises OSError if the disk is full: then none of them was written."""
         if self._lines.size > MAX_EPISODES_BYTES:
-            self._lines.close()
-            self._path.replace(self._path.with_suffix(".1.csv"))
-            self._lines = Journal(self._path)
+            if self._path.exists():
+                self._path.replace(self._path.with_suffix(".1.csv"))
+            full, self._lines = self._lines, Journal(self._path)
+            full.close()
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         if not self._lines.size:

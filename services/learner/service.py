@@ -5,7 +5,6 @@ only as many steps as the run still needs; then the learner writes the last weig
 unless learner.when_done tells it to stay.
 """
 
-import contextlib
 import logging
 import math
 import time
@@ -113,6 +112,7 @@ class Learner(Service):
             write_atomically(settings, dump(config))
         steps = trainer.counters.agent_steps if trainer else 0
         self._numbered = NumberedCheckpoints(config, steps)
+        (config.folder / run_files.REACHED).unlink(missing_ok=True)
         recorder = Recorder(config.folder, steps)
         self.resources.callback(recorder.close)
         self._archive = Archive(checkpoints, recorder)
@@ -157,6 +157,7 @@ class Learner(Service):
             self._record(now)
             if self.training is not None and reached(self.config, self.meters.score):
                 self.training.ended = True
+                write_atomically(self.config.folder / run_files.REACHED, f"{self.config.stop_at_return}\n")
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
             self._checkpoint(now, must=False)
@@ -270,7 +271,12 @@ class Learner(Service):
         """
         if self.training is None or not (steps := self.training.trainer.counters.agent_steps):
             return
-        with contextlib.suppress(*(() if must else (CheckpointError,))):
+        try:
             best = self.meters.is_best()
             self.training.checkpoint(now)
+        except CheckpointError:
+            self._numbered.missed(steps)
+            if must:
+                raise
+        else:
             self._numbered.saved(steps, best=best, finished=must and self.training.finished)

@@ -39,7 +39,7 @@ def test_each_evaluation_is_of_a_known_step_and_the_best_policy_is_kept(tmp_path
     assert all(json.loads(row["infos"])["episode.l"] == float(row["length"]) for row in episodes)
     with (folder / run_files.METRICS).open() as file:
         assert list(csv.DictReader(file))[-1]["info/episode.l"]
-    best = max((first, last), key=lambda row: row["mean_return"])
+    best = max((last, first), key=lambda row: row["mean_return"])
     for name in (f"x:{kept[0]}", "x:best"):
         code, out, error = finished(
             beast("evaluate", name, "--root", tmp_path, "--episodes", "1", "--json", "--env", INFO)

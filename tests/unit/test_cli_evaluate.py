@@ -8,7 +8,7 @@ import pytest
 
 from zerobeast.api.saved import find
 from zerobeast.cli.evaluate import chosen, described, main
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.common.wire.records import step_record
@@ -74,6 +74,14 @@ def test_an_episode_at_the_bound_counts_and_is_the_last_of_its_environment() -> 
     assert (counter.bounded, counter.complete, counter.steps) == (1, False, 7)
     assert counter.add(rows([1.0, 2.0], ended=[1]), []) == [Episode(2.0, 1)]
     assert counter.complete
+
+
+def test_an_environment_that_fails_in_the_middle_of_an_episode_fails_the_evaluation() -> None:
+    counter = EpisodeCounter(2, 2, MANY)
+    counter.add(rows([1.0, 1.0], ended=[0]), [])
+    counter.add(rows([0.0, 1.0], first=[0]), [])
+    with pytest.raises(BeastError, match="environment 1 failed in the middle of an episode"):
+        counter.add(rows([1.0, 0.0], first=[1]), [])
 
 
 def test_infos_go_to_the_environment_that_reported_them() -> None:

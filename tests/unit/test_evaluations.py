@@ -11,7 +11,14 @@ LATER = {**FIRST, "agent_steps": 200, "info/is_success": 0.5, "lengths": [3, 4],
 def test_a_table_grows_by_rows_and_by_names(tmp_path: Path) -> None:
     assert evaluations.read(tmp_path) == []
     for row in (FIRST, LATER):
-        evaluations.append(tmp_path, row)
+        evaluations.append(tmp_path, [row])
     first, later = evaluations.read(tmp_path)
     assert first == {**FIRST, "info/is_success": None, "lengths": []}
     assert later == LATER
+
+
+def test_an_evaluation_that_is_repeated_takes_the_place_of_the_earlier_one(tmp_path: Path) -> None:
+    other = {**FIRST, "env": "B", "mean_return": 7.5}
+    evaluations.append(tmp_path, [FIRST])  # then the process was killed
+    evaluations.append(tmp_path, [{**FIRST, "mean_return": 2.5, "returns": [0.5] * 20_000}, other])
+    assert evaluations.scores(evaluations.read(tmp_path)) == {100: 5.0}

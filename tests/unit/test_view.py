@@ -216,7 +216,7 @@ def test_the_eta_needs_a_rate_and_never_is_negative() -> None:
 
 
 def test_the_summary_tells_steps_and_return() -> None:
-    assert summary(RUN, LEARNER, 60, finished=True).endswith(
+    assert summary(RUN, LEARNER | {"agent_steps": 10_000_000}, 60, finished=True).endswith(
         "trained 10,000,000 agent steps, mean return of the last 100 episodes -3.46, in 0:01:00"
     )
     assert "stopped after - agent steps, no episode ended yet" in summary(RUN, {}, 1, finished=False)

@@ -11,7 +11,6 @@ from typing import Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
-from zerobeast.common.config.goal import reached
 from zerobeast.common.config.layers import PREFIX, from_tree, read_yaml
 from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather
 from zerobeast.common.config.table import RUN
@@ -209,9 +208,8 @@ def begun(
 
 def judged(ending: Ending, config: RunConfig) -> Ending:
     """The same ending, unless the learner ended as if training were done, which it is not."""
-    final = run_folder.final_figures(config.folder)
-    steps = int(final.get("agent_steps", 0))
-    if ending.finished and steps < config.total_steps and not reached(config, final.get("mean_return_100")):
+    steps = int(run_folder.final_figures(config.folder).get("agent_steps", 0))
+    if ending.finished and steps < config.total_steps and not (config.folder / run_files.REACHED).exists():
         return Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     return ending
 

@@ -60,7 +60,7 @@ def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> str:
 
 def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
     """One sentence about a run that has ended, from the learner's last page and the seconds since its start."""
-    steps = run.total_steps if finished else number(learner, "agent_steps")
+    steps = number(learner, "agent_steps") or (run.total_steps if finished else None)
     mean = number(learner, "mean_return_100")
     result = "no episode ended yet" if mean is None else f"mean return of the last 100 episodes {mean:.2f}"
     verb = "trained" if finished else "stopped after"

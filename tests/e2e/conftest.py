@@ -44,10 +44,10 @@ def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def images() -> None:
-    """Build all five images, once: other processes wait, and find them in the cache."""
+    """Build all six images, once: other processes wait, and find them in the cache."""
     from tests.e2e.compose_project import BASE, FUSED, Project  # which looks for a Docker engine
 
     with (Path(tempfile.gettempdir()) / "zerobeast-images.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for files in ([BASE], [BASE, FUSED]):
-            Project("zerobeast-build", {}, files).compose("build")
+            Project("zerobeast-build", {}, files).compose("--profile", "evaluate", "build")

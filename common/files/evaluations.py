@@ -42,7 +42,12 @@ def append(folder: Path, new: Sequence[Mapping[str, Any]]) -> None:
       ConfigError: the file cannot be written; it is as it was.
     """
     replaced = {(row["agent_steps"], row["env"]) for row in new}
-    rows = [row for row in read(folder) if (row["agent_steps"], row["env"]) not in replaced] + [*map(dict, new)]
+    before = [row for row in read(folder) if (row["agent_steps"], row["env"]) not in replaced]
+    write(folder, [*before, *map(dict, new)])
+
+
+def write(folder: Path, rows: Sequence[Row]) -> None:
+    """Replace all evaluations. Raises ConfigError as `append`."""
     text, last = io.StringIO(), ("returns", "lengths")
     names = dict.fromkeys(name for row in rows for name in row if name not in last)
     table = csv.writer(text, lineterminator="\n")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -75,7 +76,10 @@ class Poller:
         return cls(files=[entry for poller in pollers for entry in poller._entries])
 
     def wait(self, timeout_s: float) -> bool:
-        """Return early as soon as anything can be read."""
+        """Return early as soon as anything can be read; without ports and files, sleep."""
+        if not self._entries:  # zmq would return at once
+            time.sleep(max(0.0, min(timeout_s, MAX_WAIT_S)))
+            return False
         # rounded up: a wait of less than a millisecond would otherwise be 0, and its loop would spin
         return bool(self._poller.poll(max(0, math.ceil(min(timeout_s, MAX_WAIT_S) * 1000))))
 

@@ -1,5 +1,6 @@
 """Ports over real sockets: how messages arrive, whole and in place, and what a bad one costs."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -213,3 +214,9 @@ def test_an_endpoint_that_is_not_ours_is_refused_in_words(text: str) -> None:
     with pytest.raises(ConfigError, match="cannot be bound"):
         ServerPort(context, Plane.STEPS, text)
     context.term()
+
+
+def test_a_poller_without_sockets_waits_as_long_as_asked() -> None:
+    before = time.monotonic()
+    assert not Poller().wait(0.05)
+    assert time.monotonic() - before >= 0.05, "a loop around it would spin, and keep other threads from running"

@@ -105,13 +105,25 @@ def test_the_last_evaluations_are_awaited_when_all_else_has_stopped(tmp_path: Pa
     assert evaluator - broker > 0.3e9, "the broker need not run that long"
 
 
-def test_training_goes_on_without_an_evaluator_and_its_end_says_so(tmp_path: Path) -> None:
-    learner = ENDS.format(other=str(tmp_path / "evaluator-0.log"), last="done", code=0)
-    fleet = Fleet(tmp_path, learner=learner, evaluator="print('up', flush=True); import sys; sys.exit(3)")
+@pytest.mark.parametrize("code", [2, 3])
+def test_training_goes_on_without_an_evaluator_and_its_end_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    monkeypatch.setattr("zerobeast.launcher.supervisor.SETTLE_S", 0.0)
+    learner = "print('up', flush=True)\n" + ENDS.format(other=str(tmp_path / "go"), last="done", code=0)
+    fleet = Fleet(tmp_path, learner=learner, evaluator=f"print('evaluator: no'); import sys; sys.exit({code})")
     fleet.evaluations = 1000
-    ending = fleet.run()
+    ending = fleet.run(lambda: None, lambda: None, lambda: (tmp_path / "go").write_text("up"))
     assert (ending.code, ending.finished) == (1, True)
-    assert "evaluator 0 ended with exit code 3" in ending.sentence
+    assert [record.args for record in caplog.records] == [(ending.sentence,)]
+    assert ending.sentence.startswith("evaluator 0")
+    assert ending.sentence.endswith(": no")
+
+
+def test_an_evaluator_that_has_ended_earlier_is_not_blamed_for_another_death(tmp_path: Path) -> None:
+    dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last="broker: the learner stayed away", code=75)
+    ending = Fleet(tmp_path, evaluator="print('up')", broker=dies).run()
+    assert (ending.code, ending.sentence) == (75, "broker 0 ended with exit code 75: the learner stayed away")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

@@ -5,12 +5,13 @@ the learner ends with 0          training is done: the others are stopped       
 a signal (Ctrl-C, TERM, HUP)     all are stopped                                    exit 128 + number
 another Ctrl-C a second later    all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
-                                 (but the training goes on without an evaluator)
+the evaluator ends               a warning; the training goes on                    exit 1 when it is done
 
 Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any
 more. What still runs after STOP_LIMIT_S is killed: 10 s in all.
 """
 
+import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.process.roles import EVALUATOR, STOPPING
 from zerobeast.common.process.signals import handled
 from zerobeast.launcher.child import BAD_INPUT, KILL_LIMIT_S, TURN_S, Child, await_end
+
+log = logging.getLogger(__name__)
 
 SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the most telling one first
 #: how long the next role waits for one to stop; the learner is asked after at most 3 s
@@ -82,6 +85,7 @@ class Supervisor:
                 child.start()
         except BeastError as error:
             return Ending(error.exit_code, str(error))
+        warned = False
         while True:
             if self._signals:
                 return Ending(128 + self._signals[0])
@@ -89,9 +93,14 @@ class Supervisor:
                 return self._finished()
             if any(child.poll() is not None for child in self._needed):
                 return self._after_a_death()
-            if any(child.poll() == BAD_INPUT for child in self._evaluators):
-                return self._after_a_death()
+            if not warned and (reason := self._not_evaluating()):
+                log.warning("training goes on without evaluations: %s", reason)
+                warned = True
             self._turn(stopping=False)
+
+    def _not_evaluating(self) -> str:
+        """Why the evaluator has ended; empty if it has not."""
+        return "".join(child.explain() for child in self._evaluators if not child.running)
 
     def _finished(self) -> Ending:
         """Stop all that train, then wait for the last evaluations; a signal ends the wait, since the run is done."""
@@ -99,19 +108,19 @@ class Supervisor:
             self._stop(self._needed)
         while any(child.running for child in self._evaluators) and self._evaluating() and not self._signals:
             self._turn(stopping=False)
-        dead = [child for child in self._evaluators if child.poll() is not None]
-        return Ending(1 if dead else 0, "".join(child.explain() for child in dead), finished=True)
+        reason = self._not_evaluating()
+        return Ending(int(bool(reason)), reason, finished=True)
 
     def _after_a_death(self) -> Ending:
         """Wait a moment for deaths of the same cause, then name the one that explains best."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline and not self._signals:
-            if any(child.poll() == BAD_INPUT for child in self.children):
+            if any(child.poll() == BAD_INPUT for child in self._needed):
                 break
             self._turn(stopping=False)
         if self.learner.poll() == 0:
             return self._finished()
-        dead = [child for child in self.children if child.poll() is not None]
+        dead = [child for child in self._needed if child.poll() is not None]
         child = min(dead, key=lambda child: RANKS.get(child.poll() or 0, 1))
         code = child.poll()
         return Ending(code if code in RANKS else 1, child.explain())

@@ -30,12 +30,13 @@ def entry(episode: Episode) -> Entry:
 
 
 def lightened(entries: list[Entry]) -> list[Entry]:
-    """The same episodes, without infos from where there are more than MAX_NUMBERS in all."""
-    numbers, found = 0, []
-    for one in entries:
-        numbers += sum(map(len, one[2:]))
-        found.append(one if numbers <= MAX_NUMBERS else one[:2])
-    return found
+    """The same episodes; if their infos have more than MAX_NUMBERS in all, evenly spaced ones alone keep theirs."""
+    sizes = {place: len(one[2]) for place, one in enumerate(entries) if len(one) > 2}
+    if sum(sizes.values()) <= MAX_NUMBERS:
+        return entries
+    room, places = MAX_NUMBERS // max(sizes.values()), list(sizes)
+    kept = {places[number * len(places) // room] for number in range(room)}
+    return [one if place in kept else one[:2] for place, one in enumerate(entries)]
 
 
 def episodes_of(entries: list[Any], refuse: Callable[[RemoteProtocolError], None]) -> tuple[Episode, ...]:

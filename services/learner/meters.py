@@ -84,6 +84,7 @@ class EpisodeStatistics:
             "stride": self._stride,
             "returns": list(self.returns),
             "lengths": list(self._lengths),
+            "infos": [dict(infos) for infos in self._infos],
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -93,6 +94,7 @@ class EpisodeStatistics:
         self._stride = max(1, int(state["stride"]))
         self.returns.extend(float(value) for value in state["returns"])
         self._lengths.extend(int(value) for value in state["lengths"])
+        self._infos.extend(state.get("infos", ()))  # absent in older checkpoints
 
 
 class Collapse:

@@ -1,5 +1,6 @@
 import numpy as np
 
+from zerobeast.common.wire.episodes import MAX_NUMBERS, lightened
 from zerobeast.services.envserver.vector import EpisodeTracker
 
 NO, YES = np.array([False, False]), np.array([True, True])
@@ -28,3 +29,14 @@ def test_forgotten_episodes_are_never_reported() -> None:
     statistics.update(np.array([1.0, 2.0]), NO, NO)
     statistics.forget(slice(None))
     assert statistics.update(np.array([0.5, 0.5]), NO, YES) == [[0.5, 1], [0.5, 1]]
+
+
+def test_of_too_many_infos_those_of_evenly_spaced_episodes_travel() -> None:
+    few = [[float(env), 1, {"x": 1.0}] for env in range(MAX_NUMBERS)]
+    assert lightened(few) == few
+    many = [[float(env), 1, *([{str(name): 1.0 for name in range(20)}] if env % 3 else [])] for env in range(90)]
+    found = lightened(many)
+    assert [entry[:2] for entry in found] == [entry[:2] for entry in many]
+    having = [env for env, entry in enumerate(found) if len(entry) > 2]
+    assert len(having) == MAX_NUMBERS // 20
+    assert max(np.diff([0, *having, 90])) <= 6

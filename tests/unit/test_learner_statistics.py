@@ -49,11 +49,14 @@ def test_the_history_spans_all_episodes_in_at_most_sixty_points() -> None:
 def test_statistics_go_on_where_they_were_saved() -> None:
     one, two = EpisodeStatistics(), EpisodeStatistics()
     for value in range(777):
-        one.add(float(value), value + 1)
+        one.add(float(value), value + 1, {"is_success": float(value % 2)})
     two.load(one.state())
     for episodes in (one, two):
         episodes.add(1.5, 3)
     assert two.state() == one.state()
+    assert two.infos == one.infos
+    del (older := one.state())["infos"]
+    EpisodeStatistics().load(older)
 
 
 def test_numpy_numbers_do_not_reach_the_saved_state() -> None:

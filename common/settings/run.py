@@ -297,6 +297,11 @@ class Run(Section):
         return Path(self.root).expanduser() / self.name
 
     @property
+    def evaluates(self) -> bool:
+        """Whether its policies are evaluated while it trains."""
+        return self.evaluate.following(0, self.total_steps) is not None
+
+    @property
     def store(self) -> Path:
         """Where its algorithm may keep rows that outlive the learner's process; only the learner uses it."""
         return self.folder / run_files.STORE

@@ -6,6 +6,7 @@ again; nothing that happens here stops the training.
 
 import contextlib
 import logging
+import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.load import Loaded
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError, CheckpointError, ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.event_file import EventFile
@@ -56,7 +57,7 @@ class Evaluator(Service):
         self._look_at = 0.0
         self._steps = self._before = self._episodes = self._evaluations = self._failures = 0
         self._last: float | None = None  #: mean return of the newest evaluation
-        self._best: float | None = None
+        self._best: float | None = None  #: the highest
         self._trouble = ""
         self._hosting, self._endpoint = contextlib.ExitStack(), ""  #: the env-server, once there is one
 
@@ -128,6 +129,8 @@ class Evaluator(Service):
         policy = Policy(Loaded(self.config, None, {}, ()), saved, path)
         if self._played[0] != path:
             self._played = path, self._play(policy, float(saved["counters"]["elapsed_s"]))
+        if not path.exists():
+            raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
         evaluations.append(self.config.folder, self._played[1])
         self._record(policy)
         return self._played[1]
@@ -173,7 +176,7 @@ class Evaluator(Service):
         self._episodes += len(episodes)
 
     def _finish(self, job: "Future[list[Row]]") -> None:
-        """Write what was found, and keep the policy if it is the best; or try again."""
+        """Show what was found, and keep the policy if it is the best; or try again."""
         steps = self._at
         try:
             rows = job.result()
@@ -190,13 +193,20 @@ class Evaluator(Service):
         self._last = sum(row["mean_return"] for row in rows) / len(rows)
         log.info("step %d: return %.4g over %d episodes", steps, self._last, sum(row["episodes"] for row in rows))
         self._draw(rows, steps)
-        if self._best is None or self._last >= self._best:  # equal: this policy, of which a killed start wrote the row
-            self._best = self._last
-            best = self.config.folder / run_files.BEST_CHECKPOINT
-            with contextlib.suppress(OSError):  # a full disk costs the copy
-                best.parent.mkdir(exist_ok=True)
-                self._path.replace(best)
+        with contextlib.suppress(OSError):  # a full disk costs the copy
+            self._keep_if_best(steps)
         self._discard()
+
+    def _keep_if_best(self, steps: int) -> None:
+        """Make the policy the best one, unless the best one so far has a higher return."""
+        scores = evaluations.scores(evaluations.read(self.config.folder))
+        self._best = max(scores.values(), default=None)
+        best, before = self.config.folder / run_files.BEST_CHECKPOINT, None
+        with contextlib.suppress(CheckpointError):  # a damaged one is replaced
+            before = load_checkpoint(best)
+        if before is None or scores.get(steps, -math.inf) >= scores.get(before["counters"]["agent_steps"], -math.inf):
+            best.parent.mkdir(exist_ok=True)
+            self._path.replace(best)
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError):

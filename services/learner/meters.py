@@ -181,7 +181,6 @@ class Meters:
         self.last: Learned | None = None  #: from the newest step in which something was learned
         self.lag, self.collapse = PolicyLag(), Collapse()
         self._rollouts: Counter[Fate] = Counter()
-        self.best: float | None = None  #: the best score at any checkpoint
         self._ended: deque[tuple[int, str, Episode]] = deque(maxlen=MAX_ENDED)
         self._steps = self._updates = 0
         self._waited_s = self._busy_s = 0.0
@@ -193,12 +192,6 @@ class Meters:
     def score(self) -> float | None:
         """The mean return of the last 100 episodes, None while there are not as many."""
         return self.episodes.mean_return if len(self.episodes.returns) == RECENT_EPISODES else None
-
-    def is_best(self) -> bool:
-        """Note the score; whether it is the best so far."""
-        found = self.score is not None and (self.best is None or self.score > self.best)
-        self.best = self.score if found else self.best
-        return found
 
     def waited(self, seconds: float) -> None:
         """Count time without a batch; once a replay is filled, it is the ratio that keeps learning waiting."""
@@ -290,12 +283,11 @@ class Meters:
     def state(self) -> dict[str, Any]:
         """Episode statistics, for a checkpoint."""
         tasks = {task: one.state() for task, one in self._tasks.items()}
-        return {**self.episodes.state(), "tasks": tasks, "collapse": list(self.collapse.seen), "best": self.best}
+        return {**self.episodes.state(), "tasks": tasks, "collapse": list(self.collapse.seen)}
 
     def load(self, state: dict[str, Any]) -> None:
         """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
-        self.best = state.get("best")
         if seen := state.get("collapse"):  # absent in older checkpoints
             self.collapse.seen = [float(seen[number]) for number in range(3)]
         for task in self._tasks.keys() & state["tasks"].keys():

@@ -4,16 +4,22 @@
     evaluate/<agent_steps>.pt       at the steps of `evaluate`; the evaluator removes them
     best/checkpoint.pt              of the best mean return of 100 episodes, unless the evaluator judges
 
-They are hard links, so each costs no time; where a file system has none, copies.
+They are hard links, so each costs no time; where a file system has none, copies. A run that continues from an earlier
+step sets aside what later ones have left, as <name>.old: it is of another policy than what is trained from now on.
 """
 
 import logging
+import math
 import os
 import shutil
 from pathlib import Path
 
+from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import RunConfig
+from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.run import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -26,23 +32,30 @@ class NumberedCheckpoints:
     Args:
       config: of the run.
       steps: where it stands.
+
+    Raises:
+      ConfigError: what is of later steps cannot be set aside.
     """
 
     def __init__(self, config: RunConfig, steps: int) -> None:
         self._config, self._folder = config, config.folder
-        self._evaluates = config.evaluate.following(0, config.total_steps) is not None
+        self._best: float | None = None  #: mean return of 100 episodes of the best checkpoint
+        try:
+            self._rewind(steps)
+        except OSError as error:
+            raise ConfigError(f"{self._folder}: the run folder cannot be written: {error.strerror or error}") from error
         self._plan(steps)
 
     def due(self, steps: int) -> bool:
         """Whether a checkpoint has to be saved at this step."""
         return any(at is not None and steps >= at for at in (self._keep_at, self._evaluate_at))
 
-    def saved(self, steps: int, *, best: bool, finished: bool) -> None:
+    def saved(self, steps: int, *, score: float | None, finished: bool) -> None:
         """Give the checkpoint that was just saved its other names.
 
         Args:
           steps: of it.
-          best: whether its mean return of 100 episodes is the best so far.
+          score: its mean return of 100 episodes, None if there were not as many.
           finished: whether the run ends with it, so that it is evaluated in any case.
         """
         try:
@@ -50,19 +63,51 @@ class NumberedCheckpoints:
                 self._link(run_files.numbered(steps))
                 for _, path in run_files.kept(self._folder)[: -self._config.learner.keep_checkpoints]:
                     path.unlink(missing_ok=True)
-            if finished and self._evaluates and steps not in evaluations.scores(evaluations.read(self._folder)):
+            if not self._config.evaluates and score is not None and (self._best is None or score > self._best):
+                self._link(run_files.BEST_CHECKPOINT)
+                self._best = score
+            if finished and self._config.evaluates and steps not in evaluations.scores(evaluations.read(self._folder)):
                 self._link(Path(run_files.TO_EVALUATE, f"{steps}.pt"))
             elif self._evaluate_at is not None and steps >= self._evaluate_at:
                 self._offer(steps)
-            if best and not self._evaluates:
-                self._link(run_files.BEST_CHECKPOINT)
-        except OSError as error:
+        except (OSError, ConfigError) as error:
             log.warning("%s: no further name for the checkpoint of step %d: %s", self._folder, steps, error)
         self._plan(steps)
 
     def missed(self, steps: int) -> None:
         """Go on without the checkpoint that was due at this step, since it could not be written."""
         self._plan(steps)
+
+    def _rewind(self, steps: int) -> None:
+        """Set aside what is of later steps, and look up the score of the best checkpoint that is left."""
+        rows = evaluations.read(self._folder)
+        if (own := [row for row in rows if row["agent_steps"] <= steps]) != rows:
+            evaluations.write(self._folder, own)
+        for at, path in run_files.kept(self._folder, run_files.TO_EVALUATE):
+            if at > steps:
+                path.unlink(missing_ok=True)
+        files = [path for kind in (run_files.CHECKPOINTS, run_files.VIDEOS) for path in (self._folder / kind).glob("*")]
+        later = [path for path in files if path.stem.isdecimal() and int(path.stem) > steps]
+        best_at, self._best = self._standing()
+        if best_at > steps:
+            later.append(self._folder / run_files.BEST_CHECKPOINT)
+            self._best = None
+        for path in later:
+            path.replace(path.with_name(f"{path.name}.old"))
+        if later or own != rows:
+            log.warning("the run continues at step %d: evaluations and checkpoints of later ones are set aside", steps)
+
+    def _standing(self) -> tuple[float, float | None]:
+        """Agent steps and score of the best checkpoint; infinite if it is damaged."""
+        meters = Meters(self._config.env.tasks)
+        try:
+            if (saved := load_checkpoint(self._folder / run_files.BEST_CHECKPOINT)) is None:
+                return -1, None
+            meters.load(saved["statistics"])
+            return int(saved["counters"]["agent_steps"]), meters.score
+        except (CheckpointError, *UNREADABLE) as error:
+            log.warning("%s", error)
+            return math.inf, None
 
     def _plan(self, steps: int) -> None:
         every, total = self._config.learner.checkpoint_every_steps, self._config.total_steps

@@ -272,11 +272,10 @@ class Learner(Service):
         if self.training is None or not (steps := self.training.trainer.counters.agent_steps):
             return
         try:
-            best = self.meters.is_best()
             self.training.checkpoint(now)
         except CheckpointError:
             self._numbered.missed(steps)
             if must:
                 raise
         else:
-            self._numbered.saved(steps, best=best, finished=must and self.training.finished)
+            self._numbered.saved(steps, score=self.meters.score, finished=must and self.training.finished)

@@ -1,11 +1,15 @@
 """Checkpoints under other names: at which steps, which stay, and that the last policy is evaluated once."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import RunConfig
+from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT
+from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.numbered import MAX_WAITING, NumberedCheckpoints
 
 
@@ -27,10 +31,10 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
     for at in range(7, 106, 7):
         at = min(at, 100)
         if numbered.due(at):
-            numbered.saved(at, best=True, finished=False)
+            numbered.saved(at, score=float(at), finished=False)
             saved.append(at)
     assert saved == [35, 56, 63, 91], "30, 50, 60 and 90; the evaluation at 100 is that of the end"
-    numbered.saved(100, best=True, finished=True)
+    numbered.saved(100, score=100.0, finished=True)
     assert steps(config, run_files.CHECKPOINTS) == [63, 91]
     assert steps(config, run_files.TO_EVALUATE) == [56, 100]
     assert not (config.folder / run_files.BEST_CHECKPOINT).exists(), "the evaluator judges"
@@ -38,7 +42,7 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
 
 def test_a_run_that_is_started_again_after_its_end_is_not_evaluated_again(config: RunConfig) -> None:
     evaluations.append(config.folder, [{"agent_steps": 100, "env": "x", "mean_return": 1.0}])
-    NumberedCheckpoints(config, 100).saved(100, best=False, finished=True)
+    NumberedCheckpoints(config, 100).saved(100, score=None, finished=True)
     assert steps(config, run_files.TO_EVALUATE) == []
 
 
@@ -54,12 +58,53 @@ def test_without_an_evaluator_the_queue_is_bounded_but_for_the_last_policy(confi
     config = config.model_copy(update={"total_steps": 10**6, "evaluate": type(config.evaluate)(every_steps=1)})
     numbered = NumberedCheckpoints(config, 0)
     for at in range(1, MAX_WAITING + 10):
-        numbered.saved(at, best=False, finished=False)
-    numbered.saved(10**6, best=False, finished=True)
+        numbered.saved(at, score=None, finished=False)
+    numbered.saved(10**6, score=None, finished=True)
     assert steps(config, run_files.TO_EVALUATE) == [*range(1, MAX_WAITING + 1), 10**6]
 
 
 def test_without_evaluations_the_best_training_return_is_kept(config: RunConfig) -> None:
     config = config.model_copy(update={"evaluate": type(config.evaluate)()})
-    NumberedCheckpoints(config, 0).saved(5, best=True, finished=False)
-    assert (config.folder / run_files.BEST_CHECKPOINT).read_text() == "newest"
+    best = config.folder / run_files.BEST_CHECKPOINT
+    for start, scores, kept in [
+        (0, {5: None, 10: 3.0, 15: 2.0, 20: 4.0, 25: 4.0}, 20),
+        (25, {30: 3.5}, 20),  # the best one's score is its own, whatever checkpoint a killed learner continues from
+        (10, {15: 1.0}, 15),  # it is of steps that are no part of this run any more
+    ]:
+        numbered = NumberedCheckpoints(config, start)
+        for at, score in scores.items():
+            checkpoint(config, at, score or 0.0)
+            numbered.saved(at, score=score, finished=False)
+        assert torch.load(best)["counters"]["agent_steps"] == kept
+    best.unlink()  # it is the newest checkpoint as well
+    best.write_text("damaged")
+    NumberedCheckpoints(config, 15).saved(20, score=0.5, finished=False)
+    assert torch.load(best)["counters"]["agent_steps"] == 15, "the newest checkpoint, in its place"
+
+
+def checkpoint(config: RunConfig, steps: int, score: float) -> None:
+    """Make this the newest checkpoint: after these agent steps, with this mean return of 100 episodes."""
+    meters = Meters(config.env.tasks)
+    for _ in range(100):
+        meters.episodes.add(score, 1)
+    parts: dict[str, Any] = {name: {} for name in ("model", "learning", "config", "env", "policy", "rng", "rollouts")}
+    own = {"format": CHECKPOINT_FORMAT, "counters": {"agent_steps": steps}, "statistics": meters.state()}
+    path = config.folder / run_files.CHECKPOINT
+    path.unlink()  # its other names stay
+    torch.save(parts | own, path)
+
+
+def test_a_run_that_continues_from_an_earlier_step_keeps_nothing_of_later_ones(
+    config: RunConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbered = NumberedCheckpoints(config, 0)
+    for at in (30, 55, 60):
+        numbered.saved(at, score=None, finished=False)
+        evaluations.append(config.folder, [{"agent_steps": at, "env": "x", "mean_return": at}])
+    NumberedCheckpoints(config, 60)
+    assert not caplog.text
+    NumberedCheckpoints(config, 54)
+    assert caplog.text.count("the run continues at step 54") == 1
+    assert evaluations.scores(evaluations.read(config.folder)) == {30: 30}
+    assert (steps(config, run_files.CHECKPOINTS), steps(config, run_files.TO_EVALUATE)) == ([30], [])
+    assert (config.folder / f"{run_files.numbered(60)}.old").exists()

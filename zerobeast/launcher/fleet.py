@@ -74,7 +74,7 @@ class Fleet:
         for role, count in self._counts.items():
             for _ in range(count):
                 self.add(role)
-        if self.config.evaluate.following(0, self.config.total_steps):
+        if self.config.evaluates:
             self.add(EVALUATOR)
         return self.children
 

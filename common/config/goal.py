@@ -13,6 +13,6 @@ def reached(config: Run, mean_return: float | None) -> bool:
     """
     if config.stop_at_return is None:
         return False
-    if config.evaluate.following(0, config.total_steps) is not None:
+    if config.evaluates:
         mean_return = max(evaluations.scores(evaluations.read(config.folder)).values(), default=None)
     return mean_return is not None and mean_return >= config.stop_at_return

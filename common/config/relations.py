@@ -55,18 +55,24 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
 
 
 def _processes(config: RunConfig) -> Iterator[Relation]:
-    """The relations of `local` that are broken."""
+    """The relations of `local` and `evaluate` that are broken."""
     servers, actors = config.local.env_servers, config.local.actors
     if servers > actors:
         yield Relation(
             ("local.env_servers", "local.actors"),
             f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
         )
-    if config.local.placement == "serial" and config.evaluate.following(0, config.total_steps):
-        path = "evaluate.every_steps" if config.evaluate.every_steps else "evaluate.times"
+    path = "evaluate.every_steps" if config.evaluate.every_steps else "evaluate.times"
+    if config.evaluates and config.local.placement == "serial":
         yield Relation(
             ("local.placement", path),
             f"{path} {value_at(config, path)} with local.placement serial: expected 0, as an evaluator is a process",
+        )
+    if config.evaluates and config.deterministic and config.stop_at_return is not None:
+        yield Relation(
+            ("stop_at_return", path, DETERMINISTIC),
+            f"stop_at_return {config.stop_at_return:g} with {DETERMINISTIC} and {path} {value_at(config, path)}: "
+            f"expected one of them alone, as the end would depend on how long an evaluation takes",
         )
 
 

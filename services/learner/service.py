@@ -126,6 +126,7 @@ class Learner(Service):
         self._plane = RolloutPlane(port, self._epoch, self._begin)
         if trainer:
             self._adopt(self._run(trainer, record))
+            self._end_at_return()
 
     def take(self) -> None:
         """Receive, then learn if there is something to learn from."""
@@ -141,6 +142,8 @@ class Learner(Service):
             self._waited_s, self._has_more = 0.0, True
             if self._numbered.due(self.training.trainer.counters.agent_steps):
                 self._checkpoint(self.clock(), must=False)
+            if not self.config.evaluates:  # after each update, so that it depends on steps and not on the clock
+                self._end_at_return()
 
     def waited(self, seconds: float) -> None:
         super().waited(seconds)
@@ -155,9 +158,8 @@ class Learner(Service):
         if now >= self._log_at:
             self._log_at = now + self.config.learner.log_every_s
             self._record(now)
-            if self.training is not None and reached(self.config, self.meters.score):
-                self.training.ended = True
-                write_atomically(self.config.folder / run_files.REACHED, f"{self.config.stop_at_return}\n")
+            if self.config.evaluates:
+                self._end_at_return()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
             self._checkpoint(now, must=False)
@@ -240,6 +242,10 @@ class Learner(Service):
         training.publish()
         return training.intake
 
+    def _end_at_return(self) -> None:
+        if self.training is not None and reached(self.config, self.meters.score):
+            self.training.ended = True
+
     def _rest(self, training: TrainingRun) -> None:
         """Exit or stay, according to learner.when_done, now that all steps are done."""
         if self.config.learner.when_done == "exit":
@@ -257,6 +263,8 @@ class Learner(Service):
             self._is_kept = True
             self._log_at = self._checkpoint_at = self._progress_at = math.inf
             if self.training is not None and self.training.finished:
+                if self.training.ended:
+                    write_atomically(self.config.folder / run_files.REACHED, f"{self.config.stop_at_return}\n")
                 log.info("all %d %s", self.training.trainer.counters.agent_steps, DONE)
 
     def _record(self, now: float) -> None:

@@ -13,12 +13,14 @@ from tests.learner_fakes import (
     FakeActor,
     Opener,
     T,
+    drive,
     feed,
     greet,
     learned,
     learner_for,
     next_weights,
     opened,
+    rollout_rows,
     run_config,
     take_part,
 )
@@ -122,6 +124,27 @@ def test_a_finished_run_ends_at_once_when_started_again(tmp_path: Path, actor_of
     take_part(actor_of(config), first)
     assert [Loop([first]).run(), Loop([again]).run()] == [0, 0]
     assert [first.page["agent_steps"], again.page["agent_steps"]] == [20, 20]
+
+
+def test_a_run_ends_with_the_update_that_reaches_its_return_and_ends_at_once_when_started_again(
+    tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    given = run_config(tmp_path, total_steps=10**6, endpoint=f"ipc://{tmp_path}/l", window=4)
+    config = given.model_copy(update={"stop_at_return": 90.0})
+    with opened(config) as learner:
+        greet(learner, actor := actor_of(config))
+        for seq, value in enumerate((10.0, 90.0, 10.0), 1):
+            actor.push(seq, rollout_rows(4, seq), [[value, 1]] * 100)
+        drive(learner, [actor], lambda: learner.stopping)
+        learner.drain()
+    assert load_checkpoint(config.folder / "checkpoint.pt")["counters"]["agent_steps"] == 2 * B * T
+    Loop([again := learner_for(config)]).run()
+    assert again.page["agent_steps"] == 2 * B * T
+    assert (config.folder / "reached").exists()
+    higher = config.model_copy(update={"stop_at_return": 91.0})
+    with opened(higher) as learner:
+        assert not learner.training.finished
+        assert not (config.folder / "reached").exists()
 
 
 def test_periodic_checkpoints_and_rows_are_written_when_due(open_run: Opener) -> None:

@@ -56,6 +56,12 @@ def test_settings_that_contradict_deterministic_are_refused() -> None:
     assert gather([*CARTPOLE, "--learner.batch_size", "16"], {}, groups=groups_of).config.learner.batch_size == 16
 
 
+def test_an_end_that_depends_on_the_clock_is_refused() -> None:
+    gather([*CARTPOLE, "--stop_at_return", "400"], {}, groups=groups_of)
+    (sentence,) = refusals("--stop_at_return", "400", "--evaluate.times", "4")
+    assert sentence.startswith("stop_at_return 400 with deterministic and evaluate.times 4: expected one of them alone")
+
+
 def test_settings_derived_from_deterministic_are_checked_against_the_others() -> None:
     minibatches = ("--algo", "ppo", "--net.use_lstm", "true", "--ppo.minibatches", "12")
     assert gather([*CARTPOLE, *minibatches], {}, groups=groups_of).config.learner.batch_size == 16

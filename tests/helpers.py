@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import resource
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,17 @@ from zerobeast.common.wire.layout import RecordSpec
 
 R = TypeVar("R")
 ROOT = Path(__file__).parents[1]
+
+
+@contextmanager
+def no_file_longer_than(n_bytes: int) -> Iterator[None]:
+    """Let writes fail beyond a length, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def wait_until(probe: Callable[[], R | None], timeout_s: float = 60.0) -> R:

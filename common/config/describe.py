@@ -122,7 +122,7 @@ def expectation(field: FieldInfo) -> str:
 
 def as_text(value: Any) -> str:
     """A value as it is written in a flag."""
-    if isinstance(value, tuple):
+    if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return "" if value in (None, "") else str(value).replace("True", "true").replace("False", "false")
 

@@ -1,5 +1,6 @@
 """The tree as a flat table, `learner.batch_size` -> its field, and flat values as nested ones."""
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache, reduce
 from typing import Any
@@ -10,6 +11,22 @@ from zerobeast.common.settings import Run, RunConfig, Section, usable
 from zerobeast.common.settings.algorithm import section
 
 Table = Mapping[str, FieldInfo]
+
+#: what settings are about that do not decide what is learned -> their paths, of which the first that fits counts
+ABOUT = {
+    "identity": r"name|root|seed|parent\..*",
+    "peers": r"security\..*|health\..*|.*\.endpoint",
+    "capacity": r".*\.(threads|in_process|max_envs|max_workers|max_parameters|\w+_timeout_s)|envserver\.workers",
+    "files": r"learner\.(checkpoint_every_\w+|keep_checkpoints|log_every_s|when_done)"
+    r"|evaluate\.(times|every_steps|video_every)",
+    "machine": r"local\..*|.*\.device|broker\.precision",
+}
+
+
+@cache
+def about(path: str) -> str:
+    """What a setting is about, as in `ABOUT`; empty if it decides what is learned."""
+    return next((kind for kind, paths in ABOUT.items() if re.fullmatch(paths, path)), "")
 
 
 @cache

@@ -12,10 +12,12 @@ A name of an info may appear late: the file is written anew with each row.
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 
@@ -27,12 +29,22 @@ Row = dict[str, Any]  #: text, a number (None where there is none), or a list of
 
 
 def read(folder: Path) -> list[Row]:
-    """The evaluations of the run in a folder so far, oldest first."""
-    try:
-        text = (folder / run_files.EVALUATIONS).read_text(encoding="utf-8")
-    except OSError:
+    """The evaluations of the run in a folder so far, oldest first.
+
+    Raises:
+      ConfigError: the file is no such table.
+    """
+    path = folder / run_files.EVALUATIONS
+    if not path.is_file():  # opening a pipe would wait for its writer
         return []
-    return [{name: _value(name, cell) for name, cell in row.items()} for row in csv.DictReader(io.StringIO(text))]
+    try:
+        table = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+        return [_row(cells) for cells in table]
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, OverflowError, csv.Error) as error:
+        line = "" if isinstance(error, UnicodeError) else f", line {table.line_num}"
+        raise ConfigError(f"{path}{line}: not a table of evaluations: {error}") from error
 
 
 def append(folder: Path, new: Sequence[Mapping[str, Any]]) -> None:
@@ -56,12 +68,31 @@ def write(folder: Path, rows: Sequence[Row]) -> None:
     write_atomically(folder / run_files.EVALUATIONS, text.getvalue())
 
 
+def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
+    """The numbers of each evaluated policy, as means over its environments, by agent steps."""
+    found: dict[int, dict[str, list[float]]] = {}
+    for row in rows:
+        numbers = found.setdefault(row["agent_steps"], {})
+        for name, value in row.items():
+            if isinstance(value, int | float):
+                numbers.setdefault(name, []).append(value)
+    means = ((steps, numbers.items()) for steps, numbers in found.items())
+    return {steps: {name: sum(values) / len(values) for name, values in items} for steps, items in means}
+
+
 def scores(rows: Sequence[Row]) -> dict[int, float]:
     """The mean return of each evaluated policy over its environments, by agent steps."""
-    found: dict[int, list[float]] = {}
-    for row in rows:
-        found.setdefault(row["agent_steps"], []).append(row["mean_return"])
-    return {steps: sum(means) / len(means) for steps, means in found.items()}
+    return {steps: numbers["mean_return"] for steps, numbers in by_steps(rows).items()}
+
+
+def _row(cells: dict[str, str]) -> Row:
+    if None in cells or None in cells.values():
+        raise ValueError("expected as many cells as in the first line")
+    row = {name: _value(name, cell) for name, cell in cells.items()}
+    for name in ("agent_steps", "mean_return"):
+        if not math.isfinite(math.nan if row.get(name) is None else row[name]):
+            raise ValueError(f"{name} is {cells.get(name, 'missing')!r}, expected a number")
+    return row
 
 
 def _value(name: str, cell: str) -> Any:

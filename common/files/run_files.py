@@ -2,9 +2,15 @@
 
 import fcntl
 import functools
+import glob
 import logging
+import os
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from zerobeast.common.errors import ConfigError
 
 ROOT = "runs"  #: folder of run folders, unless another one is named
 CONFIG = "config.yaml"  #: the settings that the run is trained with
@@ -29,9 +35,67 @@ SERVICES = "services"  #: <role>-<index>.json: where the health page of that ser
 LAUNCHER_LOCK = ".lock"
 LEARNER_LOCK = ".learner.lock"
 
+SET_ASIDE = re.compile(r"\.old-\d{8}-\d{6}")  #: in the names of runs that --fresh has replaced
 TRIES, RETRY_S = 3, 0.02  #: of a lock that `is_held` may have for an instant
 
 warn_once = functools.cache(logging.getLogger(__name__).warning)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder has the settings of a run."""
+    return os.path.isfile(folder / CONFIG)
+
+
+def places(name: str, root: Path | str) -> list[Path]:
+    """The paths that a run may mean: the one of that name below `root`, then the name as a path."""
+    return [Path(os.path.expanduser(place)) for place in (Path(root, name), name)]
+
+
+def find(name: str, root: Path | str) -> Path:
+    """The folder of a run, by its name below `root` or by its path.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    for place in filter(is_run, places(name, root)):
+        return place.resolve()
+    raise _no_run(name, root)
+
+
+def find_all(names: Sequence[str], root: Path | str) -> list[Path]:
+    """The folders of the runs that some names mean, each once.
+
+    Args:
+      names: as for `find`, or of folders of runs, or patterns (`CartPole-*`). The last two leave out what is no run,
+        and runs that --fresh has set aside.
+      root: folder of run folders.
+
+    Raises:
+      ConfigError: there is no run of one of these names.
+    """
+    found: dict[Path, None] = {}
+    for name in names:
+        runs = next(filter(None, map(_runs_at, places(name, root))), [])
+        if not runs:
+            raise _no_run(name, root)
+        found |= dict.fromkeys(run.resolve() for run in runs)
+    return list(found)
+
+
+def folder_of(checkpoint: Path) -> Path | None:
+    """The folder of the run that has a checkpoint, or itself if it is one; None if there is none."""
+    return next(filter(is_run, (checkpoint, *checkpoint.absolute().parents[:2])), None)
+
+
+def _runs_at(place: Path) -> list[Path]:
+    if is_run(place):
+        return [place]
+    inside = map(Path, glob.glob(str(place) if glob.has_magic(str(place)) else f"{place}/*"))
+    return sorted(path for path in inside if is_run(path) and not SET_ASIDE.search(path.name))
+
+
+def _no_run(name: str, root: Path | str) -> ConfigError:
+    return ConfigError(f"there is no run {name!r}: expected {Path(root, name, CONFIG)}; --root names another folder")
 
 
 def status_of(status: Path, role: str, index: int) -> Path:
@@ -64,6 +128,8 @@ def lock(descriptor: int, folder: Path) -> None:
 
 def is_held(path: Path) -> bool:
     """Whether a process of this machine holds the lock of a file; False if the file or its file system has none."""
+    if not path.is_file():  # opening a pipe would wait for its writer
+        return False
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -27,7 +27,7 @@ LEFT = {"service", "state", "load", "waits for", "policy", "trouble"}
 
 def table(services: Sequence[ServiceView]) -> str:
     """A header and a line per service."""
-    return _aligned([list(COLUMNS), *([cell(view) for cell in COLUMNS.values()] for view in services)], LEFT)
+    return aligned([list(COLUMNS), *([cell(view) for cell in COLUMNS.values()] for view in services)], LEFT)
 
 
 def hop_table(services: Sequence[ServiceView]) -> str:
@@ -42,7 +42,7 @@ def hop_table(services: Sequence[ServiceView]) -> str:
                 rows.append([f"{role} {name}", *times, meaning])
     for peer, seconds in hops.wires(pages).items():
         rows.append([f"wire to {peer}", f"~{milliseconds(seconds)}", "", "the round trip less the server's part, mean"])
-    return _aligned([["hop", "median", "90 %", "what"], *rows], {"hop", "what"}) if rows else ""
+    return aligned([["hop", "median", "90 %", "what"], *rows], {"hop", "what"}) if rows else ""
 
 
 def as_json(services: Sequence[ServiceView], verdict: Verdict) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def as_json(services: Sequence[ServiceView], verdict: Verdict) -> dict[str, Any]
     }
 
 
-def _aligned(rows: Sequence[Sequence[str]], left: Set[str]) -> str:
+def aligned(rows: Sequence[Sequence[str]], left: Set[str]) -> str:
     """Lines with aligned columns; the first row names the columns."""
     clean = [[printable(cell) for cell in row] for row in rows]  # pages may hold text from any peer
     widths = [max(map(len, column)) for column in zip(*clean, strict=True)]

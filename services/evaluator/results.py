@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from zerobeast.results.statistics import iqm
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -42,9 +44,7 @@ class Evaluation:
     @property
     def iqm(self) -> float:
         """The mean of the middle half of the returns (interquartile mean, Agarwal et al. 2021)."""
-        from scipy.stats import trim_mean
-
-        return float(trim_mean(self.returns, 0.25))
+        return float(iqm(self.returns))
 
     @property
     def length(self) -> float:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import free_port, wait_until
 from zerobeast.cli.slurm import main
-from zerobeast.launcher.run_folder import final_figures
+from zerobeast.common.files import metrics
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 PATHS = "/usr/sbin:/usr/bin"
@@ -146,6 +146,6 @@ def pending() -> bool:
 
 def goes_on(folder: Path) -> int:
     """Wait until the requeued job trains on, and return how often the run was continued."""
-    before = final_figures(folder)["agent_steps"]
-    wait_until(lambda: final_figures(folder).get("agent_steps", 0) > before, 120)
+    before = metrics.last(folder)["agent_steps"]
+    wait_until(lambda: metrics.last(folder).get("agent_steps", 0) > before, 120)
     return (folder / "logs" / "learner-0.log").read_text().count("continuing")

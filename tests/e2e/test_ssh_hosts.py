@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.helpers import free_port, wait_until
-from zerobeast.launcher.run_folder import final_figures
+from zerobeast.common.files import metrics
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 
@@ -88,7 +88,7 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(environ: dict[str,
     train = subprocess.Popen(command, env=environ)
     try:
         wait_until(lambda: len(workers(tmp_path / "home")) == 2, 60)
-        wait_until(lambda: final_figures(folder).get("agent_steps", 0) > 0, 60)
+        wait_until(lambda: metrics.last(folder).get("agent_steps", 0) > 0, 60)
         secrets = (tmp_path / "home" / ".zerobeast").glob("x-*/keys/secret/*")
         assert sorted(file.name for file in secrets) == ["actor.key_secret"] * 2 + ["broker.key_secret"] * 2
         below = psutil.Process(train.pid).children(recursive=True)
@@ -96,6 +96,6 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(environ: dict[str,
         assert train.wait(240) == 0
     finally:
         train.kill()
-    assert final_figures(folder)["agent_steps"] == steps
+    assert metrics.last(folder)["agent_steps"] == steps
     wait_until(lambda: not workers(tmp_path / "home"), 30)
     wait_until(lambda: not list((tmp_path / "home" / ".zerobeast").iterdir()), 30)

@@ -14,11 +14,12 @@ import pytest
 
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import metrics
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.discovery.run import newest
 from zerobeast.launcher import run_folder as folder
-from zerobeast.launcher.run_folder import claimed, default_name, final_figures, link_latest, refuse_changes, set_aside
+from zerobeast.launcher.run_folder import claimed, default_name, link_latest, refuse_changes, set_aside
 from zerobeast.services.learner.folder import claim
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
@@ -141,13 +142,15 @@ def test_a_file_in_place_of_a_subfolder_is_named(tmp_path: Path) -> None:
         ("agent_steps,mean_return_100\n", {}),
         ("elapsed_s,agent_steps\n1", {}),
         ("", {}),
-        ("no,such\n1,2\n", {}),
+        ("no,such\n1,2\n", {"no": 1.0, "such": 2.0}),
+        ("agent_steps,mean_return_100\n" + 20_000 * "100,7\n" + "nan,9\n", {"mean_return_100": 9.0}),
+        ("agent_steps,mean_return_100\n100,7\n20", {"agent_steps": 100.0, "mean_return_100": 7.0}),
     ],
 )
 def test_the_figures_at_the_end_are_those_of_the_last_row(tmp_path: Path, text: str, figures: dict[str, float]) -> None:
-    assert final_figures(tmp_path) == {}
+    assert metrics.last(tmp_path) == {}
     (tmp_path / "metrics.csv").write_text(text)
-    assert final_figures(tmp_path) == figures
+    assert metrics.last(tmp_path) == figures
 
 
 def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> None:

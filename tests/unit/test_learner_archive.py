@@ -1,28 +1,16 @@
 """What a learner writes while its disk is full for a time; a limit on file sizes stands in for that."""
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers import no_file_longer_than
 from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files.atomic import Journal, write_atomically
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.recorder import COLUMNS, Archive, Recorder
-
-
-@contextmanager
-def no_file_longer_than(n_bytes: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("room", [0, 1, 99])

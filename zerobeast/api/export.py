@@ -66,8 +66,7 @@ def hand_on(
     policy: Policy, kinds: Sequence[str], out: str | Path | None, *, episodes: int, say: Callable[[str], None]
 ) -> Path:
     """As `export`, of a policy that is loaded."""
-    parents = (policy.checkpoint, *policy.checkpoint.parents[:2])
-    run = next((path for path in parents if (path / run_files.CONFIG).is_file()), policy.checkpoint.parent)
+    run = run_files.folder_of(policy.checkpoint) or policy.checkpoint.parent
     place = Path(out).expanduser() if out else run / f"export-{policy.agent_steps}"
     folder.refuse_present(place)
     if episodes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import csv
 import logging
 import math
 import os
@@ -27,11 +26,11 @@ from zerobeast.api.parent import parent_in
 from zerobeast.api.saved import load
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
-from zerobeast.common.files import run_files
+from zerobeast.common.files import metrics, run_files
+from zerobeast.common.files.metrics import Row
 from zerobeast.common.health import figures
 from zerobeast.common.plugins import refuse_imported
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher import run_folder
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
@@ -47,7 +46,6 @@ TURN_S = 0.2  #: how late a callback is
 LINE_S, LINES_S = 1.0, 10.0  #: between two lines of progress where one overwrites the other, and elsewhere
 NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100")
 ERRORS = {ConfigError.exit_code: ConfigError, PeerLost.exit_code: PeerLost}
-Row = dict[str, float | None]  #: of metrics.csv, None where a cell is empty
 
 
 @dataclass
@@ -168,11 +166,11 @@ class Run(contextlib.AbstractContextManager["Run"]):
         self.config: RunConfig = settled.config
         self.folder = self.config.folder.absolute()
         self._callbacks, self._owner = callbacks, os.getpid()
-        before = [] if settled.flags.fresh else self.metrics()
-        self._last: Row = before[-1] if before else {}
+        self._rows = metrics.Rows(self.folder)
+        self._last: Row = {} if settled.flags.fresh else next(reversed(self._rows.new()), {})
         self._before = self._last.get("agent_steps") or 0
-        self._seen_at: dict[str, int | None] = {}
-        self._has_changed(run_files.CHECKPOINT)
+        self._saved_at = 0
+        self._has_saved()
         self._begun, self._ended = threading.Event(), threading.Event()
         self._pages: Gatherer | None = None
         self._supervisor: Supervisor | None = None
@@ -194,7 +192,7 @@ class Run(contextlib.AbstractContextManager["Run"]):
     def status(self) -> Status:
         """The newest figures."""
         page = self._pages.snapshot().page("learner") if self._pages else {}
-        final = run_folder.final_figures(self.folder)  # a page may be a second old; the last row is the end itself
+        final = metrics.last(self.folder)  # a page may be a second old; the last row is the end itself
         newest = {**page, **(final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else {})}
         steps = int(newest.get("agent_steps") or 0)
         state = "ended" if self._ended.is_set() else "training" if steps > self._before else "starting"
@@ -203,12 +201,7 @@ class Run(contextlib.AbstractContextManager["Run"]):
 
     def metrics(self) -> list[Row]:
         """The rows of metrics.csv so far, oldest first, by name of the column; its README says what they are."""
-        try:
-            with (self.folder / run_files.METRICS).open(newline="", encoding="utf-8") as file:
-                rows = [row for row in csv.DictReader(file) if None not in row.values()]  # not one that is half written
-        except OSError:
-            return []
-        return [{name: float(cell) if cell else None for name, cell in row.items()} for row in rows]
+        return metrics.Rows(self.folder).new()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, and call the callbacks meanwhile, in this thread.
@@ -276,18 +269,18 @@ class Run(contextlib.AbstractContextManager["Run"]):
 
     def _call_back(self) -> None:
         """Call the callbacks for what is new in the folder."""
-        for row in self.metrics() if self._has_changed(run_files.METRICS) else ():
+        for row in self._rows.new():
             before, steps = self._last, row["agent_steps"] or 0
             if steps > (before.get("agent_steps") or 0):
                 self._last = row
                 self._callbacks.on_update(self, row)
                 if (row["episodes"] or 0) > (before.get("episodes") or 0):
                     self._callbacks.on_episode(self, row)
-        if self._has_changed(run_files.CHECKPOINT):
+        if self._has_saved():
             self._callbacks.on_checkpoint(self, self.folder / run_files.CHECKPOINT)
 
-    def _has_changed(self, name: str) -> bool:
-        """Whether a file is there and has changed since the last call."""
-        path, before = self.folder / name, self._seen_at.get(name)
-        self._seen_at[name] = path.stat().st_mtime_ns if path.exists() else None
-        return self._seen_at[name] not in (before, None)
+    def _has_saved(self) -> bool:
+        """Whether there is a checkpoint that was not there at the last call."""
+        path, before = self.folder / run_files.CHECKPOINT, self._saved_at
+        self._saved_at = path.stat().st_mtime_ns if path.exists() else 0
+        return self._saved_at not in (before, 0)

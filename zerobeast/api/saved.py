@@ -64,20 +64,16 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
     name, _, which = str(run).rpartition(":")
     if not (name and (which == "best" or which.isdecimal())):
         name, which = str(run), ""
-    given = Path(name).expanduser()
     root = gather(flags, os.environ, own=own).config.root
-    candidates = [given, Path(root).expanduser() / name]
-    if not which and (exported := next((path for path in candidates if is_export(path)), None)):
+    places = run_files.places(name, root)
+    if not which and (exported := next(filter(is_export, reversed(places)), None)):
         return exported.resolve()
-    folder = next((path for path in reversed(candidates) if (path / run_files.CONFIG).is_file()), None)
-    if folder is None:
-        expected = candidates[-1] / run_files.CONFIG
-        raise ConfigError(f"there is no run {name!r}: expected {expected}; root names another folder")
+    folder = run_files.find(name, root)
     if which:
-        return _numbered(folder.resolve(), which)
+        return _numbered(folder, which)
     if not trained(folder):
         raise ConfigError(f"run {name!r} has no checkpoint yet: let it train for a while")
-    return folder.resolve()
+    return folder
 
 
 def _numbered(folder: Path, which: str) -> Path:

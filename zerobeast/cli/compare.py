@@ -12,7 +12,7 @@ from zerobeast import commands
 from zerobeast.cli.plot import add_runs, chosen, positive
 from zerobeast.common.errors import ConfigError
 from zerobeast.results import curves
-from zerobeast.results.comparison import Row, markdown, over_games, result, row
+from zerobeast.results.comparison import Row, markdown, result, row
 from zerobeast.results.groups import by_env, grouped
 
 DESCRIPTION = """A table of what runs came to.
@@ -38,13 +38,10 @@ def main(argv: list[str]) -> int:
         known = [run for run in own if math.isfinite(results[run.folder].score)]
         remarks += [f"left out: {run.name}, which has no {of} until then" for run in own if run not in known]
         if known:
-            grouping = grouped(known, each=flags.each)
-            remarks += [f"{env}: {grouping.sentence}"] if grouping.sentence else []
-            for group in grouping.groups:
-                rows.append(row(env, group, [results[run.folder] for run in group.runs], flags.threshold))
+            for group in grouped(known, each=flags.each):
+                rows.append(row(env, group, of, [results[run.folder] for run in group.runs], flags.threshold))
     if not rows:
         raise ConfigError(f"nothing to compare: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
-    rows += over_games(rows)
     text = (
         json.dumps(rows, indent=1) + "\n"
         if flags.json

@@ -9,9 +9,9 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.text import suggestion
 from zerobeast.results import curves, picture
-from zerobeast.results.groups import Grouping, by_env, grouped
+from zerobeast.results.groups import Group, by_env, grouped
 from zerobeast.results.picture import Line, Options, Panel
-from zerobeast.results.run import SavedRun, find
+from zerobeast.results.run import SavedRun, read
 
 CLEARLY = 0.95  #: of the longest run, below which it is said that a shorter one ends the mean
 UNITS = {"steps": "agent steps", "time": "seconds"}
@@ -36,9 +36,8 @@ def main(argv: list[str]) -> int:
         known = [run for run in own if all(len(_curve(run, x, of, flags).x) for x in axes)]
         remarks += [f"left out: {run.name}, which has no {of} yet" for run in own if run not in known]
         if known:
-            grouping = grouped(known)
-            sys.stdout.write(f"{env}: {grouping.sentence}\n")
-            rows.append([_panel(env, x, of, grouping, flags, remarks) for x in axes])
+            groups = grouped(known)
+            rows.append([_panel(env, x, of, groups, flags, remarks) for x in axes])
     if not rows:
         raise ConfigError(f"nothing to draw: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
     if len(axes) == 1:
@@ -50,9 +49,9 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _panel(env: str, x: str, of: str, grouping: Grouping, flags: argparse.Namespace, remarks: list[str]) -> Panel:
+def _panel(env: str, x: str, of: str, groups: list[Group], flags: argparse.Namespace, remarks: list[str]) -> Panel:
     lines = []
-    for group in grouping.groups:
+    for group in groups:
         own = [_curve(run, x, of, flags) for run in group.runs]
         mean = curves.mean_curve(own)
         lines.append(Line(group, mean))
@@ -101,7 +100,7 @@ def chosen(flags: argparse.Namespace) -> tuple[list[SavedRun], str]:
     Raises:
       ConfigError: there is no such run, one of them cannot be read, or none was evaluated in the environment named.
     """
-    runs = find(flags.runs, Path(flags.root))
+    runs = [read(folder) for folder in run_files.find_all(flags.runs, flags.root)]
     without = [run.name for run in runs if not run.evaluations]
     envs = {str(row.get("env")) for run in runs for row in run.evaluations}
     if flags.env and flags.env not in envs:

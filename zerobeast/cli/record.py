@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     tasks = ",".join(chosen(config, own.levels))
     config = config.model_copy(update={"env": config.env.model_copy(update={"id": tasks})})
     video = f"{run_files.VIDEOS}/{policy.agent_steps}.mp4"
-    path = Path(own.out).expanduser() if own.out else folder_of(place) / video
+    path = Path(own.out).expanduser() if own.out else (run_files.folder_of(place) or place.parent) / video
     from zerobeast.services.evaluator.video import record
 
     found = record(policy, config, path, episodes=own.episodes, watch=_Progress())
@@ -66,12 +66,6 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(f"{found.bounded} of them cut off at {config.evaluate.max_steps:,} agent steps\n")
     sys.stdout.write(f"{found.path}: {found.seconds:.0f} s, {found.size / 1e6:.1f} MB\n")
     return 0
-
-
-def folder_of(place: Path) -> Path:
-    """The folder of the run that has a checkpoint, or else the one that the checkpoint is in."""
-    folders = [place, place.parent, place.parent.parent]
-    return next((folder for folder in folders if (folder / run_files.CONFIG).is_file()), place.parent)
 
 
 class _Progress:

@@ -3,12 +3,13 @@
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from zerobeast import commands
 from zerobeast.common.files import run_files
-from zerobeast.results.comparison import duration, short
+from zerobeast.common.health.figures import UNKNOWN, count, duration, size
+from zerobeast.common.health.table import aligned
+from zerobeast.results.comparison import short
 from zerobeast.results.overview import Overview, folders, overview
 
 DESCRIPTION = """Every run in a folder, the one that was written to last first.
@@ -21,7 +22,7 @@ Scores are mean returns, of evaluations if the run has some, or else of the last
   unknown   if its folder does not show that
 Its age is the time since something was last written."""
 HEADER = ("name", "env", "algo", "state", "steps", "of", "last", "best", "score of", "age", "size")
-RIGHT = {"steps", "of", "last", "best", "age", "size"}
+LEFT = {"name", "env", "algo", "state", "score of"}
 
 
 def main(argv: list[str]) -> int:
@@ -43,28 +44,13 @@ def main(argv: list[str]) -> int:
     if not found:
         sys.stdout.write(f"no runs in {flags.root}\n")
         return 0
-    table = [HEADER, *map(_cells, found)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    sys.stdout.writelines(_line(cells, widths) for cells in table)
+    sys.stdout.write(aligned([HEADER, *map(_cells, found)], LEFT) + "\n")
     sys.stderr.writelines(f"{run.name}: {run.trouble}\n" for run in found if run.trouble)
     return 0
 
 
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    placed = zip(HEADER, cells, widths, strict=True)
-    return "  ".join(f"{cell:{'>' if name in RIGHT else '<'}{width}}" for name, cell, width in placed).rstrip() + "\n"
-
-
 def _cells(run: Overview) -> list[str]:
-    steps, total = (f"{number:,}" if number is not None else "-" for number in (run.agent_steps, run.total_steps))
-    last, best = (short(score) if score is not None else "-" for score in (run.last_score, run.best_score))
-    env, algo, score_of = run.env or "-", run.algo or "-", run.score_of if run.last_score is not None else "-"
-    age, size = duration(float(round(run.age_s))), _size(run.size_bytes)
-    return [run.name, env, algo, run.state, steps, total, last, best, score_of, age, size]
-
-
-def _size(number: int) -> str:
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if number >= unit:
-            return f"{number / unit:.3g} {name}"
-    return f"{number} B"
+    last, best = (UNKNOWN if score is None else short(score) for score in (run.last_score, run.best_score))
+    scores = [last, best, UNKNOWN if run.last_score is None else run.score_of]
+    about = [run.env or UNKNOWN, run.algo or UNKNOWN, run.state, count(run.agent_steps), count(run.total_steps)]
+    return [run.name, *about, *scores, duration(run.age_s), size(run.size_bytes)]

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from pathlib import Path
 
 from zerobeast.common.config.load import gather
 from zerobeast.common.errors import ConfigError
@@ -47,7 +46,7 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         raise ConfigError("which run? beast track RUN --to trackio|wandb; --help explains")
     loaded = gather(argv[1:], os.environ, own=TrackFlags)
-    own, folder = loaded.own, _folder(argv[0], loaded.config.root)
+    own, folder = loaded.own, run_files.find(argv[0], loaded.config.root)
     if not own.to:
         raise ConfigError("--to: expected trackio, wandb or module:Class")
     make, asked = tracker(own.to), list[int]()
@@ -60,12 +59,3 @@ def main(argv: list[str]) -> int:
         count = run(Follower(folder, own.to, make, own.project), ended)
     sys.stdout.write(f"{folder.name}: {count} points to {own.to}, project {own.project}\n")
     return 0
-
-
-def _folder(run: str, root: str) -> Path:
-    for folder in (Path(root).expanduser() / run, Path(run).expanduser()):
-        if (folder / run_files.CONFIG).is_file():
-            return folder.resolve()
-    raise ConfigError(
-        f"there is no run {run!r}: expected {Path(root) / run / run_files.CONFIG}; root names another folder"
-    )

@@ -15,7 +15,7 @@ from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import gather, settings_help
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import run_files
+from zerobeast.common.files import metrics, run_files
 from zerobeast.common.settings import LATEST, RunConfig, setting
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.child import Child
@@ -122,7 +122,7 @@ def _run(fleet: Fleet, hosts: Sequence[Host], logs: Mapping[str, Path], *, plain
                     fleet.children, lambda stopping: screen.update(stopping=stopping), fleet.evaluating
                 ).run()
         page = pages.snapshot().page("learner")
-    ending, final = judged(ending, config), run_folder.final_figures(config.folder)
+    ending, final = judged(ending, config), metrics.last(config.folder)
     if ending.sentence:
         say(f"beast train: {ending.sentence}", sys.stderr)
     if ending.finished or page.get("agent_steps"):

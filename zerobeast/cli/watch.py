@@ -10,11 +10,11 @@ from zerobeast import commands
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import run_files
+from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health.figures import count, number
 from zerobeast.common.settings import RunConfig
 from zerobeast.discovery.run import newest
-from zerobeast.launcher import run_folder, view
+from zerobeast.launcher import view
 from zerobeast.launcher.attached import Attached, attached, runs
 from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.screen import make_screen
@@ -37,14 +37,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--root", default=RUN["root"].default, help="folder of run folders")
     parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")
     flags, settings = parser.parse_known_args(argv)
-    folder = _folder(flags.run, Path(flags.root).expanduser())
+    root = Path(flags.root).expanduser()
+    folder = run_files.find(flags.run or str(newest(root) or root), root)
     config = gather(["--config", str(folder / run_files.CONFIG), *settings], {}, read_only=True).config
     if not runs(folder):
-        steps = run_folder.final_figures(folder).get("agent_steps", 0)
+        steps = metrics.last(folder).get("agent_steps", 0)
         done = f"it has done {count(steps)} of {config.total_steps:,} agent steps"
         raise ConfigError(f"run {folder.name!r}: nothing runs there now; {done}")
     learner, seconds = watch(folder, config, plain=flags.plain)
-    final: Mapping[str, Any] = run_folder.final_figures(folder) or learner
+    final: Mapping[str, Any] = metrics.last(folder) or learner
     finished = (number(final, "agent_steps") or 0) >= config.total_steps
     say(view.summary(config, final, seconds, finished=finished))
     return 0
@@ -90,12 +91,3 @@ class _Source:
 
     def close(self) -> None:
         self._pages.close()
-
-
-def _folder(run: str | None, root: Path) -> Path:
-    """The folder of a run that was named, or of the newest."""
-    candidates = [root / run, Path(run).expanduser()] if run else [newest(root) or root]
-    for folder in candidates:
-        if (folder / run_files.CONFIG).is_file():
-            return folder.resolve()
-    raise ConfigError(f"there is no run{f' {run!r}' if run else ''} in {root}; --root names another folder")

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerobeast.common.config.table import RUN
-from zerobeast.common.config.trust import CODE, GUARDED
+from zerobeast.common.config.table import RUN, about
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.section import LIMIT
@@ -29,9 +27,8 @@ WEIGHTS, CONFIG, GRAPH, CARD = "model.safetensors", "config.json", "model.onnx",
 FORMAT = 1
 MAX_CONFIG_BYTES = 4 << 20
 _BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
-_WHICH = re.compile(r"root|local\..*|.*\.(threads|workers|device)|broker\.precision|net\.max_parameters")
 #: settings that say nothing about a policy, but something about the machine that trained it
-OF_ITS_MACHINE = frozenset(path for path in RUN if _WHICH.fullmatch(path) or GUARDED.get(path, CODE) != CODE)
+OF_ITS_MACHINE = frozenset(path for path in RUN if path == "root" or about(path) in ("peers", "capacity", "machine"))
 
 
 def is_export(place: Path) -> bool:

@@ -1,9 +1,7 @@
 """The processes of a run that another process has started, found by what they have left in its folder."""
 
 import contextlib
-import fcntl
 import json
-import os
 import socket
 from collections import defaultdict
 from collections.abc import Iterator
@@ -60,7 +58,9 @@ def attached(folder: Path) -> list[Attached]:
 
 def runs(folder: Path) -> bool:
     """Whether a launcher or one of its services holds the lock of a run's folder, or a learner answers."""
-    return _is_locked(folder / run_files.LAUNCHER_LOCK) or bool(announced_page(folder / run_files.SERVICES / FIRST))
+    return run_files.is_held(folder / run_files.LAUNCHER_LOCK) or bool(
+        announced_page(folder / run_files.SERVICES / FIRST)
+    )
 
 
 def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
@@ -72,21 +72,3 @@ def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
             said = json.loads(file.read_text())
             if role in HOSTED and number.isdecimal():
                 yield role, _Process(str(said.get("host") or socket.gethostname()), int(said["pid"]), number)
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether another process holds the lock of a file. A launcher that asks for it at this instant asks again."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks
-        return False
-    else:
-        return False
-    finally:
-        os.close(descriptor)

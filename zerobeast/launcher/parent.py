@@ -76,8 +76,8 @@ def read(run: str, place: Path) -> Parent:
         raise CheckpointError(f"{path}: there is no checkpoint")
     if type(state["counters"].get("agent_steps")) is not int:
         raise CheckpointError(f"{path}: the checkpoint does not say its agent steps")
-    files = [folder / run_files.CONFIG for folder in ([place] if place.is_dir() else list(place.parents)[:2])]
-    if file := next((file for file in files if file.exists()), None):
+    if folder := run_files.folder_of(place):
+        file = folder / run_files.CONFIG
         return Parent(run, file, read_yaml(file, f"file {file}"), state)
     # the settings in a checkpoint are those of a process: the shares of one machine and the addresses of one start
     section = next(iter(state["config"].keys() - Run.model_fields.keys()), "")

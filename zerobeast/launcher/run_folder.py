@@ -5,7 +5,6 @@ itself was killed, and two learners never write into one folder.
 """
 
 import contextlib
-import csv
 import os
 import re
 import time
@@ -18,7 +17,7 @@ import psutil
 
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import run_files
+from zerobeast.common.files import metrics, run_files
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import LATEST, RunConfig
 
@@ -145,7 +144,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
             bound.append("sync.rule")  # it decides what is in each row of the replay's file
     changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
     refused = [refusal(path, wanted.name, before, after) for path, before, after in changes if before != after]
-    if (done := int(final_figures(wanted.folder).get("agent_steps", 0))) > wanted.total_steps:
+    if (done := int(metrics.last(wanted.folder).get("agent_steps", 0))) > wanted.total_steps:
         steps = f"{done:,} agent steps of {wanted.total_steps:,}: nothing is left to train"
         refused.append(f"total_steps: run {wanted.name!r} has done {steps}; give more than {done}")
     if refused:
@@ -174,14 +173,4 @@ def trained(folder: Path) -> bool:
 
 def start(folder: Path) -> int:
     """Agent steps after which the run continues, at least 1; 0 without a checkpoint."""
-    return max(1, int(final_figures(folder).get("agent_steps", 0))) if trained(folder) else 0
-
-
-def final_figures(folder: Path) -> dict[str, float]:
-    """Steps and mean return of the run so far, from the last row of its metrics; empty if there is none."""
-    try:
-        with (folder / run_files.METRICS).open(newline="") as file:
-            *_, row = csv.DictReader(file)
-        return {name: float(row[name]) for name in ("agent_steps", "mean_return_100") if row[name]}
-    except (OSError, KeyError, TypeError, ValueError):
-        return {}
+    return max(1, int(metrics.last(folder).get("agent_steps", 0))) if trained(folder) else 0

@@ -16,7 +16,7 @@ from zerobeast.common.config.load import Describe, Loaded, differences, dump, ga
 from zerobeast.common.config.table import RUN
 from zerobeast.common.config.trust import PEERS
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import run_files
+from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import LATEST, RunConfig, Section, setting
@@ -208,7 +208,7 @@ def begun(
 
 def judged(ending: Ending, config: RunConfig) -> Ending:
     """The same ending, unless the learner ended as if training were done, which it is not."""
-    steps = int(run_folder.final_figures(config.folder).get("agent_steps", 0))
+    steps = int(metrics.last(config.folder).get("agent_steps", 0))
     if ending.finished and steps < config.total_steps and not (config.folder / run_files.REACHED).exists():
         return Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     return ending

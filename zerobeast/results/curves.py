@@ -1,24 +1,22 @@
 """Curves of runs: a column over steps, frames or time, and the mean of several seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import evaluations
 from zerobeast.common.text import suggestion
-from zerobeast.results.run import Columns, SavedRun
-from zerobeast.results.statistics import interval, mean
+from zerobeast.results.run import SavedRun
+from zerobeast.results.statistics import Values, interval
 
 TRAINING, EVALUATION = "training", "evaluation"
 RETURNS = {TRAINING: "mean_return_100", EVALUATION: "mean_return"}
 MEANINGS = {TRAINING: "training return (mean of 100 episodes)", EVALUATION: "evaluation return"}
 AXES = {"steps": "agent_steps", "frames": "env_frames", "time": "elapsed_s"}
 POINTS = 200  #: at most, of a mean
-
-Values = NDArray[np.float64]
 
 
 class Curve(NamedTuple):
@@ -69,34 +67,18 @@ def curve(run: SavedRun, x: str, of: str, *, env: str = "", smooth: int = 1) -> 
     return Curve(across[last], up[last])
 
 
-def _table(run: SavedRun, of: str, env: str) -> Columns:
+def _table(run: SavedRun, of: str, env: str) -> Mapping[str, Values]:
     """The table with a column, as it was or as the mean over the environments."""
     if of == TRAINING or (of != EVALUATION and of in run.metrics):
         return run.metrics or dict.fromkeys([RETURNS[TRAINING], *AXES.values()], np.empty(0))
-    rows = [row for row in run.evaluations if env in ("", row.get("env"))]
-    by_steps: dict[int, list[dict[str, float]]] = {}
-    for row in rows:
-        numbers = {name: value for name, value in row.items() if _is_number(value)}
-        by_steps.setdefault(row.get("agent_steps", 0), []).append(numbers)
-    names = dict.fromkeys(name for row in rows for name, value in row.items() if _is_number(value))
-    if of == EVALUATION:
-        names |= dict.fromkeys([RETURNS[EVALUATION], *AXES.values()])
-    return {name: np.array([_mean(name, at) for at in by_steps.values()]) for name in names}
+    points = evaluations.by_steps([row for row in run.evaluations if env in ("", row.get("env"))]).values()
+    names = [name for point in points for name in point] + [RETURNS[EVALUATION], *AXES.values()] * (of == EVALUATION)
+    return {name: np.array([point.get(name, np.nan) for point in points]) for name in dict.fromkeys(names)}
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
-def _mean(name: str, rows: list[dict[str, float]]) -> float:
-    known = [row[name] for row in rows if name in row]
-    return sum(known) / len(known) if known else np.nan
-
-
-def _column(columns: Columns, name: str, run: SavedRun) -> Values:
+def _column(columns: Mapping[str, Values], name: str, run: SavedRun) -> Values:
     if name not in columns:
-        evaluated = [name for row in run.evaluations[-1:] for name, value in row.items() if _is_number(value)]
-        known = dict.fromkeys([*RETURNS, *run.metrics, *evaluated])
+        known = dict.fromkeys([*RETURNS, *run.metrics, *columns])
         raise ConfigError(f"run {run.name!r} has no column {name!r} there{suggestion(name, known)}")
     return columns[name]
 
@@ -125,5 +107,5 @@ def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
     if 2 * len(grid) < within:
         grid = np.unique(np.linspace(start, end, min(POINTS, max(len(each.x) for each in curves))))
     values = np.array([np.interp(grid, each.x, each.y) for each in curves])
-    low, high = interval(values, mean) if len(grid) else (grid, grid)
+    low, high = interval(values, np.mean) if len(grid) else (grid, grid)
     return MeanCurve(grid, values.mean(0), low, high)

@@ -7,8 +7,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from zerobeast.common.files.metrics import last
 from zerobeast.common.health.figures import count, duration, two
-from zerobeast.launcher.run_folder import final_figures
 from zerobeast.sweep.journal import Past
 from zerobeast.sweep.runner import INTERRUPTED, Current
 from zerobeast.sweep.trials import Trial
@@ -31,7 +31,7 @@ def progress(folder: Path, trials: Sequence[Trial], pasts: Mapping[str, Past], c
     counts = [f"{states.count(each)} {each}" for each in dict.fromkeys(states)]
     lines = [f"{folder.name}: {len(trials)} runs, {', '.join(counts)}"]
     for each in current.values():
-        figures = final_figures(folder / each.trial.name)
+        figures = last(folder / each.trial.name)
         steps, mean = figures.get("agent_steps", 0), figures.get("mean_return_100")
         lines.append(f"  {each.trial.name}: {count(steps)} of {count(each.trial.total_steps)}, return {two(mean)}")
     return "\n".join(lines)
@@ -43,7 +43,7 @@ def conclusion(folder: Path, trials: Sequence[Trial], pasts: Mapping[str, Past])
     for heading in ("run", "state", "agent steps", "return", "time"):
         table.add_column(heading, justify="left" if heading in ("run", "state") else "right", no_wrap=True)
     for trial in trials:
-        past, figures = pasts.get(trial.name), final_figures(folder / trial.name)
+        past, figures = pasts.get(trial.name), last(folder / trial.name)
         cells = [count(figures.get("agent_steps")), two(figures.get("mean_return_100"))]
         word = state(past)
         time = duration(past.seconds) if past else ""

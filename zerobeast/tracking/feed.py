@@ -1,6 +1,5 @@
 """What is new in the folder of a run: rows of metrics.csv and evaluations.csv, and videos."""
 
-import csv
 import json
 import re
 import secrets
@@ -8,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files import evaluations, metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
 
 OF_STEPS = ("agent_steps", "env_frames", "elapsed_s", "seed")  #: columns of evaluations that are no results
@@ -63,14 +62,14 @@ class Feed:
 
     def __init__(self, folder: Path, position: Position) -> None:
         self.position = position
-        self._folder, self._metrics = folder, _Lines(folder / run_files.METRICS)
-        self._rows: list[dict[str, str]] = []  #: read and not used yet
+        self._folder, self._metrics = folder, metrics.Rows(folder)
+        self._rows: list[metrics.Row] = []  #: read and not used yet
 
     def new(self) -> Iterator[Curves | Video]:
         """What is new. An item was used once the next one is asked for; else it comes again at the next call."""
-        self._rows += self._metrics.read()
+        self._rows += self._metrics.new()
         while self._rows:
-            numbers = {name: number for name, cell in self._rows[0].items() if (number := _number(cell)) is not None}
+            numbers = {name: number for name, number in self._rows[0].items() if number is not None}
             steps = int(numbers.pop("agent_steps", -1))
             if steps > self.position.metrics:
                 yield Curves(steps, {f"train/{name}": number for name, number in numbers.items()})
@@ -91,34 +90,3 @@ class Feed:
 def _results(row: evaluations.Row, of: str) -> dict[str, float]:
     numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and name not in OF_STEPS}
     return {f"eval/{name}{of}": value for name, value in numbers.items()}
-
-
-def _number(cell: Any) -> float | None:
-    with suppress(TypeError, ValueError):
-        return float(cell)
-    return None
-
-
-class _Lines:
-    """The rows of a table that grows, each once; all of them again if it has been replaced."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._inode, self._at, self._header = path, 0, 0, list[str]()
-
-    def read(self) -> list[dict[str, str]]:
-        """Rows that were completed since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                inode = self._path.stat().st_ino
-                if inode != self._inode or self._path.stat().st_size < self._at:
-                    self._inode, self._at, self._header = inode, 0, []
-                file.seek(self._at)
-                text = file.read()
-        except OSError:
-            return []
-        whole = text[: text.rfind(b"\n") + 1]
-        self._at += len(whole)
-        rows = list(csv.reader(whole.decode(errors="replace").splitlines()))
-        if rows and not self._header:
-            self._header = rows.pop(0)
-        return [dict(zip(self._header, row, strict=False)) for row in rows]

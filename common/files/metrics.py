@@ -1,0 +1,118 @@
+"""metrics.csv of a run: a row of numbers for each `learner.log_every_s`; the learner's README has the columns.
+
+A cell is empty if its value is not known. A last line that is still being written does not count, nor one with other
+cells than the header. The file may be a stranger's: what is no such table has no rows.
+"""
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
+
+LONGEST = 1 << 16  #: bytes of a row
+
+Row = dict[str, float | None]  #: by column, None where a cell is empty
+
+
+class Columns(Mapping[str, NDArray[np.float64]]):
+    """The table by columns, which are converted when they are asked for: [rows] each, NaN where a cell is empty."""
+
+    def __init__(self, header: bytes = b"", rows: Iterable[bytes] = ()) -> None:
+        self._places = {name: place for place, name in enumerate(_names(header))}
+        self._rows = [row for row in rows if row.count(b",") == len(self._places) - 1]
+
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
+        place = self._places[name]
+        return np.array([_number(row.split(b",", place + 1)[place]) for row in self._rows])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def read(folder: Path) -> Columns:
+    """All rows; no columns if there is no such file.
+
+    Raises:
+      ConfigError: it cannot be read.
+    """
+    try:
+        with _open(folder) as file:
+            return Columns(file.readline(LONGEST), _whole(file))
+    except FileNotFoundError:
+        return Columns()
+    except OSError as error:
+        raise ConfigError(f"{folder / run_files.METRICS}: cannot be read: {error.strerror or error}") from error
+
+
+def last(folder: Path) -> dict[str, float]:
+    """What is known by the last row, which is read from the end of the file; empty if there is none."""
+    try:
+        with _open(folder) as file:
+            header = file.readline(LONGEST)
+            file.seek(max(len(header), os.fstat(file.fileno()).st_size - LONGEST))
+            row = next(_rows(header, reversed(_whole(file))), {})
+    except OSError:
+        return {}
+    return {name: value for name, value in row.items() if value is not None}
+
+
+class Rows:
+    """The rows of a run as they come, each once; all of them again if the file was replaced."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._table, self._at = folder, (0, b""), 0
+
+    def new(self) -> list[Row]:
+        """Rows that were completed since the last call."""
+        try:
+            with _open(self._folder) as file:
+                status, header = os.fstat(file.fileno()), file.readline(LONGEST)
+                if self._table != (status.st_ino, header) or status.st_size < self._at:
+                    self._table, self._at = (status.st_ino, header), len(header)
+                file.seek(self._at)
+                rows = _whole(file)
+        except OSError:
+            return []
+        self._at += sum(len(row) + 1 for row in rows)
+        return list(_rows(header, rows))
+
+
+def _open(folder: Path) -> BinaryIO:
+    if not (path := folder / run_files.METRICS).is_file():  # opening a pipe would wait for its writer
+        raise FileNotFoundError
+    return path.open("rb")
+
+
+def _whole(file: BinaryIO) -> list[bytes]:
+    """The lines from here on that are complete."""
+    return file.read().split(b"\n")[:-1]
+
+
+def _rows(header: bytes, lines: Iterable[bytes]) -> Iterator[Row]:
+    names = _names(header)
+    for line in lines:
+        if len(cells := line.split(b",")) == len(names):
+            numbers = map(_number, cells)
+            yield {name: n if math.isfinite(n) else None for name, n in zip(names, numbers, strict=True)}
+
+
+def _names(header: bytes) -> list[str]:
+    return next(csv.reader(header.decode(errors="replace").splitlines()[:1]), [])
+
+
+def _number(cell: bytes) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan

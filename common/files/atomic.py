@@ -34,8 +34,8 @@ class Journal:
         self._file = path.open("ab", buffering=0)
         self.size = self._file.seek(0, os.SEEK_END)  #: bytes
 
-    def write(self, entry: bytes) -> None:
-        """Write an entry.
+    def write(self, entry: bytes, *, sync: bool = False) -> None:
+        """Write an entry; with `sync`, it is on the disk afterwards.
 
         Raises:
           OSError: the disk is full or gone; the file is as it was.
@@ -44,6 +44,8 @@ class Journal:
         try:
             while left:  # a disk that fills up accepts part of an entry, and fails at the next write
                 left = left[self._file.write(left) :]
+            if sync:
+                os.fsync(self._file.fileno())
         except OSError:
             self._file.truncate(self.size)
             raise

@@ -2,21 +2,22 @@
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.helpers import no_file_longer_than
 from tests.learner_fakes import ENV
 from zerobeast.cli.sweep import main
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import ConfigError
+from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.supervisor import Ending
-from zerobeast.sweep.cores import gpu_of, share
-from zerobeast.sweep.journal import JOURNAL, opened
-from zerobeast.sweep.runner import Listed, Runner
+from zerobeast.sweep.cores import Place, gpu_of, share
+from zerobeast.sweep.journal import JOURNAL, SweepJournal, opened
+from zerobeast.sweep.runner import Runner
 from zerobeast.sweep.search import grid, read_dimension, samples
 from zerobeast.sweep.spec import read
 from zerobeast.sweep.trials import Trial, trials_of
@@ -96,6 +97,7 @@ def test_draws_cover_their_range() -> None:
         ({"seed": [1]}, {"search": "random"}, "lr.yaml: samples: search random needs it\nlr.yaml: seed: search random"),
         ({"seed": [1]}, {"samples": 3}, "lr.yaml: samples: only search random has it"),
         ({"seed": [1]}, {"seeds": [2]}, "lr.yaml: vary: seed: seed varies in seeds as well; expected it once"),
+        ({"algo": ["ppo"]}, {"seeds": 0}, "lr.yaml: seeds: got 0, expected a list of whole numbers such as [1, 2, 3]"),
         ({"seed": []}, {}, "lr.yaml: vary: seed: got [], expected a list of at least one value"),
         ({"seed": 1}, {}, "lr.yaml: vary: seed: got 1, expected a list of values, or one of choices, uniform"),
         ({"seed": {"integer": [1, 2]}}, {}, "lr.yaml: vary: seed: unknown distribution 'integer'; did you mean int"),
@@ -203,7 +205,7 @@ def test_a_journal_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None
         journal.started("b", ("--seed=2",), (1,))
         journal.ended("b", Ending(143), 4.0)
     with opened(tmp_path) as journal:
-        assert (journal.runs["b"].ending, journal.runs["b"].seconds) == (Ending(143), 7.0)
+        assert journal.runs["b"].ending == Ending(143)
     for line in (tmp_path / JOURNAL).read_text().splitlines():
         json.loads(line)
 
@@ -241,35 +243,61 @@ def test_a_dry_run_lists_the_runs_and_starts_none(tmp_path: Path, capsys: pytest
         main([str(tmp_path / "lr.yaml"), "--total_steps", "1"])
 
 
-class Halving:
-    """A search that waits for two runs before it proposes a third."""
-
-    def next(self, ended: Sequence[str]) -> Trial | None:
-        ready = [name for name in ("a", "b", "c") if name not in self.proposed and (name != "c" or len(ended) == 2)]
-        self.proposed += ready[:1]
-        return Trial(ready[0], {}, (), 1) if ready else None
-
-    def __init__(self) -> None:
-        self.proposed: list[str] = []
-
-
-def test_each_run_has_a_free_place_and_a_search_may_wait_for_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[tuple[str, Any]] = []
+def runner(folder: Path, journal: SweepJournal, monkeypatch: pytest.MonkeyPatch, *places: Place) -> tuple[Runner, Any]:
+    """A runner, and what it has trained; "b" trains to its end, and its evaluator fails."""
+    trained: list[tuple[str, Place]] = []
 
     def train(run: Any) -> Ending:
-        ran.append((run.name, run._place))
-        return Ending(1, "it broke") if run.name == "b" else Ending(0, finished=True)
+        trained.append((run.name, run._cpus))
+        return Ending(1, "it broke", finished=True) if run.name == "b" else Ending(0, finished=True)
 
     monkeypatch.setattr("zerobeast.sweep.runner._Run._train", train)
-    said: list[str] = []
+    return Runner(folder, places, journal, lambda _: None), trained
+
+
+TRIALS = [Trial(name, {}, ()) for name in "abc"]
+
+
+def test_each_run_has_a_free_place_and_one_that_is_not_done_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with opened(tmp_path) as journal:
-        runner = Runner(tmp_path, [(0,), (1,)], journal, say=said.append)
-        assert runner.run(Halving()) == 0
-        assert sorted(ran[:2]) == [("a", (0,)), ("b", (1,))]
-        assert ran[2][0] == "c"
-        assert "b failed: it broke" in said
-        again = Runner(tmp_path, [(0,)], journal)
-        again.run(Listed([Trial(name, {}, (), 1) for name in ("a", "b", "c")]))
-        assert ran[3:] == [("b", (0,))], "only what has not finished is run again"
+        first, trained = runner(tmp_path, journal, monkeypatch, (0,), (1,))
+        assert first.run(TRIALS) == 0
+        assert sorted(trained[:2]) == [("a", (0,)), ("b", (1,))]
+        assert trained[2][0] == "c"
+        assert first.failed == {"b": "it broke"}
+    with opened(tmp_path) as journal:
+        again, trained = runner(tmp_path, journal, monkeypatch, (0,))
+        again.run(TRIALS)
+    assert trained == [("b", (0,))]
+
+
+def test_a_full_disk_costs_a_sentence_for_each_run_and_not_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path) as journal:
+        journal.started("a", (), (0,))
+        whole = (tmp_path / JOURNAL).read_bytes()
+        full, trained = runner(tmp_path, journal, monkeypatch, (0,))
+        with no_file_longer_than(len(whole) + 3):
+            assert full.run(TRIALS) == 0
+        assert (trained, list(full.failed)) == ([], ["a", "b", "c"])
+        assert all("sweep.jsonl cannot be written: File too large" in sentence for sentence in full.failed.values())
+        assert (tmp_path / JOURNAL).read_bytes() == whole
+        assert full.run(TRIALS) == 0
+    assert [name for name, _ in trained] == ["a", "b", "c"]
+
+
+def test_a_sweep_whose_parent_has_trained_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begun(steps: int) -> list[Trial]:
+        parent = Parent("base", tmp_path / "config.yaml", {}, {"counters": {"agent_steps": steps}})
+        monkeypatch.setattr("zerobeast.sweep.trials.parent_in", lambda _: parent)
+        return planned(tmp_path, seeds=[1], **{"from": "base"})
+
+    trials = begun(300)
+    with opened(tmp_path / "lr") as journal:
+        journal.started("seed-1", trials[0].flags, (0,))
+        journal.refuse_changes(begun(300))
+        with pytest.raises(ConfigError, match=r"started with --parent.agent_steps=300, .* now has --parent.agent_st"):
+            journal.refuse_changes(begun(400))

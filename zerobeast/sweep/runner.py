@@ -1,4 +1,4 @@
-"""Runs what a search asks for, so many at a time, each on its own cores, and notes in the journal what became of it.
+"""Trains the runs of a sweep, so many at a time, each on its own cores, and notes in the journal what became of it.
 
 Each run is supervised by a thread of this process, as with `zerobeast.start`. The services that it starts have the
 cores of that thread. They end in order if this process does, even if it is killed.
@@ -11,19 +11,20 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
-from zerobeast.api.parent import parent_in
-from zerobeast.common.errors import BeastError
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files import metrics
+from zerobeast.common.health.figures import count, two
 from zerobeast.common.process.signals import handled
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.fleet import child_environ
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.run_folder import trained
-from zerobeast.launcher.start import RunFlags, begun, judged, settle
+from zerobeast.launcher.start import RunFlags, Say, begun, judged, settle
 from zerobeast.launcher.supervisor import SIGNALS, Ending, Supervisor
 from zerobeast.sweep.cores import Place, gpu_of
 from zerobeast.sweep.journal import SweepJournal
@@ -32,41 +33,8 @@ from zerobeast.sweep.trials import Trial
 log = logging.getLogger(__name__)
 
 TURN_S = 0.2  #: how late an end or a signal is noticed
+LINES_S = 30.0  #: between two lines about the runs that train
 INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
-
-
-class Search(Protocol):
-    """What to run next: a list, or something that learns from the runs that have ended."""
-
-    def next(self, ended: Sequence[str]) -> Trial | None:
-        """The run that starts next, on cores that are free now.
-
-        Args:
-          ended: names of the runs that have ended, whose folders have the results.
-
-        Returns:
-          None: there is none before another one ends. The sweep ends when this is the answer and none runs.
-        """
-
-
-class Listed:
-    """Runs one after the other, whatever comes out."""
-
-    def __init__(self, trials: Sequence[Trial]) -> None:
-        self._trials = iter(trials)
-
-    def next(self, ended: Sequence[str]) -> Trial | None:
-        """The next of the list."""
-        del ended
-        return next(self._trials, None)
-
-
-class Current(NamedTuple):
-    """A run that trains now."""
-
-    trial: Trial
-    place: int  #: number of its cores
-    since: float  #: monotonic seconds
 
 
 class Runner:
@@ -76,88 +44,87 @@ class Runner:
       folder: of the sweep: the root of its runs.
       places: CPUs of each run at a time.
       journal: of the sweep.
-      watch: called every turn; must not block.
-      say: takes a line for every start and end.
+      say: takes a line for every start and end, and now and then one about the runs that train.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        places: Sequence[Place],
-        journal: SweepJournal,
-        watch: Callable[[], None] = lambda: None,
-        say: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self.current: dict[str, Current] = {}  #: by name
-        self._folder, self._places, self._journal = folder, places, journal
-        self._watch, self._say = watch, say
-        self._threads: dict[str, _Run] = {}
-        self._news: queue.SimpleQueue[tuple[str, str | Ending]] = queue.SimpleQueue()
+    def __init__(self, folder: Path, places: Sequence[Place], journal: SweepJournal, say: Say) -> None:
+        self.failed: dict[str, str] = {}  #: why, by name
+        self._folder, self._places, self._journal, self._say = folder, places, journal, say
+        self._current: dict[str, _Run] = {}  #: by name
+        self._ends: queue.SimpleQueue[tuple[str, Ending]] = queue.SimpleQueue()
         self._signals: list[int] = []
+        self._line_at = time.monotonic() + LINES_S
 
-    def run(self, search: Search) -> int:
-        """Run until the search has nothing more, or a signal comes; returns that signal's number, or 0.
+    def run(self, trials: Sequence[Trial]) -> int:
+        """Run those that are not done until all have ended, or a signal comes; returns that signal's number, or 0.
 
         The first signal ends all runs in order, with checkpoints. Another one, a second later, ends them at once.
         """
+        waiting = deque(trial for trial in trials if not self._journal.is_done(trial.name))
         with handled(SIGNALS, lambda number, _frame: self._ask(number)):
             try:
-                while self._start_more(search) or self.current:
-                    self._take_news()
-                    self._watch()
+                while self._current or (waiting and not self._signals):
+                    while waiting and not self._signals and len(self._current) < len(self._places):
+                        self._start(waiting.popleft())
+                    self._take_ends()
+                    self._show(len(waiting))
             finally:
                 self._stop()
         return self._signals[0] if self._signals else 0
 
-    def _start_more(self, search: Search) -> bool:
-        """Start runs on free cores; returns whether one was started."""
-        started, ended = False, [name for name, past in self._journal.runs.items() if past.ending]
-        while len(self.current) < len(self._places) and not self._signals:
-            if (trial := search.next(ended)) is None:
-                break
-            past = self._journal.runs.get(trial.name)
-            if not (past and past.ending and past.ending.finished):
-                self._start(trial)
-                started = True
-        return started
-
     def _start(self, trial: Trial) -> None:
-        taken = [one.place for one in self.current.values()]
+        taken = {run.place for run in self._current.values()}
         place = next(number for number in range(len(self._places)) if number not in taken)
-        self._journal.started(trial.name, trial.flags, self._places[place])
-        self.current[trial.name] = Current(trial, place, time.monotonic())
-        run = _Run(trial, self._folder, self._places[place], gpu_of(place, os.environ), self._news)
-        self._threads[trial.name] = run
-        self._say(f"{trial.name} starts on CPU {','.join(map(str, self._places[place]))}")
+        cpus = self._places[place]
+        try:
+            self._journal.started(trial.name, trial.flags, cpus)
+        except ConfigError as error:  # a full disk; a run without an entry could not go on later
+            self._fail(trial.name, str(error))
+            return
+        self._current[trial.name] = run = _Run(trial, self._folder, place, cpus, self._ends)
+        self._say(f"{trial.name} starts on CPU {','.join(map(str, cpus))}")
         run.start()
 
-    def _take_news(self) -> None:
-        """Note what the runs say and how they end; waits for a turn if there is nothing."""
+    def _take_ends(self) -> None:
+        """Note which runs have ended, and how; waits for a turn if there is none."""
         with contextlib.suppress(queue.Empty):
             while True:
-                name, news = self._news.get(timeout=TURN_S)
-                if isinstance(news, str):
-                    self._journal.said(name, news)
+                name, ending = self._ends.get(timeout=TURN_S)
+                run = self._current.pop(name)
+                run.join()
+                with contextlib.suppress(ConfigError):  # a full disk: without this entry, it goes on and ends again
+                    self._journal.ended(name, ending, time.monotonic() - run.since)
+                if ending.code in INTERRUPTED:
+                    self._say(f"{name} was interrupted")
+                elif ending.code:
+                    self._fail(name, ending.sentence)
                 else:
-                    self._end(name, news)
+                    self._say(f"{name} is done")
 
-    def _end(self, name: str, ending: Ending) -> None:
-        self._threads.pop(name).join()
-        seconds = time.monotonic() - self.current.pop(name).since
-        self._journal.ended(name, ending, seconds)
-        how = "is done" if ending.finished else "was interrupted" if ending.code in INTERRUPTED else "failed"
-        self._say(f"{name} {how}" + (f": {ending.sentence.splitlines()[0]}" if ending.sentence else ""))
+    def _fail(self, name: str, sentence: str) -> None:
+        self.failed[name] = sentence
+        self._say(f"{name} failed: {sentence.partition(chr(10))[0]}")
+
+    def _show(self, waiting: int) -> None:
+        if self._current and (now := time.monotonic()) >= self._line_at:
+            self._line_at = now + LINES_S
+            figures = {name: metrics.last(self._folder / name) for name in self._current}
+            each = [
+                f"{name} {count(row.get('agent_steps', 0))} steps, return {two(row.get('mean_return_100'))}"
+                for name, row in figures.items()
+            ]
+            self._say(f"{waiting} more runs wait; " + "; ".join(each))
 
     def _ask(self, number: int) -> None:
         self._signals.append(number)
-        for run in list(self._threads.values()):
+        for run in list(self._current.values()):
             run.ask(signal.SIGTERM if len(self._signals) == 1 else signal.SIGINT)
 
     def _stop(self) -> None:
         """End what still runs, if this process cannot go on."""
-        for run in self._threads.values():
+        for run in self._current.values():
             run.ask(signal.SIGTERM)
-        for run in self._threads.values():
+        for run in self._current.values():
             run.join()
 
 
@@ -165,17 +132,11 @@ class _Run(threading.Thread):
     """One run of a sweep, from its flags to its end."""
 
     def __init__(
-        self,
-        trial: Trial,
-        folder: Path,
-        place: Place,
-        more: Mapping[str, str],
-        news: "queue.SimpleQueue[tuple[str, str | Ending]]",
+        self, trial: Trial, folder: Path, place: int, cpus: Place, ends: "queue.SimpleQueue[tuple[str, Ending]]"
     ) -> None:
         super().__init__(name=trial.name, daemon=True)
-        self._flags = [f"--name={trial.name}", f"--root={folder}", *trial.flags]
-        self._folder, self._place, self._news = folder, place, news
-        self._environ = child_environ(os.environ) | dict(more)  # settings come from the file of the sweep alone
+        self.place, self.since = place, time.monotonic()
+        self._trial, self._folder, self._cpus, self._ends = trial, folder, cpus, ends
         self._asked: list[int] = []
         self._supervisor: Supervisor | None = None
 
@@ -187,7 +148,7 @@ class _Run(threading.Thread):
         except Exception as error:
             log.exception("%s", self.name)
             ending = Ending(1, f"{type(error).__name__}: {error}")
-        self._news.put((self.name, ending))
+        self._ends.put((self.name, ending))
 
     def ask(self, number: int) -> None:
         """Act as if this signal had come."""
@@ -197,16 +158,17 @@ class _Run(threading.Thread):
 
     def _train(self) -> Ending:
         with contextlib.suppress(OSError):  # a core was taken away meanwhile
-            os.sched_setaffinity(0, self._place)  # of this thread, and of all processes that it starts
-        flags, parent = self._flags, parent_in([*self._flags, f"--root={self._folder.parent}"])
-        if parent and trained(self._folder / self.name):  # from now on it is a run like any other
-            flags, parent = [flag for flag in flags if not flag.startswith("--from=")], None
+            os.sched_setaffinity(0, self._cpus)  # of this thread, and of all processes that it starts
+        flags = [f"--name={self.name}", f"--root={self._folder}", *self._trial.flags]
+        environ = child_environ(os.environ) | gpu_of(self.place, os.environ)  # settings come from the file alone
+        # a run that has a checkpoint goes on from that one
+        parent = None if trained(self._folder / self.name) else self._trial.parent
         now = datetime.now().astimezone()
-        settled = settle(flags, self._environ, now, own=RunFlags, say=self._say, parent=parent)
+        settled = settle(flags, environ, now, own=RunFlags, say=log.debug, parent=parent)
         if self._asked:
             return Ending(128 + signal.SIGTERM)
         with (
-            begun(settled, self._environ, say=self._say) as fleet,
+            begun(settled, environ, say=log.debug) as fleet,
             contextlib.closing(Curves(fleet.config.folder.absolute())) as curves,
             Gatherer(fleet.add_all(), curves.update),
         ):
@@ -217,6 +179,3 @@ class _Run(threading.Thread):
     def _pass_on(self, supervisor: Supervisor) -> None:
         for number in (signal.SIGINT, signal.SIGINT) if signal.SIGINT in self._asked else self._asked:
             supervisor.ask(number)
-
-    def _say(self, text: str) -> None:
-        self._news.put((self.name, text))

@@ -97,7 +97,7 @@ def read(file: Path, flags: list[Given]) -> Sweep:
         mistakes.append(f"{file}: name {name!r}: expected letters, digits, '.', '_' and '-', at most 100")
     mistakes += (f"{file}: {sentence}" for sentence in _search_mistakes(own.search, good))
     dimensions = tuple(_dimensions(_mapping(tree, "vary", file, mistakes), f"{file}: vary", mistakes))
-    seeds = tuple(_seeds(tree.get("seeds") or (), f"{file}: seeds", mistakes))
+    seeds = tuple(_seeds(tree.get("seeds"), f"{file}: seeds", mistakes))
     _refuse_twice(dimensions, seeds, mistakes)
     if not mistakes and not dimensions and not seeds:
         mistakes.append(f"{file}: vary: nothing varies; expected a setting with its values, or `seeds`")
@@ -152,11 +152,10 @@ def _dimensions(tree: Mapping[Any, Any], where: str, mistakes: list[str], prefix
 
 
 def _seeds(given: Any, where: str, mistakes: list[str]) -> Iterator[int]:
-    for seed in given if isinstance(given, list | tuple) else [given]:
-        if type(seed) is not int or not 0 <= seed < 2**31:
-            mistakes.append(f"{where}: got {short(given)}, expected a list of whole numbers such as [1, 2, 3]")
-            return
-        yield seed
+    if isinstance(given, list) and given and all(type(seed) is int and 0 <= seed < 2**31 for seed in given):
+        yield from given
+    elif given is not None:
+        mistakes.append(f"{where}: got {short(given)}, expected a list of whole numbers such as [1, 2, 3]")
 
 
 def _refuse_twice(dimensions: tuple[Dimension, ...], seeds: tuple[int, ...], mistakes: list[str]) -> None:

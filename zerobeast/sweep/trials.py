@@ -35,7 +35,7 @@ class Trial(NamedTuple):
     name: str
     values: Values  #: of the settings that vary
     flags: tuple[str, ...]  #: of `beast train`, but for name and root
-    total_steps: int
+    parent: Parent | None = None  #: whose weights it begins with
 
 
 def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
@@ -66,15 +66,14 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
     names = [_name(label, paths, config) for paths, (label, _, config) in zip(named_by, found, strict=True)]
     _refuse_alike(sweep, names, found)
     settings = [one.path for one in from_tree(sweep.settings, "", [])]
-    more = [f"--from={sweep.parent}"] if parent else []
-    pairs = zip(names, found, strict=True)
-    return [_trial(name, settings, values, config, more) for name, (_, values, config) in pairs]
-
-
-def _trial(name: str, settings: Sequence[str], values: Values, config: RunConfig, more: Sequence[str]) -> Trial:
-    said = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
-    varied = {path: value for path, value in said.items() if path in values}
-    return Trial(name, varied, (*flags_for(said), *more), config.total_steps)
+    # with these flags, a sweep that goes on is refused once the parent has other weights
+    begun = flags_for({f"parent.{path}": value for path, value in parent.entry.model_dump().items()} if parent else {})
+    trials = []
+    for name, (_, values, config) in zip(names, found, strict=True):
+        said = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
+        varied = {path: value for path, value in said.items() if path in values}
+        trials.append(Trial(name, varied, (*flags_for(said), *begun), parent))
+    return trials
 
 
 def _has(config: RunConfig, path: str) -> bool:

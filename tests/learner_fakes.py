@@ -41,6 +41,7 @@ def run_config(
     total_steps: int = 160,
     impala: dict[str, Any] | None = None,
     sync: str = "always",
+    evaluate: dict[str, Any] | None = None,
     **learner: Any,
 ) -> RunConfig:
     """A small run: T = 5, B = 4, so that 160 steps are 8 updates; further keywords are settings of the learner."""
@@ -54,6 +55,7 @@ def run_config(
             "actor": {"envs_per_group": 4},
             "impala": impala or {},
             "sync": {"rule": sync},
+            "evaluate": evaluate or {},
             "learner": {
                 "unroll_length": T,
                 "batch_size": B,

@@ -153,8 +153,9 @@ class LearnerConfig(Section):
         "skip",
         "if a loss or gradient is not finite: skip that step (ten such updates in a row end the run), or stop at once",
     )
-    when_done: Literal["exit", "stay"] = setting(
-        "exit", "after the last step: exit, or stay idle, for a supervisor that would restart it for ever"
+    when_done: Literal["exit", "evaluated", "stay"] = setting(
+        "exit",
+        "after the last step: exit, exit once all is evaluated, or stay idle for a supervisor that always restarts it",
     )
     publish_every: int = setting(1, "publish every Nth version of the policy", ge=1, le=LIMIT)
     checkpoint_every_s: float = setting(60.0, "seconds between checkpoints", gt=0, le=LIMIT)

@@ -46,6 +46,11 @@ class NumberedCheckpoints:
             raise ConfigError(f"{self._folder}: the run folder cannot be written: {error.strerror or error}") from error
         self._plan(steps)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether policies wait for the evaluator that this run should have."""
+        return self._config.evaluates and bool(run_files.kept(self._folder, run_files.TO_EVALUATE))
+
     def due(self, steps: int) -> bool:
         """Whether a checkpoint has to be saved at this step."""
         return any(at is not None and steps >= at for at in (self._keep_at, self._evaluate_at))

@@ -2,7 +2,7 @@
 
 One thread, one loop: receive what fits, learn from a batch if there is one, otherwise wait. The last update uses
 only as many steps as the run still needs; then the learner writes the last weights and checkpoint and ends by itself,
-unless learner.when_done tells it to stay.
+unless learner.when_done lets it wait or stay.
 """
 
 import logging
@@ -247,12 +247,13 @@ class Learner(Service):
             self.training.ended = True
 
     def _rest(self, training: TrainingRun) -> None:
-        """Exit or stay, according to learner.when_done, now that all steps are done."""
-        if self.config.learner.when_done == "exit":
-            self.stop()
-        elif not self._is_kept:
+        """Exit, wait or stay, according to learner.when_done, now that all steps are done."""
+        when_done = self.config.learner.when_done
+        if when_done != "exit" and not self._is_kept:
             training.publish()
             self._keep()
+        if when_done == "exit" or (when_done == "evaluated" and not self._numbered.waiting):
+            self.stop()
 
     def _keep(self) -> None:
         """Write the last row and the last checkpoint, once."""

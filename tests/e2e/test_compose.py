@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.compose_project import BASE, FUSED, Project, docker, needs_docker
 from tests.helpers import wait_until
+from zerobeast.common.files import run_files
 from zerobeast.common.process.roles import HOSTED, PROCESSES, ROLES
 
 pytestmark = [needs_docker, pytest.mark.timeout(1500)]
@@ -159,6 +160,21 @@ def test_a_service_with_a_wrong_setting_stays_down_and_health_names_the_cause(pr
     entry = next(entry for entry in broken.health()["services"] if entry["role"] == "actor")
     assert entry["state"] == "ended (2)"
     assert "BEAST_SEED" in entry["note"]
+
+
+def test_a_learner_ends_once_all_is_evaluated_and_the_images_record(images: None, tmp_path: Path) -> None:
+    more = tmp_path / "more.yml"
+    more.write_text("services: {evaluator: {environment: {BEAST_EVALUATE__VIDEO_EVERY: 1}}}")
+    short = {"BEAST_TOTAL_STEPS": "20000", "BEAST_EVALUATE__TIMES": "2", "COMPOSE_PROFILES": "evaluate"}
+    project = Project(f"zerobeast-evaluate-{os.getpid()}", SETTINGS | short, [BASE, FUSED, str(more)])
+    try:
+        project.compose("up", "--exit-code-from", "learner")
+        found = ["run", "--rm", "--no-deps", "--entrypoint", "find", "learner", "/app/runs/cartpole", "-type", "f"]
+        files = [Path(line) for line in project.compose(*found).stdout.split()]
+        assert not [file for file in files if file.parent.name == run_files.TO_EVALUATE]
+        assert len([file for file in files if file.suffix == ".mp4"]) == 2
+    finally:
+        project.down()
 
 
 def test_workers_train_without_the_others_and_one_that_dies_comes_back(images: None) -> None:

@@ -19,6 +19,7 @@ from tests.learner_fakes import (
     run_config,
 )
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.process.roles import ROLES
@@ -99,6 +100,19 @@ def test_a_learner_that_stays_has_saved_the_run_and_reports_finished_until_it_is
     assert [file.read_bytes() for file in files] == kept
     run.drive([actor, late], lambda: late.replies[-1].kind is Kind.BYE)
     assert run.page["agent_steps"] == 20
+
+
+def test_a_learner_that_waits_for_evaluations_ends_once_none_is_left(open_run: Opener) -> None:
+    run = open_run(total_steps=20, when_done="evaluated", evaluate={"times": 1})
+    waiting = run.learner.config.folder / run_files.TO_EVALUATE / "20.pt"
+    actor = run.welcomed()
+    for seq in (1, 2):
+        actor.push(seq, rollout_rows(4, seq))
+    run.drive([actor], waiting.exists)
+    run.drive([actor], run.learner.idle)
+    assert not run.learner.stopping
+    waiting.unlink()
+    run.drive([actor], lambda: run.learner.stopping)
 
 
 def verdict_of_learner(page: dict[str, Any]) -> str:

@@ -37,6 +37,7 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
     numbered.saved(100, score=100.0, finished=True)
     assert steps(config, run_files.CHECKPOINTS) == [63, 91]
     assert steps(config, run_files.TO_EVALUATE) == [56, 100]
+    assert numbered.waiting
     assert not (config.folder / run_files.BEST_CHECKPOINT).exists(), "the evaluator judges"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import free_port, wait_until
 from zerobeast.cli.slurm import main
-from zerobeast.common.files import metrics
+from zerobeast.common.files import evaluations, metrics
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 PATHS = "/usr/sbin:/usr/bin"
@@ -127,8 +127,10 @@ def test_a_run_goes_on_after_a_node_has_failed_and_after_its_time_limit(cluster:
     folder = tmp_path / "runs" / "x"
     flags = ["--nodes", "2", "--cores", "1", "--submit", "--root", str(folder.parent), "--name", "x"]
     flags += ["--env", "CartPole-v1", "--preset", "classic", "--total_steps", "1000000000"]
+    flags += ["--evaluate.every_steps", "5000", "--evaluate.episodes", "1"]
     assert main([*flags, "--learner.checkpoint_every_s", "1"]) == 0
     wait_until((folder / "checkpoint.pt").exists, 120)
+    wait_until(lambda: evaluations.read(folder), 120)
     cluster.fail("node2")
     wait_until(pending, 120)
     cluster.nodes["node2"] = cluster.daemon("slurmd", "-D", "-N", "node2")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.helpers import free_port, wait_until
-from zerobeast.common.files import metrics
+from zerobeast.common.files import evaluations, metrics
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin")
 
@@ -84,6 +84,7 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(environ: dict[str,
     flags = ["--hosts", str(tmp_path / "hosts"), "--local.placement", "serve", "--plain"]
     flags += ["--learner.endpoint", f"tcp://127.0.0.1:{free_port(3)}", "--broker.endpoint", f"ipc://{tmp_path}/b"]
     flags += ["--root", str(folder.parent), "--name", "x", "--env", "CartPole-v1", "--preset", "classic"]
+    flags += ["--evaluate.times", "2"]
     command = [sys.executable, "-m", "zerobeast", "train", *flags, "--total_steps", str(steps)]
     train = subprocess.Popen(command, env=environ)
     try:
@@ -97,5 +98,6 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(environ: dict[str,
     finally:
         train.kill()
     assert metrics.last(folder)["agent_steps"] == steps
+    assert len(evaluations.read(folder)) == 2, "by the evaluator here"
     wait_until(lambda: not workers(tmp_path / "home"), 30)
     wait_until(lambda: not list((tmp_path / "home" / ".zerobeast").iterdir()), 30)

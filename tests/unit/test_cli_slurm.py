@@ -7,9 +7,11 @@ import pytest
 
 from zerobeast.cli.slurm import JOB, main
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.launcher.hosts import KEYS
 
 RUN = ["--env", "CartPole-v1", "--name", "x"]
+WORKS = "exec sleep 60"
 
 
 def written(root: Path, *flags: str) -> str:
@@ -45,7 +47,7 @@ def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path)
     ):
         written(tmp_path)
     text = written(tmp_path, "--learner.batch_size", "4", "--security.keys", str(folder / KEYS))
-    assert text.count(f"--security.keys {folder / KEYS} ") == 2
+    assert text.count(f"--security.keys {folder / KEYS} ") == 3
     assert {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")} == keys
     assert "batch_size: 4" in (folder / "config.yaml").read_text()
 
@@ -62,7 +64,7 @@ def test_the_learners_ports_are_below_those_that_the_kernel_gives_to_clients(tmp
 
 def test_services_of_a_job_announce_their_pages_in_the_folder(tmp_path: Path) -> None:
     text = written(tmp_path)
-    for role in ("learner", "worker"):
+    for role in ("learner", "worker", "evaluator"):
         assert f"--status-file {tmp_path}/x/services/{role}-0.json" in text
 
 
@@ -79,25 +81,39 @@ def test_an_invalid_flag_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("learner", "workers", "code"),
-    [("exec sleep 60", "exit 3", 3), ("exit 4", "exec sleep 60", 4), ("sleep 0.5; exit 0", "exit 0", 0)],
-    ids=["the workers fail", "the learner fails", "the run is over"],
+    ("learner", "workers", "evaluator", "code", "left"),
+    [
+        (WORKS, "exit 3", WORKS, 3, True),
+        ("exit 4", WORKS, WORKS, 4, True),
+        ("sleep 0.5; exit 0", "exit 0", f"sleep 1; rm $POLICY; {WORKS}", 0, False),
+        ("sleep 0.5; exit 0", WORKS, "exit 2", 0, True),
+    ],
+    ids=["the workers fail", "the learner fails", "the run is over", "it is, without an evaluator"],
 )
-def test_a_job_exits_with_the_code_of_whatever_ended_it(tmp_path: Path, learner: str, workers: str, code: int) -> None:
-    """Run its script with an srun that starts nothing: the learner's call names the node, the workers' does not.
+def test_a_job_exits_with_the_code_of_whatever_ended_it_and_once_all_is_evaluated(
+    tmp_path: Path, learner: str, workers: str, evaluator: str, code: int, left: bool
+) -> None:
+    """Run its script with an srun that starts nothing.
 
     Settings in the environment of the submitting shell must not reach the job.
     """
-    written(tmp_path)
+    written(tmp_path, "--evaluate.times", "2")
     earlier = tmp_path / "x" / "services" / "actor-9.json"
     earlier.touch()
     for name, text in (
-        ("srun", f'[ "$BEAST_NAME" ] && exit 9; case "$*" in *--nodelist*) {learner};; *) {workers};; esac'),
+        (
+            "srun",
+            f"""[ "$BEAST_NAME" ] && exit 9
+            case "$*" in *learner-0*) {learner};; *evaluator-0*) {evaluator};; *) {workers};; esac""",
+        ),
         ("scontrol", "echo node1 NodeAddr=127.0.0.1 "),
     ):
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "BEAST_NAME": "another"}
+    policy = tmp_path / "x" / run_files.TO_EVALUATE / "8.pt"
+    policy.parent.mkdir()
+    policy.touch()
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1", "BEAST_NAME": "another", "POLICY": str(policy)}
     ended = subprocess.run(["bash", tmp_path / "x" / JOB], env=environ, timeout=30)
-    assert ended.returncode == code
+    assert (ended.returncode, policy.exists()) == (code, left)
     assert not earlier.exists(), "a service of an earlier job"

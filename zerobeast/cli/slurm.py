@@ -1,8 +1,8 @@
 """`beast slurm`: a run as a job of a Slurm cluster, in a folder that every node sees.
 
-The batch script starts one learner on the job's first node and one worker per core on all nodes, each with an
-env-server, an actor and a broker. They find the learner by the address of its node, and everything between nodes is
-encrypted with keys of the run.
+The batch script starts one learner on the job's first node, beside it an evaluator if the run has evaluations, and one
+worker per core on all nodes, each with an env-server, an actor and a broker. They find the learner by the address of
+its node, and everything between nodes is encrypted with keys of the run.
 """
 
 import os
@@ -61,15 +61,22 @@ srun --overlap --nodes=1 --ntasks=1 --nodelist="$$head" --output=$folder/$logs/l
   $learner --learner.endpoint "tcp://*:$$port" &
 learner=$$!
 export LEARNER="tcp://$$address:$$port"
-worker() {
-  until $worker --index "$$SLURM_PROCID" --learner.endpoint "$$LEARNER"; do
+keep() {
+  until "$$@"; do
     [ $$? = 2 ] && exit 2 # bad input stays bad
     sleep 5
   done
 }
-export -f worker
+worker() { keep $worker --index "$$SLURM_PROCID" --learner.endpoint "$$LEARNER"; }
+evaluator() { keep $evaluator; }
+export -f keep worker evaluator
 srun --overlap --output=$folder/$logs/worker-%t.log --open-mode=append bash -c worker &
 workers=$$!
+if [ "$evaluates" ]; then
+  srun --overlap --nodes=1 --ntasks=1 --nodelist="$$head" --output=$folder/$logs/evaluator-0.log --open-mode=append \\
+    bash -c evaluator &
+  evaluator=$$!
+fi
 
 wait -n "$$learner" "$$workers"
 code=$$?
@@ -78,6 +85,10 @@ if [ "$$again" ] || [ $$code = 0 ]; then # the learner saves now, or is at its e
   code=$$?
 fi
 kill -TERM "$$learner" "$$workers" 2>/dev/null
+while [ $$code = 0 ] && [ -z "$$again" ] && kill -0 $$evaluator && ls $folder/$waiting/*.pt; do
+  sleep 1
+done >/dev/null 2>&1 # until no policy waits for the evaluator, or there is none
+kill -TERM $$evaluator 2>/dev/null
 wait
 [ "$$again" ] && exec scontrol requeue "$$SLURM_JOB_ID"
 exit "$$code"
@@ -151,6 +162,9 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
         here=shlex.quote(str(here)),
         learner=command("learner", config, folder, "--learner.when_done", "exit"),
         worker=f"{command('worker', config, folder)} {of_workers(config, 'SLURM_LOCALID')}",
+        evaluator=command("evaluator", config, folder, "--health.port", "0"),  # the next ports are the workers'
+        evaluates="yes" if config.evaluates else "",
+        waiting=run_files.TO_EVALUATE,
         prefix=PREFIX,
     )
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, needs_kubectl, quantity, render, render_own
-from zerobeast.common.process.roles import EVALUATOR, PROCESSES
+from zerobeast.common.process.roles import PROCESSES
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
@@ -59,6 +59,16 @@ def test_fused_is_a_learner_and_workers_that_act_on_the_cpu(tmp_path: Path) -> N
     assert worker.environ.items() >= {"BEAST_ACTOR__CONNECT_TIMEOUT_S": "31536000"}.items()
 
 
+def test_an_evaluator_is_beside_the_learner_has_its_folder_and_gives_way_to_it() -> None:
+    run = render("overlays/evaluator")
+    (learner, evaluator) = next(pod.containers for pod in run.pods if pod.name == "learner")
+    assert (learner.process, evaluator.process) == ("learner", "evaluator"), "kubectl takes the first one by default"
+    assert learner.mounts == evaluator.mounts
+    assert learner.environ.items() >= {"BEAST_EVALUATE__TIMES": "20"}.items(), "both have to agree on the steps"
+    requests = [quantity(each.spec["resources"]["requests"]["cpu"]) for each in (evaluator, learner)]
+    assert requests[0] <= 0.1 * requests[1]
+
+
 def test_every_overlay_is_the_base_and_one_component() -> None:
     assert sorted(folder.name for folder in (KUBERNETES / "components").iterdir()) == sorted(ORDER)
     for name in ORDER:
@@ -73,7 +83,7 @@ def test_the_readmes_example_moves_namespace_and_images(tmp_path: Path) -> None:
     assert written.pop("resources") == ["../../base"]
     components = [Path(path).name for path in written.pop("components")]
     images = {Path(image["name"]).name: f"{image['newName']}:{image['newTag']}" for image in written["images"]}
-    assert set(images) == set(PROCESSES) - {EVALUATOR}
+    assert set(images) == set(PROCESSES)
     moved = {key: written[key] for key in ("namespace", "images")}
     (tmp_path / "all").mkdir()
     for run in (render_own(tmp_path, components, **written), render_own(tmp_path / "all", ORDER, **moved)):

@@ -12,7 +12,7 @@ from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Rendered, needs_kub
 from zerobeast import __version__
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.process import Instance
-from zerobeast.common.process.roles import PROCESSES, ROLES
+from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
 
 pytestmark = [pytest.mark.unit, needs_kubectl]
 
@@ -91,7 +91,8 @@ def test_all_read_the_same_settings_and_the_program_takes_them(run: Rendered) ->
 def test_images_are_those_that_the_dockerfile_and_compose_build(run: Rendered, chosen: tuple[str, ...]) -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
     assert set(stages) >= set(PROCESSES)
-    assert run.containers.keys() == ({"learner", "worker"} if "fused" in chosen else set(ROLES))
+    wanted = {"learner", "worker"} if "fused" in chosen else set(ROLES)
+    assert run.containers.keys() == wanted | ({EVALUATOR} & set(chosen))
     for name, container in run.containers.items():
         assert (COMPOSE[name]["image"], COMPOSE[name]["build"]["target"]) == (f"zerobeast/{name}", name)
         cuda = "-cuda" if "gpu" in chosen and name in ("learner", "broker") else ""

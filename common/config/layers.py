@@ -59,15 +59,15 @@ _StrictLoader.add_implicit_resolver(*NUMBER)
 _StrictLoader.add_constructor(NUMBER[0], lambda _, node: NumberText(node.value))
 
 
-def read_yaml(path: Path, label: str) -> dict[str, Any]:
-    """The mapping in a file.
+def read_yaml(path: Path, label: str, loader: Any = _StrictLoader) -> dict[str, Any]:
+    """The mapping in a file; `loader` is a SafeLoader.
 
     Raises:
       ConfigError: it cannot be read, is not YAML or not a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
-        tree = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+        tree = yaml.load(text, Loader=loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigError(f"{label}: cannot be read: {error.strerror or error}") from error
     except yaml.MarkedYAMLError as error:

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,16 +66,16 @@ def test_random_draws_follow_from_the_seed_and_more_of_them_begin_with_the_same_
         "ppo.epochs": {"integers": [2, 5]},
         "net.hidden_size": [16, 32],
     }
-    three, five = (planned(tmp_path, vary, search="random", samples=n, seed=7, seeds=[1]) for n in (3, 5))
+    three, five = (planned(tmp_path, vary, samples=n, seed=7, seeds=[1]) for n in (3, 5))
     assert three == five[:3]
     assert [trial.name for trial in three] == [f"sample-00{n}-seed-1" for n in (1, 2, 3)]
-    assert three != planned(tmp_path, vary, search="random", samples=3, seed=8, seeds=[1])
+    assert three != planned(tmp_path, vary, samples=3, seed=8, seeds=[1])
     for trial in five:
         assert 1e-4 <= trial.values["ppo.learning_rate"] <= 0.1
         assert trial.values["ppo.epochs"] in range(2, 6)
         assert trial.values["net.hidden_size"] in (16, 32)
     fewer = {path: vary[path] for path in list(vary)[1:]}
-    again = planned(tmp_path, fewer, search="random", samples=3, seed=7, seeds=[1])
+    again = planned(tmp_path, fewer, samples=3, seed=7, seeds=[1])
     assert [trial.values["ppo.epochs"] for trial in again] == [trial.values["ppo.epochs"] for trial in three]
 
 
@@ -94,19 +95,22 @@ def test_draws_cover_their_range() -> None:
         ({"seed": [1]}, {"env": "X"}, "lr.yaml: env: unknown entry; settings of runs stand below `settings`"),
         ({"seed": [1]}, {"parallel": 0}, "lr.yaml: parallel: got 0, expected a whole number, at least 1"),
         ({"seed": [1]}, {"name": "a b"}, "lr.yaml: name 'a b': expected letters, digits, '.', '_' and '-', at most"),
-        ({"seed": [1]}, {"search": "random"}, "lr.yaml: samples: search random needs it\nlr.yaml: seed: search random"),
-        ({"seed": [1]}, {"samples": 3}, "lr.yaml: samples: only search random has it"),
+        ({"algo": ["ppo"]}, {"seed": 3}, "lr.yaml: seed: only draws have it (`samples`); for the seeds of runs there"),
         ({"seed": [1]}, {"seeds": [2]}, "lr.yaml: vary: seed: seed varies in seeds as well; expected it once"),
         ({"algo": ["ppo"]}, {"seeds": 0}, "lr.yaml: seeds: got 0, expected a list of whole numbers such as [1, 2, 3]"),
         ({"seed": []}, {}, "lr.yaml: vary: seed: got [], expected a list of at least one value"),
-        ({"seed": 1}, {}, "lr.yaml: vary: seed: got 1, expected a list of values, or one of choices, uniform"),
+        ({"seed": 1}, {}, "lr.yaml: vary: seed: got 1, expected a list of values, or one of uniform"),
         ({"seed": {"integer": [1, 2]}}, {}, "lr.yaml: vary: seed: unknown distribution 'integer'; did you mean int"),
         (
             {"seed": {"integers": [2, 1]}},
             {},
             "lr.yaml: vary: seed: integers: got [2, 1], expected [low, high], tw",
         ),
-        ({"seed": {"integers": [1, 9]}}, {}, "lr.yaml: vary: seed: a grid takes lists of values; `search: random` dr"),
+        (
+            {"seed": {"integers": [1, 9]}},
+            {},
+            "lr.yaml: vary: seed: expected a list of values; `samples: 20` draws",
+        ),
         (
             {"seed, algo": [[1]]},
             {},
@@ -130,7 +134,7 @@ def test_draws_cover_their_range() -> None:
         ),
         (
             {"ppo.epochs": {"integers": [1, 2]}},
-            {"search": "random", "samples": 3, "seed": 1},
+            {"samples": 3},
             "lr.yaml: samples: got 3, expected at most 2, because these values give no more",
         ),
         ({"seed": [1]}, {"from": "base"}, "there is no run 'base'"),
@@ -247,11 +251,12 @@ def runner(folder: Path, journal: SweepJournal, monkeypatch: pytest.MonkeyPatch,
     """A runner, and what it has trained; "b" trains to its end, and its evaluator fails."""
     trained: list[tuple[str, Place]] = []
 
-    def train(run: Any) -> Ending:
-        trained.append((run.name, run._cpus))
-        return Ending(1, "it broke", finished=True) if run.name == "b" else Ending(0, finished=True)
+    def begun(runner: Runner, trial: Trial, place: int) -> Any:
+        trained.append((trial.name, runner._places[place]))
+        ending = Ending(1, "it broke", finished=True) if trial.name == "b" else Ending(0, finished=True)
+        return SimpleNamespace(wait=lambda _timeout: True, ending=ending)
 
-    monkeypatch.setattr("zerobeast.sweep.runner._Run._train", train)
+    monkeypatch.setattr(Runner, "_begun", begun)
     return Runner(folder, places, journal, lambda _: None), trained
 
 

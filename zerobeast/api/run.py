@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -34,7 +34,7 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
-from zerobeast.launcher.supervisor import Supervisor
+from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.tracker import tracked
 
 if TYPE_CHECKING:
@@ -160,10 +160,14 @@ class Run(contextlib.AbstractContextManager["Run"]):
     Attributes:
       config: its settings.
       folder: has the checkpoint, metrics.csv, TensorBoard events and logs.
+      ending: how it ended; None before that, and after an error.
     """
 
-    def __init__(self, settled: Settled[RunFlags], callbacks: Callbacks) -> None:
+    def __init__(
+        self, settled: Settled[RunFlags], callbacks: Callbacks, environ: Mapping[str, str] = os.environ
+    ) -> None:
         self.config: RunConfig = settled.config
+        self.ending: Ending | None = None
         self.folder = self.config.folder.absolute()
         self._callbacks, self._owner = callbacks, os.getpid()
         self._rows = metrics.Rows(self.folder)
@@ -176,7 +180,7 @@ class Run(contextlib.AbstractContextManager["Run"]):
         self._supervisor: Supervisor | None = None
         self._error: BaseException | None = None
         atexit.register(self.stop)
-        self._thread = threading.Thread(target=self._run, args=(settled,), name=self.config.name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(settled, environ), name=self.config.name, daemon=True)
         self._thread.start()
         try:
             self._begun.wait()
@@ -232,40 +236,42 @@ class Run(contextlib.AbstractContextManager["Run"]):
             return
         self._begun.wait()
         try:
-            self._ask(signal.SIGTERM)
+            self.ask(signal.SIGTERM)
+            self._thread.join()
         except KeyboardInterrupt:
-            self._ask(signal.SIGINT, signal.SIGINT)  # end at once
+            self.ask(signal.SIGINT, signal.SIGINT)  # end at once
+            self._thread.join()
             raise
+
+    def ask(self, *signals: int) -> None:
+        """Act as if these signals had come, and return at once."""
+        for number in signals:
+            if self._supervisor is not None:
+                self._supervisor.ask(number)
 
     def policy(self, **settings: Any) -> Policy:
         """The policy of the newest checkpoint: see `load`."""
         return load(self, **settings)
 
-    def _run(self, settled: Settled[RunFlags]) -> None:
+    def _run(self, settled: Settled[RunFlags], environ: Mapping[str, str]) -> None:
         try:
             with contextlib.ExitStack() as stack:
-                fleet = stack.enter_context(begun(settled, os.environ, say=log.info))
+                fleet = stack.enter_context(begun(settled, environ, say=log.info))
                 own = settled.flags
-                stack.enter_context(tracked(fleet.config, own.track, own.track_project, os.environ))
+                stack.enter_context(tracked(fleet.config, own.track, own.track_project, environ))
                 curves = stack.enter_context(contextlib.closing(Curves(self.folder)))
                 self._pages = stack.enter_context(Gatherer(fleet.add_all(), curves.update))
                 self.config, self._supervisor = fleet.config, Supervisor(fleet.children, evaluating=fleet.evaluating)
                 self._begun.set()
-                ending = judged(self._supervisor.run(signals=()), self.config)
-            if ending.sentence:
-                raise ERRORS.get(ending.code, BeastError)(ending.sentence)
+                self.ending = judged(self._supervisor.run(signals=()), self.config)
+            if self.ending.sentence:
+                raise ERRORS.get(self.ending.code, BeastError)(self.ending.sentence)
         except BaseException as error:  # which the thread that waits raises
             self._error = error
         finally:
             self._ended.set()
             self._begun.set()
             atexit.unregister(self.stop)
-
-    def _ask(self, *signals: int) -> None:
-        for number in signals:
-            if self._supervisor is not None:
-                self._supervisor.ask(number)
-        self._thread.join()
 
     def _call_back(self) -> None:
         """Call the callbacks for what is new in the folder."""

@@ -13,8 +13,6 @@ from zerobeast.results.groups import Group, by_env, grouped
 from zerobeast.results.picture import Line, Options, Panel
 from zerobeast.results.run import SavedRun, read
 
-CLEARLY = 0.95  #: of the longest run, below which it is said that a shorter one ends the mean
-UNITS = {"steps": "agent steps", "time": "seconds"}
 DESCRIPTION = """Learning curves as a picture.
 
 RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
@@ -55,12 +53,8 @@ def _panel(env: str, x: str, of: str, groups: list[Group], flags: argparse.Names
         own = [_curve(run, x, of, flags) for run in group.runs]
         mean = curves.mean_curve(own)
         lines.append(Line(group, mean))
-        longest, unit = max(each.x[-1] for each in own), UNITS.get(x, x)
         if not len(mean.x):
-            remarks.append(f"{group.label}: not drawn, because its runs have no {unit} in common")
-        elif mean.x[-1] < CLEARLY * longest:
-            ends = f"{mean.x[-1]:,.0f} of {longest:,.0f} {unit}"
-            remarks.append(f"{group.label}: the mean ends where the shortest run does, at {ends}")
+            remarks.append(f"{group.label}: not drawn, because its runs have no {x} in common")
     return Panel(env, x, lines)
 
 

@@ -8,16 +8,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, metrics, run_files
 from zerobeast.common.text import printable
 
-MAX_SETTINGS = 10_000  #: of one config.yaml: YAML's references can stand for more than fits into memory
+MAX_SETTINGS = 10_000  #: that count: YAML's references can stand for more than fits into memory
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times faster
 
 
@@ -61,18 +63,12 @@ def read(folder: Path) -> SavedRun:
     path = folder / run_files.CONFIG
     if not path.is_file():
         raise ConfigError(f"{path}: expected a file with the settings of a run")
+    tree = read_yaml(path, str(path), LOADER)
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)  # noqa: S506 - a SafeLoader
-        settings: dict[str, Any] = {}
-        for name, value in _flat("", tree):
-            settings[name] = value
-            if len(settings) > MAX_SETTINGS:
-                raise ConfigError(f"{path}: more than {MAX_SETTINGS:,} settings")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from error
-    if isinstance(tree, dict) and isinstance(tree.get("env"), str):  # short for env.id
+        settings = dict(islice(_flat("", tree), MAX_SETTINGS))
+    except RecursionError as error:
+        raise ConfigError(f"{path}: not the settings of a run: one of them contains itself") from error
+    if isinstance(tree.get("env"), str):  # short for env.id
         settings["env.id"] = settings.pop("env")
     if not {"env.id", "algo"} <= settings.keys():
         raise ConfigError(f"{path}: expected the settings of a run, with env and algo")

@@ -7,6 +7,7 @@
 No clock, no file and no global generator: the same file always gives the same runs.
 """
 
+import functools
 import itertools
 import math
 import random
@@ -21,7 +22,7 @@ from zerobeast.common.wire import short
 
 MAX_TRIES = 1000  #: draws of one sample that were all drawn before
 DIGITS = 4  #: of a drawn number, so that names and tables show all of it
-EXPECTED = "expected a list of values, or one of choices, uniform, log_uniform and integers, such as {uniform: [0, 1]}"
+EXPECTED = "expected a list of values, or one of uniform, log_uniform and integers, such as {uniform: [0, 1]}"
 
 Values = dict[str, Any]  #: path of a setting -> value
 
@@ -58,15 +59,15 @@ def read_dimension(key: str, entry: Any, where: str) -> Dimension:
     """
     paths = tuple(path.strip() for path in key.split(","))
     name, given = next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", entry)
-    if isinstance(entry, list) or name == "choices":
-        return Dimension(paths, where, rows=tuple(_rows(paths, given, where)))
+    if isinstance(entry, list):
+        return Dimension(paths, where, rows=tuple(_rows(paths, entry, where)))
     if not name:
         raise ConfigError(f"{where}: got {short(entry)}, {EXPECTED}")
     if name not in DISTRIBUTIONS:
-        raise ConfigError(f"{where}: unknown distribution {name!r}{suggestion(str(name), ['choices', *DISTRIBUTIONS])}")
+        raise ConfigError(f"{where}: unknown distribution {name!r}{suggestion(str(name), DISTRIBUTIONS)}")
     if len(paths) > 1:
-        raise ConfigError(f"{where}: {name} of {len(paths)} settings, expected choices for settings that vary together")
-    return Dimension(paths, where, draw=DISTRIBUTIONS[name](given, f"{where}: {name}"))
+        raise ConfigError(f"{where}: {name} of {len(paths)} settings, expected a list for settings that vary together")
+    return Dimension(paths, where, draw=_draw(name, given, where))
 
 
 def grid(dimensions: Sequence[Dimension]) -> Iterator[Values]:
@@ -77,7 +78,7 @@ def grid(dimensions: Sequence[Dimension]) -> Iterator[Values]:
     """
     for each in dimensions:
         if each.draw is not None:
-            raise ConfigError(f"{each.where}: a grid takes lists of values; `search: random` draws from distributions")
+            raise ConfigError(f"{each.where}: expected a list of values; `samples: 20` draws from distributions")
     for rows in itertools.product(*(each.rows for each in dimensions)):
         pairs = (zip(each.paths, row, strict=True) for each, row in zip(dimensions, rows, strict=True))
         yield dict(itertools.chain.from_iterable(pairs))
@@ -103,8 +104,8 @@ def samples(dimensions: Sequence[Dimension], count: int, seed: int, where: str =
         yield values
 
 
-def _rows(paths: tuple[str, ...], entry: Any, where: str) -> Iterator[tuple[Any, ...]]:
-    if not isinstance(entry, list) or not entry:
+def _rows(paths: tuple[str, ...], entry: list[Any], where: str) -> Iterator[tuple[Any, ...]]:
+    if not entry:
         raise ConfigError(f"{where}: got {short(entry)}, expected a list of at least one value")
     for row in entry:
         if len(paths) == 1:
@@ -115,40 +116,28 @@ def _rows(paths: tuple[str, ...], entry: Any, where: str) -> Iterator[tuple[Any,
             raise ConfigError(f"{where}: got {short(row)}, expected a list with a value for each of {', '.join(paths)}")
 
 
-def _uniform(given: Any, where: str) -> Callable[[float], float]:
-    low, high = _bounds(given, where)
-    return lambda chance: _rounded(low + chance * (high - low), low, high)
-
-
-def _log_uniform(given: Any, where: str) -> Callable[[float], float]:
-    low, high = _bounds(given, where)
-    if low <= 0:
-        raise ConfigError(f"{where}: got {short(given)}, expected bounds above 0")
-    return lambda chance: _rounded(low * (high / low) ** chance, low, high)
-
-
-def _integers(given: Any, where: str) -> Callable[[float], int]:
-    low, high = _bounds(given, where)
-    if not (low.is_integer() and high.is_integer()):
-        raise ConfigError(f"{where}: got {short(given)}, expected whole numbers")
-    return lambda chance: int(low) + int(chance * (int(high) - int(low) + 1))
-
-
-def _bounds(given: Any, where: str) -> tuple[float, float]:
-    pair = given if isinstance(given, list) and len(given) == 2 else [None, None]
-    if all(isinstance(each, int | float | NumberText) and not isinstance(each, bool) for each in pair):
-        low, high = map(float, pair)
-        if math.isfinite(high - low) and low < high:
-            return low, high
-    raise ConfigError(f"{where}: got {short(given)}, expected [low, high], two numbers of which the first is smaller")
+def _draw(name: str, given: Any, where: str) -> Callable[[float], Any]:
+    """From a number in [0, 1) to a value of a distribution."""
+    pair = given if isinstance(given, list) and len(given) == 2 else [math.nan, math.nan]
+    numbers = all(isinstance(each, int | float | NumberText) and not isinstance(each, bool) for each in pair)
+    low, high = map(float, pair if numbers else [math.nan, math.nan])
+    if not (low < high and math.isfinite(high - low)):
+        expected = "[low, high], two numbers of which the first is smaller"
+    elif name == "log_uniform" and low <= 0:
+        expected = "bounds above 0"
+    elif name == "integers" and not (low.is_integer() and high.is_integer()):
+        expected = "whole numbers"
+    else:
+        return functools.partial(DISTRIBUTIONS[name], low, high)
+    raise ConfigError(f"{where}: {name}: got {short(given)}, expected {expected}")
 
 
 def _rounded(value: float, low: float, high: float) -> float:
     return min(max(float(f"{value:.{DIGITS}g}"), low), high)
 
 
-DISTRIBUTIONS: dict[str, Callable[[Any, str], Callable[[float], Any]]] = {
-    "uniform": _uniform,
-    "log_uniform": _log_uniform,
-    "integers": _integers,  # both bounds are among them
+DISTRIBUTIONS: dict[str, Callable[[float, float, float], Any]] = {
+    "uniform": lambda low, high, chance: _rounded(low + chance * (high - low), low, high),
+    "log_uniform": lambda low, high, chance: _rounded(low * (high / low) ** chance, low, high),
+    "integers": lambda low, high, chance: int(low) + int(chance * (high - low + 1)),  # both bounds are among them
 }

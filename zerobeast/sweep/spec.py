@@ -1,7 +1,6 @@
 """The file of a sweep.
 
 name: lr                         # of the sweep, whose folder is <root>/<name>; by default that of the file
-search: grid                     # or random, which needs samples and seed
 seeds: [1, 2, 3]                 # every combination is trained with each of them
 from: base:best                  # a run that all begin from, as with `beast train --from`; by default none
 settings:                        # of all runs, as in a file for `beast train --config`
@@ -10,14 +9,16 @@ settings:                        # of all runs, as in a file for `beast train --
 vary:
   ppo.learning_rate: [3e-4, 1e-3]
   env, total_steps: [[CartPole-v1, 50000], [LunarLander-v3, 400000]]    # values that belong together
-  # with search: random also {uniform: [0, 0.02]}, {log_uniform: [1e-5, 1e-2]} and {integers: [1, 10]}
+samples: 20                      # draw so many combinations, the same ones for the same `seed` (by default 1); then
+                                 # there are also {uniform: [0, 0.02]}, {log_uniform: [1e-5, 1e-2]}, {integers: [1, 10]}
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from zerobeast.common.config.layers import Given, read_yaml
 from zerobeast.common.config.load import check
@@ -37,9 +38,8 @@ class SweepSettings(Section):
 
     name: str = setting("", "name of the sweep and its folder; empty: that of its file")
     root: str = setting("runs", "folder of the sweep's folder")
-    search: Literal["grid", "random"] = setting("grid", "every combination of what varies, or random draws")
-    samples: int | None = setting(None, "random: how many draws", ge=1, le=MAX_RUNS)
-    seed: int | None = setting(None, "random: of the draws", ge=0, le=2**31 - 1)
+    samples: int | None = setting(None, "random draws of what varies; empty: every combination", ge=1, le=MAX_RUNS)
+    seed: int = setting(1, "of the draws", ge=0, le=2**31 - 1)
     parallel: int | None = setting(None, "runs at a time; empty: as many as there is room for", ge=1, le=4096)
     cores: int | None = setting(None, "cores of each run; empty: one, or an equal share for `parallel` runs", ge=1)
 
@@ -65,16 +65,15 @@ class Sweep(NamedTuple):
         Raises:
           ConfigError: there are none, or too many.
         """
-        if self.own.search == "random":
-            count, seed_of_draws = self.own.samples or 0, self.own.seed or 0
-            drawn = samples(self.dimensions, count, seed_of_draws, f"{self.file}: samples")
+        if self.own.samples:
+            drawn = samples(self.dimensions, self.own.samples, self.own.seed, f"{self.file}: samples")
             found = [(f"sample-{number:03}", values) for number, values in enumerate(drawn, 1)]
         else:
-            found = [("", values) for values in grid(self.dimensions)]
+            found = [("", values) for values in itertools.islice(grid(self.dimensions), MAX_RUNS + 1)]
         if len(found) * max(1, len(self.seeds)) > MAX_RUNS:
-            raise ConfigError(f"{self.file}: {len(found)} combinations, expected at most {MAX_RUNS} runs")
+            raise ConfigError(f"{self.file}: vary: expected at most {MAX_RUNS} runs in all")
         for seed in self.seeds or (None,):
-            yield from ((label, {**values, **({} if seed is None else {"seed": seed})}) for label, values in found)
+            yield from ((label, values if seed is None else {**values, "seed": seed}) for label, values in found)
 
 
 def read(file: Path, flags: list[Given]) -> Sweep:
@@ -95,7 +94,8 @@ def read(file: Path, flags: list[Given]) -> Sweep:
     own = SweepSettings.model_validate(good)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name := own.name or file.stem):
         mistakes.append(f"{file}: name {name!r}: expected letters, digits, '.', '_' and '-', at most 100")
-    mistakes += (f"{file}: {sentence}" for sentence in _search_mistakes(own.search, good))
+    if "seed" in good and not own.samples:
+        mistakes.append(f"{file}: seed: only draws have it (`samples`); for the seeds of runs there is `seeds`")
     dimensions = tuple(_dimensions(_mapping(tree, "vary", file, mistakes), f"{file}: vary", mistakes))
     seeds = tuple(_seeds(tree.get("seeds"), f"{file}: seeds", mistakes))
     _refuse_twice(dimensions, seeds, mistakes)
@@ -114,14 +114,6 @@ def _hint(key: str) -> str:
     if SHORT.get(key, key) in TREE or is_section(key):
         return "; settings of runs stand below `settings`"
     return did_you_mean(key, [*settings_of(SweepSettings), *PARTS])
-
-
-def _search_mistakes(search: str, given: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("samples", "seed"):
-        if search == "random" and name not in given:
-            yield f"{name}: search random needs it"
-        elif search == "grid" and name in given:
-            yield f"{name}: only search random has it; for the seeds of runs there is `seeds`"
 
 
 def checked(given: Sequence[Given], section: type[Section], mistakes: list[str]) -> dict[str, Any]:

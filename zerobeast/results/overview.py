@@ -65,6 +65,7 @@ def overview(folder: Path, now: float) -> Overview:
         steps, last, best, of = _scores(run)
     except ConfigError as error:
         troubles.append(str(error))
+    files = [*_files(folder)]
     total = found if isinstance(found := run.settings.get("total_steps"), int) else None
     finished = (folder / run_files.REACHED).exists() or (steps is not None and total is not None and steps >= total)
     return Overview(
@@ -77,8 +78,8 @@ def overview(folder: Path, now: float) -> Overview:
         last_score=last,
         best_score=best,
         score_of=of,
-        age_s=max(0.0, now - max(map(_changed_at, [folder, *(folder / sign for sign in SIGNS)]))),
-        size_bytes=sum(_sizes(folder)),
+        age_s=max(0.0, now - max((file.st_mtime for file in files), default=now)),
+        size_bytes=sum(file.st_size for file in files),
         trouble=printable("; ".join(troubles).encode(errors="replace").decode()),
     )
 
@@ -113,19 +114,12 @@ def _finite(run: SavedRun, name: str) -> list[float]:
     return [value for value in run.metrics.get(name, ()) if math.isfinite(value)]
 
 
-def _changed_at(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _sizes(folder: Path | str) -> Iterator[int]:
-    """Bytes of every file below a folder, without following links."""
+def _files(folder: Path | str) -> Iterator[os.stat_result]:
+    """The status of every file below a folder, without following links."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                yield from _sizes(entry.path)
+                yield from _files(entry.path)
             else:
                 with contextlib.suppress(OSError):
-                    yield entry.stat(follow_symlinks=False).st_size
+                    yield entry.stat(follow_symlinks=False)

@@ -48,32 +48,31 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
     Raises:
       ConfigError: a line for every mistake, which names the entry of the file.
     """
-    combinations, mistakes = list(sweep.combinations()), dict[str, None]()
-    parent = parent_in([f"--from={sweep.parent}", f"--root={sweep.own.root}"])
-    found: list[tuple[str, Values, RunConfig]] = []
-    for label, values in combinations:
-        try:
-            _refuse_alone(sweep, values, confirmed)
-            found.append((label, values, _config(sweep, values, parent)))
-        except ConfigError as error:
-            lines = (line.removeprefix(f"{sweep.file}: ") for line in str(error).splitlines())
-            mistakes |= dict.fromkeys(f"{sweep.file}: {line}" for line in lines)
-        if len(mistakes) > MAX_MISTAKES:
-            break
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
-    named_by = [[path for path in values if not label or path == "seed"] for label, values, _ in found]
-    names = [_name(label, paths, config) for paths, (label, _, config) in zip(named_by, found, strict=True)]
-    _refuse_alike(sweep, names, found)
+    parent, mistakes = parent_in([f"--from={sweep.parent}", f"--root={sweep.own.root}"]), dict[str, None]()
     settings = [one.path for one in from_tree(sweep.settings, "", [])]
     # with these flags, a sweep that goes on is refused once the parent has other weights
     begun = flags_for({f"parent.{path}": value for path, value in parent.entry.model_dump().items()} if parent else {})
-    trials = []
-    for name, (_, values, config) in zip(names, found, strict=True):
-        said = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
-        varied = {path: value for path, value in said.items() if path in values}
-        trials.append(Trial(name, varied, (*flags_for(said), *begun), parent))
-    return trials
+    found, known = list[Trial](), dict[str, Values]()
+    for label, values in sweep.combinations():
+        try:
+            _refuse_alone(sweep, values, confirmed)
+            config = _config(sweep, values, parent)
+            name = _name(label, [path for path in values if not label or path == "seed"], config)
+            for key, what in ((config.model_dump_json(), "give the same run"), (name, f"are both called {name}")):
+                if (other := known.setdefault(key, values)) is not values:
+                    raise ConfigError(f"vary: {_shown(other)} and {_shown(values)} {what}; expected runs that differ")
+        except ConfigError as error:
+            lines = (line.removeprefix(f"{sweep.file}: ") for line in str(error).splitlines())
+            mistakes |= dict.fromkeys(f"{sweep.file}: {line}" for line in lines)
+            if len(mistakes) > MAX_MISTAKES:
+                break
+        else:
+            said = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
+            varied = {path: value for path, value in said.items() if path in values}
+            found.append(Trial(name, varied, (*flags_for(said), *begun), parent))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return found
 
 
 def _has(config: RunConfig, path: str) -> bool:
@@ -125,19 +124,6 @@ def _name(label: str, paths: Sequence[str], config: RunConfig) -> str:
 def _text(value: Any) -> str:
     text = json.dumps(value) if isinstance(value, dict) else as_text(value) or "none"
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
-
-
-def _refuse_alike(sweep: Sweep, names: Sequence[str], found: Sequence[tuple[str, Values, RunConfig]]) -> None:
-    """Refuse two runs with the same settings, and two with one name."""
-    by_settings: dict[str, Values] = {}
-    by_name: dict[str, Values] = {}
-    for name, (_, values, config) in zip(names, found, strict=True):
-        key = config.model_dump_json()
-        for known, at, what in ((by_settings, key, "give the same run"), (by_name, name, f"are both called {name}")):
-            if at in known:
-                both = " and ".join(_shown(each) for each in (known[at], values))
-                raise ConfigError(f"{sweep.file}: vary: {both} {what}; expected runs that differ")
-            known[at] = values
 
 
 def _shown(values: Mapping[str, Any]) -> str:

@@ -83,7 +83,7 @@ def read_yaml(path: Path, label: str, loader: Any = _StrictLoader) -> dict[str, 
 def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Iterator[Given]:
     """Flatten a file or preset; keys may be nested or dotted."""
     first: dict[str, str] = {}
-    for key, value in _leaves(tree, ""):
+    for key, value in leaves(tree):
         path = SHORT.get(key, key)
         where = f"{label}: {key}"
         if path in first:
@@ -99,11 +99,12 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
             mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *groups])}")
 
 
-def _leaves(tree: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Entries of a file by their paths; of sections, those within."""
     for key, value in tree.items():
         path = f"{prefix}{key}"
         if is_section(path) and isinstance(value, dict):
-            yield from _leaves(value, f"{path}.")
+            yield from leaves(value, f"{path}.")
         elif value is not None or not is_section(path):  # skips a section with everything in it commented out
             yield path, value
 

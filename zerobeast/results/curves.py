@@ -60,11 +60,9 @@ def curve(run: SavedRun, x: str, of: str, *, env: str = "", smooth: int = 1) -> 
     columns = _table(run, of, env)
     across, up = (_column(columns, name, run) for name in (AXES.get(x, x), RETURNS.get(of, of)))
     known = np.isfinite(across) & np.isfinite(up)
-    across, up = across[known], up[known]
-    order = np.argsort(across, kind="stable")
-    across, up = across[order], _smoothed(up[order], smooth)
-    last = np.append(across[1:] > across[:-1], True)[: len(across)]  # of points at the same x, the newest
-    return Curve(across[last], up[last])
+    newest = dict(zip(across[known].tolist(), up[known].tolist(), strict=True))  # of points at the same x
+    x_values, y_values = np.array(sorted(newest.items()), float).reshape(-1, 2).T
+    return Curve(x_values, _smoothed(y_values, smooth))
 
 
 def _table(run: SavedRun, of: str, env: str) -> Mapping[str, Values]:
@@ -84,13 +82,10 @@ def _column(columns: Mapping[str, Values], name: str, run: SavedRun) -> Values:
 
 
 def _smoothed(y: Values, smooth: int) -> Values:
-    if smooth <= 1 or not len(y):
+    if smooth == 1 or not len(y):
         return y
-    sums = np.cumsum(np.append(0.0, y))
-    ends = np.arange(1, len(y) + 1)
-    starts = np.maximum(ends - smooth, 0)
-    means: Values = (sums[ends] - sums[starts]) / (ends - starts)
-    return means
+    sums: Values = np.convolve(y, np.ones(smooth))[: len(y)]
+    return sums / np.minimum(np.arange(1, len(y) + 1), smooth)
 
 
 def mean_curve(curves: Sequence[Curve]) -> MeanCurve:

@@ -4,6 +4,7 @@ A core may have several hardware threads, which Linux calls CPUs. A run gets all
 more runs at a time than cores. Equal runs get equally many, so that their rates can be compared.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,15 +62,11 @@ def _gpus() -> list[str]:
 
 
 def _by_core(usable: set[int]) -> list[Place]:
-    """These CPUs by core, cores of one socket together."""
-    found: dict[tuple[int, int], list[int]] = {}
+    """These CPUs by core."""
+    found: dict[str, list[int]] = {}
     for cpu in sorted(usable):
-        found.setdefault((_topology(cpu, "physical_package_id"), _topology(cpu, "core_id", cpu)), []).append(cpu)
-    return [tuple(found[core]) for core in sorted(found)]
-
-
-def _topology(cpu: int, name: str, otherwise: int = 0) -> int:
-    try:
-        return int((CPUS / f"cpu{cpu}" / "topology" / name).read_text())
-    except (OSError, ValueError):  # a container that does not show it
-        return otherwise
+        core = str(cpu)
+        with contextlib.suppress(OSError):  # a container that does not show it
+            core = (CPUS / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text()
+        found.setdefault(core, []).append(cpu)
+    return [*map(tuple, found.values())]

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zerobeast.common.config.layers import Given, read_yaml
+from zerobeast.common.config.layers import Given, leaves, read_yaml
 from zerobeast.common.config.load import check
 from zerobeast.common.config.table import SHORT, TREE, is_section, settings_of
 from zerobeast.common.errors import ConfigError
@@ -129,12 +129,8 @@ def _mapping(tree: Mapping[str, Any], name: str, file: Path, mistakes: list[str]
     return {}
 
 
-def _dimensions(tree: Mapping[Any, Any], where: str, mistakes: list[str], prefix: str = "") -> Iterator[Dimension]:
-    for key, entry in tree.items():
-        path = f"{prefix}{key}"
-        if is_section(path) and isinstance(entry, dict):
-            yield from _dimensions(entry, where, mistakes, f"{path}.")
-            continue
+def _dimensions(tree: Mapping[Any, Any], where: str, mistakes: list[str]) -> Iterator[Dimension]:
+    for path, entry in leaves(tree):
         try:
             found = read_dimension(path, entry, f"{where}: {path}")
         except ConfigError as error:

@@ -115,10 +115,8 @@ def _name(label: str, paths: Sequence[str], config: RunConfig) -> str:
             parts += ["" if path in NAMELESS else leaf if leaves.count(leaf) == 1 else path]
             parts += [_text(value_at(config, path))]
     name = re.sub(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$", "", "-".join(filter(None, parts))) or "run"
-    if len(name) <= MAX_NAME:
-        return name
     digest = blake2b(name.encode(), digest_size=DIGEST).hexdigest()
-    return f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"
 
 
 def _text(value: Any) -> str:

@@ -153,6 +153,8 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     same += "".join(f" {shlex.quote(word)}" for word in flags_of(config))
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
+    if waiting := len(run_files.kept(config.folder, run_files.TO_EVALUATE)):
+        say(f"waiting:    {waiting} policies, which are evaluated once the run continues")
     if config.local.placement != "serve":  # then the environments are elsewhere
         say(f"evaluate:   {beast()} evaluate {config.name}{same}")
     say(f"continue:   {beast()} train --name {config.name}{same}{more}")

@@ -8,7 +8,7 @@ any child ends otherwise         it is named and explained, the others are stopp
 the evaluator ends               a warning; the training goes on                    exit 1 when it is done
 
 Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any
-more. What still runs after STOP_LIMIT_S is killed: 10 s in all.
+more. What still runs after STOP_LIMIT_S is killed, and an evaluator LAST_S after the others: 10 s in all.
 """
 
 import logging
@@ -28,6 +28,7 @@ SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not
 #: how long the next role waits for one to stop; the learner is asked after at most 3 s
 HEAD_START_S = {EVALUATOR: 0.0, "worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 9.0
+LAST_S = 2.0  #: how long the evaluator may run after all others, since nothing is lost with what it plays
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
 RANKS = {BAD_INPUT: 0, PeerLost.exit_code: 2}
@@ -132,7 +133,8 @@ class Supervisor:
             for child in asked:
                 child.terminate()
             self._await(asked, min(deadline, time.monotonic() + HEAD_START_S[role]))
-        self._await(children, deadline)
+        self._await([child for child in children if child in self._needed], deadline)
+        self._await(children, min(deadline, time.monotonic() + LAST_S))
         for child in children:
             child.kill()
         await_end(children, KILL_LIMIT_S)

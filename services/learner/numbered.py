@@ -23,6 +23,7 @@ from zerobeast.services.learner.run import UNREADABLE
 
 log = logging.getLogger(__name__)
 
+NUMBERED = (run_files.CHECKPOINTS, run_files.TO_EVALUATE, run_files.VIDEOS)  #: folders of <agent_steps>.<kind>
 MAX_WAITING = 100  #: checkpoints that wait for an evaluator, which may not run at all
 
 
@@ -32,19 +33,13 @@ class NumberedCheckpoints:
     Args:
       config: of the run.
       steps: where it stands.
-
-    Raises:
-      ConfigError: what is of later steps cannot be set aside.
     """
 
     def __init__(self, config: RunConfig, steps: int) -> None:
         self._config, self._folder = config, config.folder
         self._best: float | None = None  #: mean return of 100 episodes of the best checkpoint
-        try:
-            self._rewind(steps)
-        except OSError as error:
-            raise ConfigError(f"{self._folder}: the run folder cannot be written: {error.strerror or error}") from error
-        self._plan(steps)
+        self._rewind(steps)
+        self.plan(steps)
 
     @property
     def waiting(self) -> bool:
@@ -77,21 +72,14 @@ class NumberedCheckpoints:
                 self._offer(steps)
         except (OSError, ConfigError) as error:
             log.warning("%s: no further name for the checkpoint of step %d: %s", self._folder, steps, error)
-        self._plan(steps)
-
-    def missed(self, steps: int) -> None:
-        """Go on without the checkpoint that was due at this step, since it could not be written."""
-        self._plan(steps)
+        self.plan(steps)
 
     def _rewind(self, steps: int) -> None:
         """Set aside what is of later steps, and look up the score of the best checkpoint that is left."""
         rows = evaluations.read(self._folder)
         if (own := [row for row in rows if row["agent_steps"] <= steps]) != rows:
             evaluations.write(self._folder, own)
-        for at, path in run_files.kept(self._folder, run_files.TO_EVALUATE):
-            if at > steps:
-                path.unlink(missing_ok=True)
-        files = [path for kind in (run_files.CHECKPOINTS, run_files.VIDEOS) for path in (self._folder / kind).glob("*")]
+        files = [path for kind in NUMBERED for path in (self._folder / kind).glob("*")]
         later = [path for path in files if path.stem.isdecimal() and int(path.stem) > steps]
         best_at, self._best = self._standing()
         if best_at > steps:
@@ -114,7 +102,8 @@ class NumberedCheckpoints:
             log.warning("%s", error)
             return math.inf, None
 
-    def _plan(self, steps: int) -> None:
+    def plan(self, steps: int) -> None:
+        """Begin with the checkpoint that is due next after this step."""
         every, total = self._config.learner.checkpoint_every_steps, self._config.total_steps
         self._keep_at = (steps // every + 1) * every if every else None
         following = self._config.evaluate.following(steps, total)

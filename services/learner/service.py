@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 
-from zerobeast.common.config.goal import reached
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import CheckpointError, ConfigError
-from zerobeast.common.files import run_files
+from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
@@ -243,8 +242,12 @@ class Learner(Service):
         return training.intake
 
     def _end_at_return(self) -> None:
-        if self.training is not None and reached(self.config, self.meters.score):
-            self.training.ended = True
+        """End the run once `stop_at_return` is reached: by any evaluation or, if there are none, in training."""
+        goal, score = self.config.stop_at_return, self.meters.score
+        if goal is not None and self.training is not None:
+            if self.config.evaluates:
+                score = max(evaluations.scores(evaluations.read(self.config.folder)).values(), default=None)
+            self.training.ended |= score is not None and score >= goal
 
     def _rest(self, training: TrainingRun) -> None:
         """Exit, wait or stay, according to learner.when_done, now that all steps are done."""
@@ -283,7 +286,7 @@ class Learner(Service):
         try:
             self.training.checkpoint(now)
         except CheckpointError:
-            self._numbered.missed(steps)
+            self._numbered.plan(steps)
             if must:
                 raise
         else:

@@ -50,7 +50,7 @@ def test_a_run_that_is_started_again_after_its_end_is_not_evaluated_again(config
 def test_a_checkpoint_that_cannot_be_written_is_not_tried_at_every_step(config: RunConfig) -> None:
     numbered = NumberedCheckpoints(config, 0)
     assert numbered.due(31)
-    numbered.missed(31)
+    numbered.plan(31)
     assert not numbered.due(32)
     assert numbered.due(50)
 

@@ -152,6 +152,8 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
     same += "".join(f" {shlex.quote(word)}" for word in flags_of(config))
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
+    if (config.folder / run_files.REACHED).exists():
+        more = f" --stop_at_return R, with R above {config.stop_at_return:g}"
     say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
     if waiting := len(run_files.kept(config.folder, run_files.TO_EVALUATE)):
         say(f"waiting:    {waiting} policies, which are evaluated once the run continues")

@@ -193,7 +193,7 @@ class Evaluator(Service):
         self._last = sum(row["mean_return"] for row in rows) / len(rows)
         log.info("step %d: return %.4g over %d episodes", steps, self._last, sum(row["episodes"] for row in rows))
         self._draw(rows, steps)
-        with contextlib.suppress(OSError):  # a full disk costs the copy
+        with contextlib.suppress(OSError, ConfigError):  # a full disk costs the copy
             self._keep_if_best(steps)
         self._discard()
 

@@ -5,6 +5,7 @@ only as many steps as the run still needs; then the learner writes the last weig
 unless learner.when_done lets it wait or stay.
 """
 
+import contextlib
 import logging
 import math
 import time
@@ -243,11 +244,14 @@ class Learner(Service):
 
     def _end_at_return(self) -> None:
         """End the run once `stop_at_return` is reached: by any evaluation or, if there are none, in training."""
-        goal, score = self.config.stop_at_return, self.meters.score
-        if goal is not None and self.training is not None:
-            if self.config.evaluates:
-                score = max(evaluations.scores(evaluations.read(self.config.folder)).values(), default=None)
-            self.training.ended |= score is not None and score >= goal
+        goal, scores = self.config.stop_at_return, [self.meters.score]
+        if goal is None or self.training is None:
+            return
+        if self.config.evaluates:
+            scores.clear()
+            with contextlib.suppress(ConfigError):  # if no file can be opened now, the next row reads it again
+                scores += evaluations.scores(evaluations.read(self.config.folder)).values()
+        self.training.ended |= any(score is not None and score >= goal for score in scores)
 
     def _rest(self, training: TrainingRun) -> None:
         """Exit, wait or stay, according to learner.when_done, now that all steps are done."""

@@ -2,24 +2,42 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 
 
-def write_atomically(path: Path, contents: str | bytes) -> None:
+@contextlib.contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """A place for a file that replaces `path` when the context is left, or is removed if that is by an error.
+
+    What a killed process left there goes first, and so does a link, which would lead elsewhere.
+
+    Raises:
+      OSError: `path` cannot be replaced.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        yield draft
+        draft.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, contents: str | bytes | memoryview) -> None:
     """Replace a file in one step: readers see the old one or the new one, of which nothing is left if that fails.
 
     Raises:
       ConfigError: its folder cannot be written.
     """
-    draft = path.with_name(path.name + ".new")
     try:
-        draft.write_bytes(contents.encode() if isinstance(contents, str) else contents)
-        draft.replace(path)
+        with drafted(path) as draft:
+            draft.write_bytes(contents.encode() if isinstance(contents, str) else contents)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
 
 

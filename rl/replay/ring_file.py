@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import StoreError
+from zerobeast.common.files.atomic import drafted
 from zerobeast.common.wire import Block, EnvSpec, Field, Origin, RecordSpec
 from zerobeast.common.wire.checks import rollout_flaw
 from zerobeast.common.wire.codec import pack
@@ -42,7 +43,7 @@ from zerobeast.rl.replay.frames import Compressed, Compression, space, without_f
 
 log = logging.getLogger(__name__)
 
-NAME, DRAFT = "replay", "replay.new"  #: of the file in its folder, and of the file while it is being made
+NAME = "replay"  #: of the file in its folder
 MAGIC = b"ZBREPLAY"
 FORMATS: dict[int, Compression] = {1: "none", 2: "zstd"}
 EXPECTED = 10  #: minimum compression ratio expected of frames of bytes; most do far better
@@ -173,16 +174,11 @@ class RingFile:
 
     def _make(self) -> None:
         """Make a file without rows. Mapped blocks are allocated first: a full disk would be a SIGBUS later."""
-        draft = self.path.with_name(DRAFT)
         demand(self.path.parent, self._expected)
-        try:
-            with draft.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, self._allocated)
-                file.truncate(self._size)
-                file.write(self._start)
-            draft.replace(self.path)
-        finally:
-            draft.unlink(missing_ok=True)
+        with drafted(self.path) as draft, draft.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, self._allocated)
+            file.truncate(self._size)
+            file.write(self._start)
 
     def _check(self, start: bytes, size: int) -> None:
         """Refuse a file that does not hold these rows, and leave it as it is."""

@@ -19,7 +19,6 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
 The learning rate needs no entry: it is a function of counters.agent_steps.
 """
 
-import contextlib
 import errno
 import io
 import logging
@@ -34,6 +33,7 @@ from torch import nn
 
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import drafted
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,6 @@ class Checkpoints:
         self.demand = demand
         self.path = folder / run_files.CHECKPOINT
         self._previous = folder / run_files.PREVIOUS_CHECKPOINT
-        self._draft = folder / run_files.CHECKPOINT_DRAFT
         self._whole = False  #: `path` is worth keeping: it was read or written here
 
     def load(self) -> dict[str, Any] | None:
@@ -92,19 +91,17 @@ class Checkpoints:
         buffer = io.BytesIO()
         torch.save(state, buffer)
         try:
-            with self._draft.open("wb") as file:
-                file.write(buffer.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            self.demand()
-            if self._whole and self.path.exists():
-                self._keep()
-            self._draft.replace(self.path)
+            with drafted(self.path) as draft:
+                with draft.open("wb") as file:
+                    file.write(buffer.getbuffer())
+                    file.flush()
+                    os.fsync(file.fileno())
+                self.demand()
+                if self._whole and self.path.exists():
+                    self._keep()
             self._whole = True
             _sync_folder(self.path.parent)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                self._draft.unlink(missing_ok=True)
             why = error.strerror or error
             raise CheckpointError(f"{self.path}: the checkpoint cannot be written: {why}") from error
 

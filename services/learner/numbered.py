@@ -16,6 +16,7 @@ from pathlib import Path
 
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files.atomic import drafted
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.meters import Meters
@@ -116,11 +117,9 @@ class NumberedCheckpoints:
             log.warning("step %d is not evaluated: %d policies wait for an evaluator", steps, MAX_WAITING)
 
     def _link(self, name: Path) -> None:
-        path, draft = self._folder / name, (self._folder / name).with_suffix(".new")
-        path.parent.mkdir(exist_ok=True)
-        draft.unlink(missing_ok=True)
-        try:
-            os.link(self._folder / run_files.CHECKPOINT, draft)
-        except OSError:
-            shutil.copyfile(self._folder / run_files.CHECKPOINT, draft)
-        draft.replace(path)
+        (self._folder / name).parent.mkdir(exist_ok=True)
+        with drafted(self._folder / name) as draft:
+            try:
+                os.link(self._folder / run_files.CHECKPOINT, draft)
+            except OSError:
+                shutil.copyfile(self._folder / run_files.CHECKPOINT, draft)

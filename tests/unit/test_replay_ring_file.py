@@ -171,7 +171,7 @@ def test_a_replay_that_holds_no_rows_gives_way_to_one_of_other_rows(tmp_path: Pa
 
 
 def test_a_draft_that_a_killed_process_left_is_replaced(tmp_path: Path, opened: Any) -> None:
-    (tmp_path / "replay.new").write_bytes(b"half")
+    (tmp_path / ".replay.new").write_bytes(b"half")
     assert numbers(opened(tmp_path)) == []
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
 

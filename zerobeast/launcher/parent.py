@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.layers import read_yaml
-from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings import ParentConfig, Run
 
 #: what a run with another algorithm has from its parent: what weights are bound to, and what tells a run's file
@@ -48,13 +49,7 @@ class Parent:
 
         buffer = io.BytesIO()
         torch.save(dict(self.state), buffer)
-        path = folder / run_files.PARENT
-        try:
-            draft = path.with_suffix(".new")
-            draft.write_bytes(buffer.getbuffer())
-            draft.replace(path)
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+        write_atomically(folder / run_files.PARENT, buffer.getbuffer())
 
 
 def read(run: str, place: Path) -> Parent:

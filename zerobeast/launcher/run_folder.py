@@ -18,6 +18,7 @@ import psutil
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
+from zerobeast.common.files.atomic import drafted
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import LATEST, RunConfig
 
@@ -118,12 +119,11 @@ def _demand_no_learner(folder: Path) -> None:
 
 def link_latest(folder: Path) -> None:
     """Point `latest` beside the run's folder to it, as TorchBeast does, unless something else has that name."""
-    link, draft = folder.with_name(LATEST), folder / ".latest"
+    link = folder.with_name(LATEST)
     with contextlib.suppress(OSError):  # a file system without links
         if link.is_symlink() or not link.exists():
-            draft.unlink(missing_ok=True)
-            draft.symlink_to(folder.name)
-            draft.replace(link)
+            with drafted(link) as draft:
+                draft.symlink_to(folder.name)
 
 
 def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:

@@ -33,14 +33,14 @@ def refusals(given: Mapping[str, Given], guarded: Collection[str] = GUARDED) -> 
     """A sentence for every value, valid or not, that only a file gives and may not give alone."""
     for path, value, where in given.values():
         if path in guarded and where.startswith("file ") and _matters(path, value):
-            why, flag = GUARDED[path], shlex.join(_flag(path, value))
+            why, flag = GUARDED[path], shlex.join(flag_of(path, value))
             yield f"{where}: {value!r} {why}, which a file may not decide alone: say {flag} as well"
 
 
 def flags_of(config: RunConfig) -> list[str]:
     """The flags without which these settings would be refused in a file."""
     values = {path: value_at(config, path) for path in GUARDED}
-    return [word for path, value in values.items() if _matters(path, value) for word in _flag(path, value)]
+    return [word for path, value in values.items() if _matters(path, value) for word in flag_of(path, value)]
 
 
 def _matters(path: str, value: Any) -> bool:
@@ -55,6 +55,7 @@ def _matters(path: str, value: Any) -> bool:
         return False
 
 
-def _flag(path: str, value: Any) -> tuple[str, str]:
+def flag_of(path: str, value: Any) -> tuple[str, str]:
+    """The flag that gives a setting a value."""
     name = next((name for name, long in SHORT.items() if long == path), path)
     return f"--{name}", json.dumps(value, default=str) if isinstance(value, dict) else as_text(value)

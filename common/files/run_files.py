@@ -145,6 +145,19 @@ def numbered(agent_steps: int) -> Path:
     return Path(CHECKPOINTS, f"{agent_steps}.pt")
 
 
+def saver_of(checkpoint: Path) -> Path | None:
+    """The folder of the run that saved a checkpoint; None unless it is there under a name that runs give to their own.
+
+    parent.pt, exports and copies under other names are of other policies than the run had at the same step.
+    """
+    if folder := folder_of(checkpoint):
+        name = checkpoint.absolute().relative_to(folder)
+        own = (Path(CHECKPOINT), Path(PREVIOUS_CHECKPOINT), BEST_CHECKPOINT)
+        if name in own or name.parent == Path(CHECKPOINTS):
+            return folder
+    return None
+
+
 def kept(folder: Path, kind: str = CHECKPOINTS) -> list[tuple[int, Path]]:
     """The numbered checkpoints of a run, or those that wait for the evaluator, by agent steps, oldest first."""
     return sorted((int(path.stem), path) for path in (folder / kind).glob("*.pt") if path.stem.isdecimal())

@@ -1,10 +1,23 @@
-"""Hand a trained policy on, as a folder: see `zerobeast.exporting`."""
+"""Hand a trained policy on as a folder, in the layout of the Hugging Face hub; nothing in it is pickled.
+
+    README.md            the model card
+    model.safetensors    the parameters          if asked for
+    model.onnx           the acting step         if asked for
+    config.json          settings, environment, versions, evaluations
+    replay.mp4           a video, if there is one; the hub shows it beside the card
+
+It appears whole or not at all.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import platform
+import shutil
+from collections.abc import Callable
+from importlib.metadata import distributions
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from zerobeast.api.saved import evaluate, load
@@ -12,13 +25,18 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.text import did_you_mean
-from zerobeast.exporting import folder
-from zerobeast.exporting.folder import KINDS
+from zerobeast.exporting import weights
+from zerobeast.exporting.card import card
+from zerobeast.version import __version__
 
 if TYPE_CHECKING:
     from zerobeast.api.run import Run
     from zerobeast.clients.policy import Policy
+    from zerobeast.exporting.graph import Graph
 
+KINDS = ("safetensors", "onnx")
+#: packages that matter to a policy
+PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar", "mujoco", "Box2D", "envpool")
 #: how a policy is loaded for that: in full precision, where graphs are traced
 HOW = {"broker.device": "cpu", "broker.precision": "float32"}
 
@@ -33,13 +51,15 @@ def export(
     say: Callable[[str], None] = lambda _: None,
     **settings: Any,
 ) -> Path:
-    """Write the policy of a run into a new folder, in the layout of the Hugging Face hub; `load` reads it.
+    """Write the policy of a run into a new folder; `load` reads it.
+
+    The card has the run's own evaluation of this policy, and the folder its video, if there are any.
 
     Args:
       run: as for `load`.
       out: the folder; None: `export-<agent steps>` in that of the run.
       to: "safetensors", "onnx", or both with a comma.
-      episodes: how many to evaluate it with now; 0: the card has the run's own evaluation, if there is one.
+      episodes: how many to evaluate it with now, instead.
       algo, settings: as for `load`.
       say: takes lines about what is written.
 
@@ -49,40 +69,60 @@ def export(
     Raises:
       BeastError: the run cannot be loaded, evaluated or exported, for the reason it gives.
     """
-    kinds = kinds_of(to)
-    return hand_on(load(run, algo=algo, **settings, **HOW), kinds, out, episodes=episodes, say=say)
+    return hand_on(load(run, algo=algo, **settings, **HOW), out, to, episodes=episodes, say=say)
 
 
-def kinds_of(text: str) -> Sequence[str]:
-    """What `to` names. Raises ConfigError if that is nothing that there is."""
-    kinds = [kind.strip() for kind in text.split(",")]
-    for kind in kinds:
-        if kind not in KINDS:
-            raise ConfigError(f"to is {kind!r}, expected {' or '.join(KINDS)}{did_you_mean(kind, KINDS)}")
-    return kinds
-
-
-def hand_on(
-    policy: Policy, kinds: Sequence[str], out: str | Path | None, *, episodes: int, say: Callable[[str], None]
-) -> Path:
+def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, say: Callable[[str], None]) -> Path:
     """As `export`, of a policy that is loaded."""
-    run = run_files.folder_of(policy.checkpoint) or policy.checkpoint.parent
-    place = Path(out).expanduser() if out else run / f"export-{policy.agent_steps}"
-    folder.refuse_present(place)
+    kinds = [kind.strip() for kind in to.split(",")]
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        raise ConfigError(f"to is {unknown[0]!r}, expected {' or '.join(KINDS)}{did_you_mean(unknown[0], KINDS)}")
+    run = run_files.saver_of(policy.checkpoint)
+    by_default = (run or policy.checkpoint.parent) / f"export-{policy.agent_steps}"
+    place = Path(out).expanduser().resolve() if out else by_default
+    if place.exists():
+        raise ConfigError(f"{place} is there already: expected a new folder")
     if episodes:
         rows = [evaluate(policy, task, episodes).row() for task in policy.config.env.tasks]
     else:
-        rows = of_policy(evaluations.read(run), policy.agent_steps)
+        steps, found = policy.agent_steps, evaluations.read(run or place)
+        rows = [row for row in found if row["agent_steps"] == steps and row.get("returns")]
     if not rows:
-        say("the card has no evaluation, because the run has none: --episodes 10 plays some")
-    elif rows[0]["agent_steps"] != policy.agent_steps:
-        of = f"{rows[0]['agent_steps']:,} agent steps, not {policy.agent_steps:,}"
-        say(f"the evaluation on the card is of the policy after {of}: --episodes 10 plays some with this one")
-    return folder.export(policy, place, kinds, rows=rows, video=folder.video_of(run, policy.agent_steps), say=say)
+        say("the card has no evaluation, because the run has none of this policy: --episodes 10 plays some")
+    graph = _graph(policy, say) if "onnx" in kinds else None
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".export-", dir=place.parent) as temporary:
+            folder = Path(temporary, place.name)
+            folder.mkdir()
+            for video in run_files.videos(run or place):
+                if video.stem == str(policy.agent_steps):
+                    shutil.copyfile(video, folder / f"replay{video.suffix}")
+            _fill(folder, policy, rows, graph, with_weights="safetensors" in kinds)
+            folder.rename(place)
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from error
+    return place
 
 
-def of_policy(rows: Sequence[Row], agent_steps: int) -> list[Row]:
-    """Of a run's evaluations those of the policy after so many agent steps, or else the newest: one per environment."""
-    steps = {row["agent_steps"] for row in rows}
-    chosen = agent_steps if agent_steps in steps else max(steps, default=0)
-    return list({row["env"]: row for row in rows if row["agent_steps"] == chosen}.values())
+def _graph(policy: Policy, say: Callable[[str], None]) -> Graph:
+    from zerobeast.exporting import graph
+
+    found = graph.export(policy)
+    say(f"{weights.GRAPH}: largest difference from torch on random inputs {found.difference:.2g}")
+    return found
+
+
+def _fill(folder: Path, policy: Policy, rows: list[Row], graph: Graph | None, *, with_weights: bool) -> None:
+    if with_weights:
+        weights.write(folder / weights.WEIGHTS, policy)
+    ends: dict[str, dict[str, str]] = {}
+    if graph:
+        (folder / weights.GRAPH).write_bytes(graph.model)
+        ends = {"inputs": graph.inputs, "outputs": graph.outputs}
+    versions = {"zerobeast": __version__, "python": platform.python_version()}
+    versions |= {each.name: each.version for each in distributions() if each.name in PACKAGES}
+    about = weights.describe(policy, versions=versions, evaluations=rows, onnx=ends)
+    (folder / weights.CONFIG).write_text(about, encoding="utf-8")
+    text = card(policy, rows, versions, ends, with_weights=with_weights)
+    (folder / weights.CARD).write_text(text, encoding="utf-8")

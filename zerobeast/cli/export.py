@@ -2,7 +2,7 @@
 
 import sys
 
-from zerobeast.api.export import HOW, hand_on, kinds_of
+from zerobeast.api.export import HOW, hand_on
 from zerobeast.api.saved import find, open_policy
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.errors import ConfigError
@@ -15,10 +15,10 @@ HELP = """beast export RUN [--to safetensors|onnx] [--out FOLDER] [--episodes N]
   --to KIND     safetensors: the weights, which `beast evaluate FOLDER` and zerobeast.load read, the default;
                 onnx: the acting step as a graph, compared with torch; or both, with a comma
   --out FOLDER  a new folder; by default export-<agent steps> in that of the run
-  --episodes N  evaluate the policy now; by default the card has the run's own evaluation, if there is one
+  --episodes N  evaluate the policy now; by default the card has the run's own evaluation of it, if there is one
 
-The folder has a model card and the layout of the Hugging Face hub; nothing in it is pickled. A video of the run goes
-with it. Needs the extra zerobeast[export].
+The folder has a model card and the layout of the Hugging Face hub; nothing in it is pickled. The run's video of this
+policy goes with it. Needs the extra zerobeast[export].
 """
 
 
@@ -45,6 +45,6 @@ def main(argv: list[str]) -> int:
     place = find(run, flags, ExportFlags)
     policy = open_policy(place, [*flags, *flags_for(HOW)], own=ExportFlags, read_only=True)
     own = policy.loaded.own
-    out = hand_on(policy, kinds_of(own.to), own.out, episodes=own.episodes, say=say)
+    out = hand_on(policy, own.out, own.to, episodes=own.episodes, say=say)
     sys.stdout.write(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")
     return 0

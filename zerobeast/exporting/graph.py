@@ -7,10 +7,7 @@ One greedy step of B environments; each input and output has B rows, and B is fr
     action_mask      [B, choices] bool, if the environment has masks
     state            [B, size], if the policy is recurrent: zeros, then what the step before gave as `next_state`
 
-    action           within its bounds; choices count from 0
-    log_probs, or mean and log_std     what training draws actions from, if the algorithm has a distribution:
-                                       pre_tanh_mean and pre_tanh_log_std, if the draws are squashed into the bounds
-    q_values, value  if the algorithm has them
+    action           the likeliest or best one, within its bounds; choices count from 0
     next_last_action real actions before they were clipped to their bounds: in training, `last_action` is that
     next_state       [B, size]
 
@@ -19,28 +16,26 @@ Values of several arrays have a name for each: obs.camera, action.0. Normalisati
 
 from __future__ import annotations
 
-import io
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zerobeast.clients.policy import Policy
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.wire import ArraySpace, CompositeSpace, Space, nested
-from zerobeast.exporting.comparison import compare, random_inputs
+from zerobeast.common.plugins import calling
+from zerobeast.common.wire import ArraySpace, Space, nested
 from zerobeast.rl.nets import StepInput
-from zerobeast.rl.ops.distributions import Categorical, Distribution, Independent
-from zerobeast.rl.ops.gaussian import Gaussian, SquashedGaussian
 from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.protocol import Sampling
 
 OPSET = 18
+ROWS, STEPS = 64, 4  #: of random inputs, with one environment and with so many; each step takes the state of the last
 TOLERANCE = 1e-4  #: of an output, in units of its largest value, at least 1
 MAX_OTHER_CHOICES = 0.01  #: share of choices that may differ, because two values are the same to rounding
 
@@ -52,55 +47,44 @@ class Graph(NamedTuple):
     inputs: dict[str, str]  #: name -> type and shape
     outputs: dict[str, str]
     difference: float  #: the largest between its outputs and torch's, on random inputs
-    choices: int  #: how many were compared
-    other_choices: int  #: how many of them were not torch's
 
 
 class ActingStep(nn.Module):
-    """The step as a function of tensors [B, ...], in the order of `spaces`.
+    """The step as a function of tensors [B, ...], in the order of `inputs` -> those of `outputs`.
 
     Args:
       policy: acts, on the CPU and in float32.
+
+    Attributes:
+      inputs: by name, the space, and the sizes between B and the shape of that.
+      outputs: names.
     """
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
+        self.fault = f"algo {policy.config.section}: its acting step is no graph"  #: how refusals begin
         self.net, self.algorithm, self.env = policy.module, policy.algorithm, policy.env
-        self.spaces = dict(_inputs(policy))
-        self._sees_last_step = policy.config.net.sees_last_step and policy.config.algorithm.sees_last_step
+        self.inputs, self._actions = dict(_inputs(policy)), dict(_arrays("action", policy.env.action))
+        real = [name for name, space in self._actions.items() if space.kind == "box"]
+        self._unclipped = real if policy.config.net.sees_last_step and policy.config.algorithm.sees_last_step else []
+        self.outputs = [*self._actions, *(f"next_last_{name}" for name in self._unclipped)]
+        self.outputs += ["next_state"] if self.net.core_size else []
 
-    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """Tensors in the order of `spaces` -> those of `outputs`."""
-        return tuple(self.outputs(*given).values())
-
-    def outputs(self, *given: Tensor) -> dict[str, Tensor]:
-        """The same by name."""
-        step, core = self._step(dict(zip(self.spaces, given, strict=True)))
-        greedy = Sampling(torch.zeros(step.first.shape[1], dtype=torch.int64), torch.Generator(), greedy=True)
-        act, after = self.algorithm.act(self.net, step, core, greedy)
-        names, spaces = zip(*_arrays("action", self.env.action), strict=True)
-        chosen = dict(zip(names, leaves(act.action), strict=True))
-        found = dict(zip(names, map(_bounded, spaces, chosen.values()), strict=True))
-        if of := getattr(self.algorithm, "distribution", None):
-            drawn, several = of(self.net, step, core), isinstance(self.env.action, CompositeSpace)
-            parts = drawn.parts if several and isinstance(drawn, Independent) else [drawn]
-            for name, part in zip(names, parts, strict=True):
-                found |= _parameters(part, name.removeprefix("action"))
-        for name, method in (("q_values", "action_values"), ("value", "value")):
-            if of := getattr(self.algorithm, method, None):
-                found[name] = of(self.net, step, core)
-        if self._sees_last_step:
-            real = (name for name, space in zip(names, spaces, strict=True) if space.kind == "box")
-            found |= {f"next_last_{name}": chosen[name] for name in real}
-        return found | ({"next_state": after} if self.net.core_size else {})
-
-    def _step(self, given: dict[str, Tensor]) -> tuple[StepInput, Tensor]:
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(self.inputs, tensors, strict=True))
         obs, action = (
-            _tree(name, space, given) for name, space in (("obs", self.env.obs), ("last_action", self.env.action))
+            nested(space, (given[part] for part, _ in _arrays(name, space)))
+            for name, space in (("obs", self.env.obs), ("last_action", self.env.action))
         )
         step = StepInput(obs, action, given["last_reward"], given["first"], given.get("action_mask"))
-        core = given["state"] if self.net.core_size else self.net.initial_state(given["first"].shape[0])
-        return tree_map(lambda entry: entry[None], step), core
+        n = given["first"].shape[0]
+        core = given["state"] if self.net.core_size else self.net.initial_state(n)
+        greedy = Sampling(torch.zeros(n, dtype=torch.int64), torch.Generator(), greedy=True)
+        act, after = self.algorithm.act(self.net, tree_map(lambda entry: entry[None], step), core, greedy)
+        chosen = dict(zip(self._actions, leaves(act.action), strict=True))
+        found = [_bounded(space, chosen[name]) for name, space in self._actions.items()]
+        found += [chosen[name] for name in self._unclipped]
+        return (*found, *([after] if self.net.core_size else []))
 
 
 def export(policy: Policy) -> Graph:
@@ -111,61 +95,94 @@ def export(policy: Policy) -> Graph:
     """
     import onnxruntime  # noqa: F401 - it is missed before the work
 
-    step = ActingStep(policy)
-    what = f"algo {policy.config.section}: its acting step is no graph of tensors"
-    example = [torch.from_numpy(array) for array in random_inputs(step.spaces, 3, np.random.default_rng(0)).values()]
+    step = ActingStep(policy).eval()
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that no network here needs
+    example = [torch.from_numpy(array) for array in random_inputs(step, 3, np.random.default_rng(0)).values()]
     try:
-        with torch.no_grad(), _quiet():
-            names = list(step.outputs(*example))
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            step(*example)  # networks keep constants of their first step, which must not be those of a trace
             program = torch.onnx.export(
                 step,
                 tuple(example),
                 dynamo=True,
+                verbose=False,
                 opset_version=OPSET,
                 dynamic_shapes=(tuple({0: "B"} for _ in example),),
-                input_names=list(step.spaces),
-                output_names=names,
+                input_names=list(step.inputs),
+                output_names=step.outputs,
             )
-    except BeastError:
-        raise
-    except (ImportError, MemoryError):
+    except (BeastError, ImportError, MemoryError):
         raise
     except Exception as error:  # whatever the code of an algorithm makes the exporter raise
-        raise ConfigError(f"{what}: {_reason(error)}") from error
+        raise ConfigError(f"{step.fault} of tensors: {_reason(error)}") from error
     assert program is not None, "no file was asked for"
-    graph, model = program.model.graph, _tidied(program.model)
-    difference, choices, others = compare(step, step.spaces, names, model, {str(value.name) for value in graph.inputs})
-    if not difference <= TOLERANCE or others > MAX_OTHER_CHOICES * choices:
-        found = f"outputs differ by up to {difference:.2g}, {others} of {choices} choices are others"
-        raise ConfigError(f"{what} that gives the same as torch: {found}")
+    graph = program.model.graph
+    for value in [value for value in graph.inputs if not value.uses()]:
+        graph.inputs.remove(value)
     inputs, outputs = ({str(value.name): _shown(value) for value in values} for values in (graph.inputs, graph.outputs))
-    return Graph(model, inputs, outputs, difference, choices, others)
+    model = _file(program.model)
+    with calling(step.fault):
+        return Graph(model, inputs, outputs, compared(step, model, set(inputs)))
 
 
-def _tidied(model: Any) -> bytes:
-    """The file of a model, without inputs that the network does not take and what the exporter leaves behind.
+def compared(step: ActingStep, model: bytes, taken: set[str]) -> float:
+    """The largest difference between a graph's outputs and torch's on random inputs, relative to the largest output.
 
-    The network is traced once for each method of the algorithm, and nodes name the files of this machine.
+    Args:
+      step: in torch.
+      model: the graph.
+      taken: names of its inputs.
+
+    Raises:
+      ConfigError: it is above `TOLERANCE`, or choices, shapes or types are others.
+      Exception: of onnxruntime, which cannot run the graph.
     """
-    from onnx_ir import from_proto, to_proto
-    from onnx_ir.passes import Sequential, common
+    import onnxruntime
 
-    for value in [value for value in model.graph.inputs if not value.uses()]:
-        model.graph.inputs.remove(value)
-    tidy = Sequential(
-        common.DeduplicateHashedInitializersPass(size_limit=2**40),
-        common.CommonSubexpressionEliminationPass(),
-        common.RemoveUnusedNodesPass(),
-        common.ClearMetadataAndDocStringPass(),
-    )
-    plain = from_proto(to_proto(model))  # the passes want arrays that are contiguous
-    tidy(plain)
-    file: bytes = to_proto(plain).SerializeToString()
-    return file
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    rng, differences, choices = np.random.default_rng(1), [0.0], [np.zeros(1, np.bool_)]
+    for rows in (1, ROWS):
+        after: dict[str, Any] = {}
+        for _ in range(STEPS):
+            given = random_inputs(step, rows, rng) | after
+            with torch.no_grad():
+                wanted = [value.numpy() for value in step(*map(torch.from_numpy, given.values()))]
+            got = session.run(step.outputs, {name: given[name] for name in taken})
+            for ours, other in zip(wanted, got, strict=True):
+                if ours.shape != other.shape:
+                    differences.append(np.inf)
+                elif ours.dtype.kind != "f":
+                    choices.append(np.ravel(ours != other))
+                else:
+                    differences.append(abs(ours - other).max() / max(1.0, abs(ours).max()))
+            after = {"state": wanted[-1]} if "state" in given else {}
+    difference, others = float(np.max(differences)), float(np.mean(np.concatenate(choices)))
+    if not difference <= TOLERANCE or others > MAX_OTHER_CHOICES:
+        found = f"outputs differ by up to {difference:.2g}, {others:.0%} of choices are others"
+        raise ConfigError(f"{step.fault} that gives the same as torch: {found}")
+    return difference
+
+
+def random_inputs(step: ActingStep, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Random inputs of so many environments; every choice of a mask is legal with a probability of 3/4."""
+    found = {}
+    for name, (space, lead) in step.inputs.items():
+        shape, dtype = (rows, *lead, *space.shape), np.dtype(space.dtype)
+        if dtype.kind == "b":
+            values: Any = rng.random(shape) < (0.75 if name == "action_mask" else 0.5)
+        elif space.choices:
+            values = rng.integers(0, np.reshape(space.choices, space.shape), shape)
+        elif dtype.kind in "iu":
+            values = rng.integers(0, min(255, np.iinfo(dtype).max) + 1, shape)
+        else:
+            values = rng.normal(size=shape)
+        found[name] = np.asarray(values).astype(dtype)
+    return found
 
 
 def _inputs(policy: Policy) -> Iterator[tuple[str, tuple[ArraySpace, tuple[int, ...]]]]:
-    """Name of each input, its space, and the sizes between B and the shape of that."""
     env, size = policy.env, policy.module.core_size
     stack = (env.frame_stack,) if env.frame_stack > 1 else ()
     yield from ((name, (space, stack)) for name, space in _arrays("obs", env.obs))
@@ -187,10 +204,6 @@ def _arrays(name: str, space: Space) -> Iterator[tuple[str, ArraySpace]]:
             yield from _arrays(f"{name}.{part.name}", part.space)
 
 
-def _tree(name: str, space: Space, given: dict[str, Tensor]) -> Any:
-    return nested(space, (given[each] for each, _ in _arrays(name, space)))
-
-
 def _bounded(space: ArraySpace, action: Tensor) -> Tensor:
     """An action as environments get it."""
     if space.kind != "box":
@@ -199,19 +212,14 @@ def _bounded(space: ArraySpace, action: Tensor) -> Tensor:
     return torch.minimum(torch.maximum(action.float(), low), high)
 
 
-def _parameters(distribution: Distribution, end: str) -> dict[str, Tensor]:
-    """The tensors that define a distribution, by name; none of an unknown kind."""
-    if isinstance(distribution, Independent):
-        found: dict[str, Tensor] = {}
-        for index, part in enumerate(distribution.parts):
-            found |= _parameters(part, f"{end}.{index}")
-        return found
-    if isinstance(distribution, Categorical):
-        return {f"log_probs{end}": distribution.log_probs}
-    if isinstance(distribution, Gaussian):
-        before = "pre_tanh_" if isinstance(distribution, SquashedGaussian) else ""
-        return {f"{before}mean{end}": distribution.mean, f"{before}log_std{end}": distribution.log_std}
-    return {}
+def _file(model: Any) -> bytes:
+    """The file of a model, without the names of this machine's files that the exporter leaves at its nodes."""
+    from onnx_ir import to_proto
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+    ClearMetadataAndDocStringPass()(model)
+    file: bytes = to_proto(model).SerializeToString()
+    return file
 
 
 def _shown(value: Any) -> str:
@@ -226,19 +234,3 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines() if line.strip()]
     return " ".join(lines[:2])[:300]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporter's report of its progress."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

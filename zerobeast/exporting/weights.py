@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerobeast.common.config.table import RUN, about
+from zerobeast.common.config.table import RUN, about, nested, table_of, value_at
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.section import LIMIT
@@ -28,7 +28,9 @@ FORMAT = 1
 MAX_CONFIG_BYTES = 4 << 20
 _BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
 #: settings that say nothing about a policy, but something about the machine that trained it
-OF_ITS_MACHINE = frozenset(path for path in RUN if path == "root" or about(path) in ("peers", "capacity", "machine"))
+OF_ITS_MACHINE = frozenset(
+    path for path in RUN if path in ("root", "parent.run") or about(path) in ("peers", "capacity", "machine")
+)
 
 
 def is_export(place: Path) -> bool:
@@ -38,14 +40,8 @@ def is_export(place: Path) -> bool:
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings of a run as a tree, those of its machine at their defaults."""
-    tree = config.model_dump(mode="json")
-    for path in OF_ITS_MACHINE:
-        *parents, name = path.split(".")
-        branch = tree
-        for parent in parents:
-            branch = branch[parent]
-        branch[name] = RUN[path].default
-    return tree
+    table = table_of(config).items()
+    return nested({path: field.default if path in OF_ITS_MACHINE else value_at(config, path) for path, field in table})
 
 
 def describe(policy: Policy, **more: Any) -> str:
@@ -60,8 +56,8 @@ def describe(policy: Policy, **more: Any) -> str:
     return json.dumps(tree, indent=2, allow_nan=False, default=str) + "\n"
 
 
-def write(path: Path, policy: Policy, **about: str) -> None:
-    """Write the parameters of a policy; `about` goes into the file's header.
+def write(path: Path, policy: Policy) -> None:
+    """Write the parameters of a policy.
 
     Raises:
       OSError: the file cannot be written.
@@ -69,7 +65,7 @@ def write(path: Path, policy: Policy, **about: str) -> None:
     from safetensors.torch import save
 
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in policy.state_dict().items()}
-    path.write_bytes(save(tensors, {"format": "pt", **about}))  # `save_file` hides the file from other users
+    path.write_bytes(save(tensors, {"format": "pt"}))  # `save_file` hides the file from other users
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -108,10 +104,8 @@ def _config(path: Path) -> dict[str, Any]:
 
 def _judged(path: Path, tree: Any) -> dict[str, Any]:
     """The content of config.json, if it is one; the users of its entries judge them."""
-    if not isinstance(tree, dict) or "format" not in tree:
-        raise CheckpointError(f"{path}: not an export of this program: expected an object with an entry 'format'")
-    if tree["format"] != FORMAT:
-        raise CheckpointError(f"{path}: export format {tree['format']!r:.40}, this program reads {FORMAT}")
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: not an export of this program: expected an object with format {FORMAT}")
     for name in ("env", "settings"):
         if not isinstance(tree.get(name), dict):
             raise CheckpointError(f"{path}: {name} is {tree.get(name)!r:.40}, expected an object")

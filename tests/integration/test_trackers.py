@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.helpers import finished, python, running_still, wait_until
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.tracker import tracked
@@ -29,6 +30,9 @@ class Hanging(Broken):
     def close(self):
         import time
         time.sleep(600)
+class Stuck(Broken):
+    def write(self, values, agent_steps): self.close()
+    close = Hanging.close
 """
 
 
@@ -58,7 +62,9 @@ def test_a_run_is_in_the_tracker_without_a_network_and_goes_on_there(folder: Pat
         database = sqlite3.connect(folder / "trackio/p.db")
         rows = database.execute("select run_name, step, metrics from metrics order by timestamp, id").fetchall()
         database.close()
-        assert [(run, step) for run, step, _ in rows] == [("x", 10), ("x", 20), ("x", 15), ("x", 20), ("x", 30)]
+        assert [step for _, step, _ in rows] == [10, 20, 15, 20, 30]
+        [name] = {name for name, *_ in rows}
+        assert name.startswith("x-"), "another run of this name is another run"
         assert json.loads(rows[-1][2]) == {"train/loss": 0.125}
     else:
         stored = b"".join(path.read_bytes() for path in folder.glob("wandb/offline-run-*/*.wandb"))
@@ -106,3 +112,23 @@ with tracked(RunConfig(name="x", root="{folder.parent}"), "{tmp_path}/own.py:Bro
     code, out, error = finished(python("-c", script))
     assert code == -9, error
     wait_until(lambda: not running_still(int(out)))
+
+
+def test_a_tracker_that_hangs_ends_with_its_launcher(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(BROKEN)
+    script = f"""
+from zerobeast.cli import track
+from zerobeast.tracking import process
+
+process.LIMIT_S = 0.5
+track.main(["{folder}", "--to", "{tmp_path}/own.py:Stuck", "--follow", "--parent", "1"])
+"""
+    assert finished(python("-c", script))[0] == -9
+    assert (folder / ".tracked-Stuck.json").exists()
+
+
+def test_a_tracker_that_cannot_be_started_is_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zerobeast.launcher.tracker.sys.executable", str(folder / "missing"))
+    config = RunConfig(name="x", root=str(folder.parent))
+    with pytest.raises(ConfigError, match=r"^tracker wandb cannot be started: "), tracked(config, "wandb", "p", {}):
+        pytest.fail("it was started")

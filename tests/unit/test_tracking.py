@@ -1,5 +1,6 @@
 """A tracker gets every row of a run once, however files grow, and a failure costs a line and no row."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import evaluations
-from zerobeast.tracking.feed import Curves, Feed, Position, Video
+from zerobeast.tracking.feed import Feed, Item
 from zerobeast.tracking.process import Follower, alone, run
 from zerobeast.tracking.sinks import Tracked, tracker
 
@@ -33,12 +34,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_rows_come_once_and_whole_and_a_file_that_was_trimmed_goes_on(folder: Path) -> None:
-    feed = Feed(folder, Position())
+    feed = Feed(folder, folder / ".position")
     assert list(feed.new()) == []
     grow(folder, "1.0,10,0.5,\n", "2.0,20,0")
-    assert list(feed.new()) == [Curves(10, {"train/elapsed_s": 1.0, "train/loss": 0.5})]
+    assert list(feed.new()) == [Item(10, {"train/elapsed_s": 1.0, "train/loss": 0.5})]
     grow(folder, ".25,7\n")
-    assert list(feed.new()) == [Curves(20, {"train/elapsed_s": 2.0, "train/loss": 0.25, "train/mean_return_100": 7.0})]
+    assert list(feed.new()) == [Item(20, {"train/elapsed_s": 2.0, "train/loss": 0.25, "train/mean_return_100": 7.0})]
     trimmed = folder / "new"
     trimmed.write_text(f"{HEADER}1.0,10,0.5,\n2.5,15,9,\n3.0,30,1,\n")
     trimmed.replace(folder / "metrics.csv")  # as by a learner that continues from a checkpoint
@@ -48,16 +49,18 @@ def test_rows_come_once_and_whole_and_a_file_that_was_trimmed_goes_on(folder: Pa
 def test_evaluations_and_videos_come_with_their_steps(folder: Path) -> None:
     evaluations.write(folder, [evaluation(5, **{"info/won": 0.5}), evaluation(5, "B")])
     (folder / "videos").mkdir()
-    for name in ("400-A.mp4", ".half.mp4", "notes.txt"):
+    for name in ("400.mp4", "best.gif", ".half.mp4", "notes.txt"):
         (folder / "videos" / name).touch()
     (folder / "videos/secret.mp4").symlink_to("/etc/passwd")
-    feed = Feed(folder, Position())
+    feed = Feed(folder, folder / ".position")
     assert list(feed.new()) == [
-        Curves(5, {"eval/mean_return/A": 1.5, "eval/info/won/A": 0.5}),
-        Curves(5, {"eval/mean_return/B": 1.5}),
-        Video(400, folder / "videos/400-A.mp4"),
+        Item(5, {"eval/mean_return/A": 1.5, "eval/info/won/A": 0.5, "eval/mean_return/B": 1.5}),
+        Item(400, folder / "videos/400.mp4"),
+        Item(0, folder / "videos/best.gif"),
     ]
     assert list(feed.new()) == []
+    evaluations.write(folder, [evaluation(5), evaluation(7)])
+    assert list(feed.new()) == [Item(7, {"eval/mean_return": 1.5})]
 
 
 class Fake:
@@ -73,7 +76,8 @@ class Fake:
             raise ConnectionError("no route\nto host.")
         self.got.append(agent_steps)
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.got.append(-1)
 
 
 @pytest.fixture
@@ -88,32 +92,45 @@ def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
 ) -> None:
     follower = Follower(folder, "fake", fake, "p")
     grow(folder, "1,10,,\n", "1,20,,\n")
-    assert follower.turn() == 2
+    follower.turn()
     fake.reachable = False
     with caplog.at_level(logging.WARNING):
         for steps in (30, 40, 50):
             grow(folder, f"1,{steps},,\n")
-            assert follower.turn() == 0
+            follower.turn()
     sentence = "fake cannot be reached: no route to host; it is tried again, no service waits"
     assert caplog.messages == [sentence]
     with pytest.raises(BeastError, match=r"^fake did not get everything: ConnectionError: no route"):
         follower.close()
     fake.reachable = True
-    assert (follower.turn(), fake.got) == (3, [10, 20, 30, 40, 50])
+    follower.turn()
+    assert fake.got == [10, 20, -1, 30, 40, 50], "it is closed whatever has failed before"
+
+
+def test_a_process_that_is_killed_has_sent_no_item_in_vain_but_the_last(folder: Path, fake: type[Fake]) -> None:
+    grow(folder, *(f"1,{steps},,\n" for steps in (10, 20, 30)))
+    killed = iter(Follower(folder, "fake", fake, "p")._feed.new())
+    ids = {json.loads((folder / ".tracked-fake.json").read_text())["id"]}
+    assert [next(killed).agent_steps for _ in range(2)] == [10, 20]
+    follower = Follower(folder, "fake", fake, "p")
+    follower.turn()
+    assert fake.got == [20, 30], "the one that was handed over when it was killed, and what is new"
+    assert ids == {run.id for run in fake.made}, "as the same run"
 
 
 def test_another_process_continues_where_one_has_ended_as_the_same_run(folder: Path, fake: type[Fake]) -> None:
-    assert run(Follower(folder, "fake", fake, "p"), lambda: True) == 0
+    run(Follower(folder, "fake", fake, "p"), lambda: True)
     assert fake.made == [], "nothing to say yet"
     for steps in (10, 20):
         grow(folder, f"1,{steps},,\n")
-        assert run(Follower(folder, "fake", fake, "p"), lambda: True) == 1
-    assert fake.got == [10, 20]
+        run(Follower(folder, "fake", fake, "p"), lambda: True)
+    assert fake.got == [10, -1, 20, -1]
     first, second = fake.made
     assert (first.name, first.project, first.config) == ("x", "p", {"name": "x", "seed": 3, "algo": "evil:SPEC"})
-    assert (first.id == second.id, first.begun, second.begun) == (True, False, True)
+    assert first.id == second.id
     (folder / ".tracked-fake.json").write_text('{"id": 3}')
-    assert run(Follower(folder, "fake", fake, "p"), lambda: True) == 2, "a position that is no such counts for nothing"
+    run(Follower(folder, "fake", fake, "p"), lambda: True)
+    assert fake.got[4:] == [10, 20, -1], "a position that is no such counts for nothing"
 
 
 def test_what_cannot_be_tracked_is_refused_in_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.fleet import child_environ
+from zerobeast.tracking.process import LIMIT_S
 
 log = logging.getLogger(__name__)
 
 LOG = "tracker.log"
-LIMIT_S = 10.0  #: for the last rows, once the run has ended
 
 
 @contextlib.contextmanager
@@ -25,6 +26,9 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
 
     Yields:
       The log whose warnings are news, by the name of the process.
+
+    Raises:
+      ConfigError: it cannot be started.
     """
     if not name:
         yield {}
@@ -33,15 +37,18 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
     again = ["track", str(folder), "--to", name, "--project", project]
     command = [sys.executable, "-P", "-m", "zerobeast", *again, "--follow", "--parent", str(os.getpid())]
     path = folder / run_files.LOGS / LOG
-    with path.open("ab") as file:
-        process = subprocess.Popen(
-            command,
-            env=child_environ(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    try:
+        with path.open("ab") as file:
+            process = subprocess.Popen(
+                command,
+                env=child_environ(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise ConfigError(f"tracker {name} cannot be started: {error}") from error
     try:
         yield {"tracker": path}
     finally:

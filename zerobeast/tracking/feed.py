@@ -1,55 +1,44 @@
 """What is new in the folder of a run: rows of metrics.csv and evaluations.csv, and videos."""
 
+import contextlib
 import json
-import re
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
 
 OF_STEPS = ("agent_steps", "env_frames", "elapsed_s", "seed")  #: columns of evaluations that are no results
 
 
-class Curves(NamedTuple):
-    """A point of several curves."""
+class Item(NamedTuple):
+    """A point of several curves, by name, or a video."""
 
     agent_steps: int
-    values: Mapping[str, float]
-
-
-class Video(NamedTuple):
-    """A file in `videos/`."""
-
-    agent_steps: int
-    path: Path
+    content: Mapping[str, float] | Path
 
 
 @dataclass
 class Position:
-    """How far a tracker has come in the files of a run; kept in a file, so that it continues there."""
+    """How far a tracker has come in the files of a run."""
 
     id: str = field(default_factory=lambda: secrets.token_hex(4))  #: of the run, for the tracker
     metrics: int = -1  #: agent steps of the last row
-    evaluations: int = 0  #: how many rows
+    evaluations: int = -1  #: agent steps of the last ones
     videos: list[str] = field(default_factory=list)  #: names
 
     @classmethod
     def load(cls, path: Path) -> "Position":
         """The position in a file, or that before the first row if it has none."""
-        with suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError):
             found = cls(**json.loads(path.read_text(encoding="utf-8")))
             if [type(value) for value in asdict(found).values()] == [str, int, int, list]:
                 return found
         return cls()
-
-    def save(self, path: Path) -> None:
-        """Raises ConfigError if the file cannot be written."""
-        write_atomically(path, json.dumps(asdict(self)))
 
 
 class Feed:
@@ -57,36 +46,48 @@ class Feed:
 
     Args:
       folder: of the run.
-      position: where to begin; it moves on with each item that was used.
+      file: has the position; written at once, because it names the run, and after each item.
     """
 
-    def __init__(self, folder: Path, position: Position) -> None:
-        self.position = position
+    def __init__(self, folder: Path, file: Path) -> None:
+        self._file, self.position = file, Position.load(file)
         self._folder, self._metrics = folder, metrics.Rows(folder)
         self._rows: list[metrics.Row] = []  #: read and not used yet
+        self._save()
 
-    def new(self) -> Iterator[Curves | Video]:
+    def new(self) -> Iterator[Item]:
         """What is new. An item was used once the next one is asked for; else it comes again at the next call."""
+        at = self.position
         self._rows += self._metrics.new()
         while self._rows:
             numbers = {name: number for name, number in self._rows[0].items() if number is not None}
             steps = int(numbers.pop("agent_steps", -1))
-            if steps > self.position.metrics:
-                yield Curves(steps, {f"train/{name}": number for name, number in numbers.items()})
-                self.position.metrics = steps
+            if steps > at.metrics:
+                yield Item(steps, {f"train/{name}": number for name, number in numbers.items()})
+                at.metrics = steps
+                self._save()
             self._rows.pop(0)
         rows = evaluations.read(self._folder)
-        many = len({row["env"] for row in rows}) > 1
-        for row in rows[self.position.evaluations :]:
-            yield Curves(row["agent_steps"], _results(row, f"/{row['env']}" if many else ""))
-            self.position.evaluations += 1
+        for steps in sorted({row["agent_steps"] for row in rows if row["agent_steps"] > at.evaluations}):
+            yield Item(steps, _results([row for row in rows if row["agent_steps"] == steps]))
+            at.evaluations = steps
+            self._save()
         for path in run_files.videos(self._folder):
-            if path.name not in self.position.videos:
-                digits = re.search(r"\d+", path.stem)
-                yield Video(int(digits[0]) if digits else max(0, self.position.metrics), path)
-                self.position.videos.append(path.name)
+            if path.name not in at.videos:
+                yield Item(int(path.stem) if path.stem.isdecimal() else max(0, at.metrics), path)
+                at.videos.append(path.name)
+                self._save()
+
+    def _save(self) -> None:
+        with contextlib.suppress(ConfigError):  # a full disk: it is written with the next item
+            write_atomically(self._file, json.dumps(asdict(self.position)))
 
 
-def _results(row: evaluations.Row, of: str) -> dict[str, float]:
-    numbers = {name: value for name, value in row.items() if isinstance(value, int | float) and name not in OF_STEPS}
-    return {f"eval/{name}{of}": value for name, value in numbers.items()}
+def _results(rows: list[evaluations.Row]) -> dict[str, float]:
+    """The numbers in the evaluations of one policy; names end in the environment if there are several."""
+    return {
+        f"eval/{name}" + (f"/{row.get('env')}" if len(rows) > 1 else ""): value
+        for row in rows
+        for name, value in row.items()
+        if isinstance(value, int | float) and name not in OF_STEPS
+    }

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.run_files import lock
-from zerobeast.tracking.feed import Curves, Feed, Position, Video
+from zerobeast.tracking.feed import Feed
 from zerobeast.tracking.sinks import Sink, Tracked
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 PERIOD_S = 2.0  #: between two looks into the folder
 AGAIN_S = 30.0  #: after a failure
 TURN_S = 0.1  #: how late the end is noticed
+LIMIT_S = 10.0  #: for the last rows, once the run has ended
 OF_THE_MACHINE = ("root", "security", "health")  #: settings that are not shown
 
 
@@ -39,36 +41,29 @@ class Follower:
         self._name, self._make = name, make
         tree = read_yaml(folder / run_files.CONFIG, f"file {folder / run_files.CONFIG}")
         shown = {section: value for section, value in tree.items() if section not in OF_THE_MACHINE}
-        self._file = _beside(folder, name, "json")
-        begun, position = self._file.exists(), Position.load(self._file)
-        self._feed = Feed(folder, position)
-        self._run = Tracked(folder, project, str(tree.get("name") or folder.name), position.id, shown, begun)
+        self._feed = Feed(folder, _beside(folder, name, "json"))
+        self._run = Tracked(folder, project, str(tree.get("name") or folder.name), self._feed.position.id, shown)
         self._sink: Sink | None = None
+        self.count = 0  #: items that were handed over
         self.trouble = ""  #: why the last turn did not come to its end, as a sentence
 
-    def turn(self) -> int:
-        """Write what is new; returns how much that was. A failure is logged once, until it works again."""
-        count = 0
+    def turn(self) -> None:
+        """Write what is new. A failure is logged once, until it works again."""
         try:
             for item in self._feed.new():
                 self._sink = self._sink or self._make(self._run)
-                self._hand_over(self._sink, item)
-                count += 1
-        except ModuleNotFoundError:
-            raise
+                if isinstance(item.content, Path):
+                    self._sink.video(item.content, item.agent_steps)
+                else:
+                    self._sink.write(item.content, item.agent_steps)
+                self.count += 1
         except Exception as error:  # of the tracker's own code or of a network
             if not self.trouble:
                 why = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
                 log.warning("%s cannot be reached: %s; it is tried again, no service waits", self._name, why)
             self.trouble = f"{type(error).__name__}: {error}"
         else:
-            if self.trouble:
-                log.info("%s can be reached again", self._name)
             self.trouble = ""
-        if count:
-            with contextlib.suppress(ConfigError):  # a full disk: it is written with the next rows
-                self._feed.position.save(self._file)
-        return count
 
     def close(self) -> None:
         """End the tracker's part.
@@ -76,37 +71,37 @@ class Follower:
         Raises:
           BeastError: not everything was written.
         """
-        if self._sink is not None and not self.trouble:
+        if self._sink is not None:
             try:
                 self._sink.close()
             except Exception as error:
-                self.trouble = f"{type(error).__name__}: {error}"
+                self.trouble = self.trouble or f"{type(error).__name__}: {error}"
         if self.trouble:
             raise BeastError(f"{self._name} did not get everything: {self.trouble}")
 
-    @staticmethod
-    def _hand_over(sink: Sink, item: Curves | Video) -> None:
-        if isinstance(item, Video):
-            sink.video(item.path, item.agent_steps)
-        else:
-            sink.write(item.values, item.agent_steps)
 
-
-def run(follower: Follower, ended: Callable[[], bool]) -> int:
-    """Take turns until `ended` says that nothing more comes; returns how much was written.
+def run(follower: Follower, ended: Callable[[], bool]) -> None:
+    """Take turns until `ended` says that nothing more comes.
 
     Raises:
-      BeastError: not everything was.
+      BeastError: not everything was written.
     """
-    count, due = 0, 0.0
+    due = 0.0
     while not ended():
         if (now := time.monotonic()) >= due:
-            count += follower.turn()
+            follower.turn()
             due = now + (AGAIN_S if follower.trouble else PERIOD_S)
         time.sleep(TURN_S)
-    count += follower.turn()
+    follower.turn()
     follower.close()
-    return count
+
+
+def end_with(parent: int) -> None:
+    """Wait for the end of the parent process and then end this one, even if a tracker's code hangs."""
+    while os.getppid() == parent:
+        time.sleep(TURN_S)
+    time.sleep(LIMIT_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager
@@ -116,17 +111,15 @@ def alone(folder: Path, name: str) -> Iterator[None]:
     Raises:
       ConfigError: another process hands the run to this tracker, or the folder cannot be written.
     """
-    try:
-        descriptor = os.open(_beside(folder, name, "lock"), os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    try:
-        lock(descriptor, folder)
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(_beside(folder, name, "lock").open("ab"))
+            lock(file.fileno(), folder)
+        except BlockingIOError as error:
+            raise ConfigError(f"{folder}: another process hands this run to {name} now") from error
+        except OSError as error:
+            raise ConfigError(f"{folder}: cannot be written: {error.strerror or error}") from error
         yield
-    except BlockingIOError as error:
-        raise ConfigError(f"{folder}: another process hands this run to {name} now") from error
-    finally:
-        os.close(descriptor)
 
 
 def _beside(folder: Path, name: str, suffix: str) -> Path:

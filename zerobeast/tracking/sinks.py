@@ -20,7 +20,6 @@ class Tracked(NamedTuple):
     name: str
     id: str  #: of this run alone, the same whenever it continues
     config: Mapping[str, Any]  #: the tree of settings
-    begun: bool  #: whether rows of it were written before
 
 
 class Sink(Protocol):
@@ -53,9 +52,9 @@ class Trackio:
         self._trackio = trackio
         self._run = trackio.init(
             run.project,
-            run.name,
+            f"{run.name}-{run.id}",  # by which it resumes: another run may have the name
             config=dict(run.config),
-            resume="allow" if run.begun else "never",
+            resume="allow",
             embed=False,
             auto_log_gpu=False,
             auto_log_cpu=False,
@@ -88,7 +87,7 @@ class Wandb:
             project=run.project,
             name=run.name,
             id=run.id,
-            resume="allow" if run.begun else None,
+            resume="allow",
             dir=run.folder,
             config=dict(run.config),
             settings=wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True),

@@ -26,6 +26,11 @@ class Choice(NamedTuple):
     bars: list[float]  #: of each choice, from 0 to 1; empty if the policy has none
     texts: list[str]  #: of each bar
 
+    @property
+    def share(self) -> float:
+        """The bar of the one that was taken."""
+        return self.bars[self.taken] if self.bars else 1.0
+
 
 class Span(NamedTuple):
     """A component between two bounds, which are 0 and 1."""

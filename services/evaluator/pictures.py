@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,11 +28,21 @@ class Moment(NamedTuple):
     picture: NDArray[np.uint8]  #: [h, w, 3]
     names: Sequence[str]  #: of choices
     env: str
-    episode: str
     step: int
     value: float  #: return so far
     outlook: Outlook | None  #: None after the last step
     remark: str = ""
+
+
+class Bar(NamedTuple):
+    """A choice."""
+
+    share: float  #: of the width
+    text: str
+    taken: bool
+
+
+Box = tuple[int, int, int, int, int]  #: left, top, right and height of a row, and the width of its label
 
 
 class Painter:
@@ -42,13 +53,14 @@ class Painter:
     """
 
     def __init__(self, title: str) -> None:
-        self._title = title
+        self._title, self._episode = title, ""
         self._size = (0, 0)  #: of what the environment shows
         self._height = 0
         self._values: deque[float] = deque(maxlen=PANEL - 2 * EDGE)
 
-    def begin(self) -> None:
-        """Begin an episode: the curve of values starts anew."""
+    def begin(self, episode: str) -> None:
+        """Begin an episode, such as "episode 1 of 2": the curve of values starts anew."""
+        self._episode = episode
         self._values.clear()
 
     def draw(self, moment: Moment) -> NDArray[np.uint8]:
@@ -69,7 +81,7 @@ class Painter:
         right, view = x + PANEL - 2 * EDGE, moment.outlook
         _text(draw, (x, 14), self._title, 15, TEXT, right - x)
         _text(draw, (x, 35), moment.env, 12, DIM, right - x)
-        _text(draw, (x, 52), f"{moment.episode}, step {moment.step:,}", 12, DIM, right - x)
+        _text(draw, (x, 52), f"{self._episode}, step {moment.step:,}", 12, DIM, right - x)
         _text(draw, (x, 80), "return", 12, DIM)
         _text(draw, (x, 95), _number(moment.value), 24, TEXT)
         if view is None:
@@ -96,25 +108,25 @@ class Painter:
             draw.line(points, fill=CURVE, width=2)
 
     def _components(self, draw: Any, x: int, y: int, right: int, moment: Moment) -> None:
-        assert moment.outlook is not None
-        components, room = moment.outlook.components, self._height - y - EDGE
-        if len(components) == 1 and isinstance(only := components[0], Choice):
-            count = len(only.bars) or max(only.taken + 1, len(moment.names))
-            height = _row_height(room, count)
-            names = [moment.names[i] if moment.names else str(i) for i in range(min(count, room // height))]
-            label = _label_width(draw, names, height)
-            for i, name in enumerate(names):
-                bar, text = (only.bars[i], only.texts[i]) if only.bars else (float(i == only.taken), "")
-                _bar(draw, (x, y + i * height, right, height, label), name, bar, text, taken=i == only.taken)
-            return
-        height = _row_height(room, len(components))
-        label = _label_width(draw, [str(len(components))], height)
-        for i, component in enumerate(components[: room // height]):
-            box = (x, y + i * height, right, height, label)
-            if isinstance(component, Span):
-                _span(draw, box, str(i), component)
-            else:
-                _strip(draw, box, str(i), component)
+        rows = _rows(moment)
+        height = min(TALLEST, max(SHORTEST, (room := self._height - y - EDGE) // max(1, len(rows))))
+        rows = rows[: room // height]
+        label = _label_width(draw, [name for name, _ in rows], height)
+        for i, (name, row) in enumerate(rows):
+            _row(draw, (x, y + i * height, right, height, label), name, row)
+
+
+def _rows(moment: Moment) -> list[tuple[str, Bar | Span]]:
+    """What to draw below each other, by name: the choices of the only component, or what was taken of each one."""
+    assert moment.outlook is not None, "there is one at each step"
+    components = moment.outlook.components
+    if len(components) == 1 and isinstance(only := components[0], Choice):
+        count = len(only.bars) or max(only.taken + 1, len(moment.names))
+        bars, texts = only.bars or [float(i == only.taken) for i in range(count)], only.texts or [""] * count
+        names = moment.names or list(map(str, range(count)))
+        return [(name, Bar(bars[i], texts[i], i == only.taken)) for i, name in enumerate(names[:count])]
+    rows = [each if isinstance(each, Span) else Bar(each.share, str(each.taken), taken=True) for each in components]
+    return [(str(i), row) for i, row in enumerate(rows)]
 
 
 def _label_width(draw: Any, labels: Sequence[str], height: int) -> int:
@@ -122,51 +134,30 @@ def _label_width(draw: Any, labels: Sequence[str], height: int) -> int:
     return min(MAX_LABEL, int(widest) + 10)
 
 
-def _row_height(room: int, count: int) -> int:
-    return min(TALLEST, max(SHORTEST, room // max(1, count)))
-
-
-Box = tuple[int, int, int, int, int]  #: left, top, right and height of a row, and the width of its label
-
-
-def _track(draw: Any, box: Box, label: str, text: str, colour: str) -> tuple[int, int, int, int]:
-    """Write label and number of a row, if it is high enough; returns left, top, right, bottom of the space between."""
+def _row(draw: Any, box: Box, label: str, row: Bar | Span) -> None:
+    """Write label and number, if the row is high enough, and draw what it shows in the space between."""
     x, y, right, height, width = box
+    gap, colour = 1, TEXT if isinstance(row, Bar) and row.taken else DIM
     if height >= READABLE:
-        size = min(13, height - 1)
-        _text(draw, (x, y + (height - size) // 2 - 1), label, size, colour, width - 6)
-        draw.text((right, y + (height - size) // 2 - 1), text, fill=colour, font=_font(size), anchor="ra")
-    gap = 2 if height >= READABLE else 1
-    return x + width, y + gap, right - NUMBER, y + height - gap - 1
-
-
-def _bar(draw: Any, box: Box, label: str, bar: float, text: str, *, taken: bool) -> None:
-    left, top, right, bottom = _track(draw, box, label, text, TEXT if taken else DIM)
+        gap, size = 2, min(13, height - 1)
+        line = y + (height - size) // 2 - 1
+        _text(draw, (x, line), label, size, colour, width - 6)
+        draw.text((right, line), row.text, fill=colour, font=_font(size), anchor="ra")
+    left, top, right, bottom = x + width, y + gap, right - NUMBER, y + height - gap - 1
     draw.rectangle((left, top, right, bottom), fill=TRACK)
-    if bar > 0:
-        draw.rectangle((left, top, left + (right - left) * bar, bottom), fill=TAKEN if taken else BAR)
 
+    def at(share: float) -> float:
+        return left + (right - left) * share
 
-def _span(draw: Any, box: Box, label: str, span: Span) -> None:
-    left, top, right, bottom = _track(draw, box, label, span.text, DIM)
-    draw.rectangle((left, top, right, bottom), fill=TRACK)
-    if span.band:
-        low, high = (left + (right - left) * end for end in span.band)
-        draw.rectangle((low, top, max(high, low + 1), bottom), fill=BAR)
-    draw.line([((left + right) // 2, top), ((left + right) // 2, bottom)], fill=DIM)
-    at = left + (right - left) * span.taken
-    draw.rectangle((at - 2, top, at + 2, bottom), fill=TAKEN)
-
-
-def _strip(draw: Any, box: Box, label: str, choice: Choice) -> None:
-    """One component of several: its choices side by side, as wide as they are likely."""
-    left, top, right, bottom = _track(draw, box, label, str(choice.taken), DIM)
-    draw.rectangle((left, top, right, bottom), fill=TRACK)
-    start = float(left)
-    for i, bar in enumerate(choice.bars):
-        end = start + (right - left) * bar
-        draw.rectangle((start, top, max(start, end - 1), bottom), fill=TAKEN if i == choice.taken else BAR)
-        start = end
+    if isinstance(row, Bar):
+        if row.share > 0:
+            draw.rectangle((left, top, at(row.share), bottom), fill=TAKEN if row.taken else BAR)
+    else:
+        if row.band:
+            low, high = map(at, row.band)
+            draw.rectangle((low, top, max(high, low + 1), bottom), fill=BAR)
+        draw.line([((left + right) // 2, top), ((left + right) // 2, bottom)], fill=DIM)
+        draw.rectangle((at(row.taken) - 2, top, at(row.taken) + 2, bottom), fill=TAKEN)
 
 
 def _fitted(width: int, height: int) -> tuple[int, int]:
@@ -184,12 +175,10 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.2f}"
 
 
-_fonts: dict[int, Any] = {}
-
-
+@cache
 def _font(size: int) -> Any:
     """Pillow's own, so that pictures are the same on every machine."""
-    return _fonts.setdefault(size, _fonts.get(size) or ImageFont.load_default(size))
+    return ImageFont.load_default(size)
 
 
 def _text(draw: Any, place: tuple[int, int], text: str, size: int, colour: str, width: int = PANEL) -> None:

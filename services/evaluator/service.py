@@ -159,7 +159,8 @@ class Evaluator(Service):
             from zerobeast.services.evaluator.video import record
 
             path = self.config.folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
-            log.info("recorded %s", record(policy, self.config, path, watch=self._watch_video).path)
+            record(policy, self.config, path, watch=self._watch_video)
+            log.info("recorded %s", path)
         except Exception as error:
             known = isinstance(error, BeastError | ModuleNotFoundError | _Stopped)
             log.warning("no video of step %d: %s", policy.agent_steps, error, exc_info=not known)

@@ -77,11 +77,11 @@ def test_actions_of_several_parts_have_components_of_each(tmp_path: Path) -> Non
 def moment(
     view: Outlook | None, size: tuple[int, int] = (210, 160), names: tuple[str, ...] = (), remark: str = ""
 ) -> Moment:
-    return Moment(np.full((*size, 3), 200, np.uint8), names, "Env-v0", "episode 1 of 2", 1234, -20.5, view, remark)
+    return Moment(np.full((*size, 3), 200, np.uint8), names, "Env-v0", 1234, -20.5, view, remark)
 
 
 def colours(picture: np.ndarray) -> set[str]:
-    return {"#{:02x}{:02x}{:02x}".format(*colour) for colour in np.unique(picture.reshape(-1, 3), axis=0).tolist()}
+    return {f"#{colour:06x}" for colour in np.unique(picture @ np.array([1 << 16, 1 << 8, 1])).tolist()}
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,9 @@ def test_a_policy_without_probabilities_shows_what_it_took() -> None:
 
 
 def test_the_curve_begins_anew_with_an_episode() -> None:
-    painter, view = Painter("run"), Outlook(1.0, "actions", [])
+    painter, view = Painter("run"), Outlook(1.0, "actions", [Choice(0, [], [])])
+    painter.begin("episode 2")
     first = painter.draw(moment(view))
     painter.draw(moment(view._replace(value=5.0)))
-    painter.begin()
+    painter.begin("episode 2")
     assert (painter.draw(moment(view)) == first).all()

@@ -1,7 +1,6 @@
 """`beast record RUN`: episodes of the saved policy as a video."""
 
 import sys
-import time
 from pathlib import Path
 
 from zerobeast.api.saved import find, open_policy
@@ -14,10 +13,13 @@ HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--seed S
 
   RUN             name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file
   --episodes N    episodes of each of its environments, 1 by default
-  --out FILE      .mp4, or a .gif of at most 2 MB; by default videos/<agent steps>.mp4 in the folder of the run
+  --out FILE      .mp4, or a .gif of at most 2 MB; by default videos/<agent steps>.mp4 in the folder of the run, or
+                  <name>-<agent steps>.mp4 beside a file of another place
   --max_steps N   agent steps after which an episode is cut off, 30,000 by default
   --levels A,B    some of the environments of a run of several, by their ids or the ends of these
-  --seed S        of environments and actions: episode i begins with seed S + i, as in beast evaluate
+  --seed S        of environments and actions: episode i begins with seed S + i, as environment i of beast evaluate.
+                  With --greedy it is the same episode, as far as rounding in a batch allows; drawn actions are the
+                  same only in beast evaluate --episodes 1
   --greedy        take the likeliest or best action: the default where drawing is exploration (DQN, R2D2, TD3, ...)
   --sample        draw actions as in training after its first random steps: the default of all others
 
@@ -26,7 +28,7 @@ values of its actions, if it has any; the action that was taken is orange. The e
 do with render_mode rgb_array, without a display too; Atari games are seen in colour. Settings of the run can be
 changed, such as --env.sticky_actions 0.25 or, for MuJoCo, --env.kwargs '{"width": 240, "height": 240}'.
 """
-SHOW_S = 1.0
+SHOW_STEPS = 500  #: between two lines about the progress
 
 
 class RecordFlags(Section):
@@ -51,31 +53,27 @@ def main(argv: list[str]) -> int:
     run, flags = argv[0], [flag if flag.startswith("--episodes") else spelt_out(flag) for flag in argv[1:]]
     if set(ACTIONS.values()) <= set(flags):
         raise ConfigError("--greedy and --sample exclude each other")
-    policy = open_policy(place := find(run, flags, RecordFlags), flags, own=RecordFlags)
+    policy = open_policy(find(run, flags, RecordFlags), flags, own=RecordFlags)
     own, config = policy.loaded.own, policy.config
     tasks = ",".join(chosen(config, own.levels))
     config = config.model_copy(update={"env": config.env.model_copy(update={"id": tasks})})
-    video = f"{run_files.VIDEOS}/{policy.agent_steps}.mp4"
-    path = Path(own.out).expanduser() if own.out else (run_files.folder_of(place) or place.parent) / video
+    if own.out:
+        path = Path(own.out).expanduser()
+    elif folder := run_files.saver_of(policy.checkpoint):
+        path = folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
+    else:
+        path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{policy.agent_steps}.mp4")
     from zerobeast.services.evaluator.video import record
 
-    found = record(policy, config, path, episodes=own.episodes, watch=_Progress())
+    found = record(policy, config, path, episodes=own.episodes, watch=_announce)
     for number, (value, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
         sys.stdout.write(f"episode {number}: return {value:.2f}, {length:,} agent steps\n")
-    if found.bounded:
-        sys.stdout.write(f"{found.bounded} of them cut off at {config.evaluate.max_steps:,} agent steps\n")
-    sys.stdout.write(f"{found.path}: {found.seconds:.0f} s, {found.size / 1e6:.1f} MB\n")
+    if bounded := sum(found.bounded):
+        sys.stdout.write(f"{bounded} of them cut off at {config.evaluate.max_steps:,} agent steps\n")
+    sys.stdout.write(f"{path}: {path.stat().st_size / 1e6:.1f} MB\n")
     return 0
 
 
-class _Progress:
-    """Says now and then on a terminal how far the recording is."""
-
-    def __init__(self) -> None:
-        self._due = time.monotonic() + SHOW_S if sys.stderr.isatty() else float("inf")
-
-    def __call__(self, episode: int, steps: int) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + SHOW_S
-            sys.stderr.write(f"\repisode {episode}, step {steps:,} ")
-            sys.stderr.flush()
+def _announce(episode: int, steps: int) -> None:
+    if steps % SHOW_STEPS == 0:
+        sys.stderr.write(f"episode {episode}, step {steps:,}\n")

@@ -4,7 +4,6 @@ import argparse
 import csv
 import io
 import json
-import math
 import sys
 from collections.abc import Sequence
 
@@ -12,16 +11,16 @@ from zerobeast import commands
 from zerobeast.cli.plot import add_runs, chosen, positive
 from zerobeast.common.errors import ConfigError
 from zerobeast.results import curves
-from zerobeast.results.comparison import Row, markdown, result, row
+from zerobeast.results.comparison import Row, markdown, row, values
 from zerobeast.results.groups import by_env, grouped
 
 DESCRIPTION = """A table of what runs came to.
 
 RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
-nothing but seed, name and place are one row: n of them, the mean and interquartile mean (IQM) of their last values,
-each with its 95 % bootstrap interval. With --threshold, how many reached it, and the median of the agent steps and
-the time until then, in which those that never did count as the slowest. Atari games have human-normalised scores as
-well."""
+nothing that decides what is learned, but for the seed, are one row: n of them, the mean and interquartile mean (IQM) of
+their last values, each with its 95 % bootstrap interval. With --threshold, how many reached it, and the median of the
+agent steps and the time until then, in which those that never did count as the slowest. Returns in Atari games are
+human-normalised as well."""
 
 
 def main(argv: list[str]) -> int:
@@ -33,13 +32,11 @@ def main(argv: list[str]) -> int:
     flags = _parser().parse_args(argv)
     runs, of = chosen(flags)
     rows, remarks = list[Row](), list[str]()
-    for env, own in by_env(runs, asked=flags.by_env).items():
-        results = {run.folder: result(run, of, env=flags.env, threshold=flags.threshold, at=flags.at) for run in own}
-        known = [run for run in own if math.isfinite(results[run.folder].score)]
+    for own in by_env(runs, asked=flags.by_env).values():
+        known = [run for run in own if len(values(run, of, env=flags.env, at=flags.at).x)]
         remarks += [f"left out: {run.name}, which has no {of} until then" for run in own if run not in known]
-        if known:
-            for group in grouped(known, each=flags.each):
-                rows.append(row(env, group, of, [results[run.folder] for run in group.runs], flags.threshold))
+        for group in grouped(known, each=flags.each):
+            rows.append(row(group, of, env=flags.env, at=flags.at, threshold=flags.threshold))
     if not rows:
         raise ConfigError(f"nothing to compare: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
     text = (

@@ -16,8 +16,8 @@ from zerobeast.results.run import SavedRun, read
 DESCRIPTION = """Learning curves as a picture.
 
 RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
-nothing but seed, name and place are one line: their mean, with its 95 % bootstrap interval, as far as the shortest has
-come. Every algorithm has one colour and one marker, in every picture."""
+nothing that decides what is learned, but for the seed, are one line: their mean, with its 95 % bootstrap interval, as
+far as the shortest has come. Every algorithm has one colour and one marker, in every picture."""
 
 
 def main(argv: list[str]) -> int:

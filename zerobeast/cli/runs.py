@@ -3,14 +3,16 @@
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from zerobeast import commands
 from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import UNKNOWN, count, duration, size
 from zerobeast.common.health.table import aligned
 from zerobeast.results.comparison import short
-from zerobeast.results.overview import Overview, folders, overview
+from zerobeast.results.overview import folders, overview
 
 DESCRIPTION = """Every run in a folder, the one that was written to last first.
 
@@ -37,20 +39,21 @@ def main(argv: list[str]) -> int:
     flags = parser.parse_args(argv)
     now = time.time()
     found = [overview(folder, now) for folder in folders(Path(flags.root).expanduser())]
-    found.sort(key=lambda run: run.age_s)
+    found.sort(key=lambda run: run["age_s"])
     if flags.json:
-        sys.stdout.write(json.dumps([run._asdict() for run in found], indent=1) + "\n")
+        sys.stdout.write(json.dumps(found, indent=1) + "\n")
         return 0
     if not found:
         sys.stdout.write(f"no runs in {flags.root}\n")
         return 0
     sys.stdout.write(aligned([HEADER, *map(_cells, found)], LEFT) + "\n")
-    sys.stderr.writelines(f"{run.name}: {run.trouble}\n" for run in found if run.trouble)
+    sys.stderr.writelines(f"{run['name']}: {run['trouble']}\n" for run in found if run["trouble"])
     return 0
 
 
-def _cells(run: Overview) -> list[str]:
-    last, best = (UNKNOWN if score is None else short(score) for score in (run.last_score, run.best_score))
-    scores = [last, best, UNKNOWN if run.last_score is None else run.score_of]
-    about = [run.env or UNKNOWN, run.algo or UNKNOWN, run.state, count(run.agent_steps), count(run.total_steps)]
-    return [run.name, *about, *scores, duration(run.age_s), size(run.size_bytes)]
+def _cells(run: Mapping[str, Any]) -> list[str]:
+    last, best = (UNKNOWN if run[name] is None else short(run[name]) for name in ("last_score", "best_score"))
+    scores = [last, best, UNKNOWN if run["last_score"] is None else run["score_of"]]
+    about = [run["name"], run["env"] or UNKNOWN, run["algo"] or UNKNOWN, run["state"]]
+    steps = [count(run["agent_steps"]), count(run["total_steps"])]
+    return [*about, *steps, *scores, duration(run["age_s"]), size(run["size_bytes"])]

@@ -89,7 +89,7 @@ def _train(sweep: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) ->
         say(f"beast sweep: {name}: {sentence}", sys.stderr)
     if number:
         return 128 + number
-    if done := [str(sweep.folder / trial.name) for trial in trials if journal.is_done(trial.name)]:
+    if done := [str(sweep.folder / trial.name) for trial in trials if trial.name in journal.done]:
         try:
             compare.main([*done, "--by-env"])
         except ConfigError as error:  # there is nothing to compare

@@ -1,7 +1,7 @@
 """Groups of runs as rows of a table: how many, how good at the end, and when they were good enough."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,76 +16,57 @@ Row = dict[str, Any]
 WORDS = ("environment", "runs")  #: columns to the left
 
 
-class Result(NamedTuple):
-    """What one run came to."""
-
-    score: float  #: its last value
-    steps: float  #: where that is
-    reached_steps: float  #: where it first was at the threshold; infinite: never, or without a threshold
-    reached_s: float
+def values(run: SavedRun, of: str, *, env: str = "", at: int | None = None) -> Curve:
+    """The curve of a run over agent steps, as `curves.curve`, until `at` agent steps."""
+    points = curve(run, "steps", of, env=env)
+    past = len(points.x) if at is None else int(np.searchsorted(points.x, at, "right"))
+    return Curve(points.x[:past], points.y[:past])
 
 
-def result(run: SavedRun, of: str, *, env: str = "", threshold: float | None = None, at: int | None = None) -> Result:
-    """What a run came to, at its end or after `at` agent steps; not a number if it has no value until then.
+def row(group: Group, of: str, *, env: str = "", at: int | None = None, threshold: float | None = None) -> Row:
+    """The row of a group: plain values, None where there is none.
 
     Args:
-      run: with its results.
-      of, env: as for `curves.curve`.
-      threshold: to look for.
-      at: agent steps.
+      group: of runs that all have `values`.
+      of, env, at: as for `values`.
+      threshold: that is looked for in their whole curves.
 
     Raises:
       ConfigError: there is no such column.
     """
-    points = curve(run, "steps", of, env=env)
-    past = len(points.x) if at is None else int(np.searchsorted(points.x, at, "right"))
-    score, steps = (points.y[past - 1], points.x[past - 1]) if past else (np.nan, np.nan)
-    if threshold is None:
-        return Result(float(score), float(steps), np.inf, np.inf)
-    reached_s = _first(curve(run, "time", of, env=env), threshold)
-    return Result(float(score), float(steps), _first(points, threshold), reached_s)
-
-
-def _first(points: Curve, threshold: float) -> float:
-    above = np.flatnonzero(points.y >= threshold)
-    return float(points.x[above[0]]) if len(above) else np.inf
-
-
-def row(env: str, group: Group, of: str, results: Sequence[Result], threshold: float | None) -> Row:
-    """The row of a group: plain values, None where there is none.
-
-    Args:
-      env: of its runs.
-      group: of runs.
-      of: what the results are of, as for `result`.
-      results: of each run.
-      threshold: that was looked for.
-    """
-    scores = np.array([each.score for each in results])
-    found: Row = {"env": env, "group": group.label, "n": len(results)}
-    steps = [each.steps for each in results]
-    found |= {"least_agent_steps": int(min(steps)), "most_agent_steps": int(max(steps))}
+    points = [values(run, of, env=env, at=at) for run in group.runs]
+    scores, steps = np.array([each.y[-1] for each in points]), [int(each.x[-1]) for each in points]
+    found: Row = {"env": group.runs[0].env, "group": group.label, "n": len(points)}
+    found |= {"least_agent_steps": min(steps), "most_agent_steps": max(steps)}
     for name, statistic in (("mean", np.mean), ("iqm", iqm)):
-        ends = interval(scores, statistic) if len(results) > 1 else (None, None)
+        ends = interval(scores, statistic) if len(points) > 1 else (None, None)
         low, high = (None if end is None else float(end) for end in ends)
         found |= {name: float(statistic(scores)), f"{name}_low": low, f"{name}_high": high}
     if threshold is not None:
+        steps_to, seconds_to = (
+            [_first(curve(run, x, of, env=env), threshold) for run in group.runs] for x in ("steps", "time")
+        )
         found |= {
             "threshold": threshold,
-            "reached": sum(each.reached_steps < np.inf for each in results),
-            "steps_to_threshold": _median([each.reached_steps for each in results]),
-            "seconds_to_threshold": _median([each.reached_s for each in results]),
+            "reached": sum(each < np.inf for each in steps_to),
+            "steps_to_threshold": _median(steps_to),
+            "seconds_to_threshold": _median(seconds_to),
         }
     returns = of in RETURNS or of in RETURNS.values()
-    if returns and (normalized := human_normalized(env, found["mean"])) is not None:
+    if returns and (normalized := human_normalized(found["env"], found["mean"])) is not None:
         found["human_normalized"] = normalized
     return found | {"runs": [run.name for run in group.runs], "scores": scores.tolist()}
 
 
+def _first(points: Curve, threshold: float) -> float:
+    """Where a curve first is at a threshold; infinite if it never is."""
+    above = np.flatnonzero(points.y >= threshold)
+    return float(points.x[above[0]]) if len(above) else np.inf
+
+
 def _median(values: Sequence[float]) -> float | None:
     """The median, in which runs that never got there count as the slowest; None if it is one of these."""
-    ordered = sorted(values)
-    middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+    middle = float(np.median(values))
     return middle if middle < np.inf else None
 
 

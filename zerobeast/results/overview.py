@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
@@ -15,23 +15,6 @@ from zerobeast.results.run import SavedRun, read
 RUNNING, DONE, STOPPED, FAILED, UNKNOWN = "running", "done", "stopped", "failed", "unknown"
 LOCKS = (run_files.LAUNCHER_LOCK, run_files.LEARNER_LOCK)
 SIGNS = (run_files.CONFIG, run_files.METRICS, run_files.EVALUATIONS, run_files.CHECKPOINT)  #: of a run in a folder
-
-
-class Overview(NamedTuple):
-    """A run at a glance; None: not known."""
-
-    name: str
-    env: str
-    algo: str
-    state: str
-    agent_steps: int | None
-    total_steps: int | None
-    last_score: float | None
-    best_score: float | None
-    score_of: str  #: evaluation or training
-    age_s: float  #: since something was last written
-    size_bytes: int  #: of all of its files
-    trouble: str  #: what cannot be read, as a sentence
 
 
 def folders(root: Path) -> list[Path]:
@@ -48,12 +31,11 @@ def folders(root: Path) -> list[Path]:
     return [root / name for name in sorted(names) if any(os.path.lexists(root / name / sign) for sign in SIGNS)]
 
 
-def overview(folder: Path, now: float) -> Overview:
-    """A run at a glance, whatever is wrong with it.
+def overview(folder: Path, now: float) -> dict[str, Any]:
+    """A run at a glance at this time since the epoch, whatever is wrong with it. What is not known is None.
 
-    Args:
-      folder: of the run.
-      now: the time since the epoch.
+    Scores are of evaluations or of training (`score_of`), `age_s` is the time since something was last written, and
+    `trouble` a sentence about what cannot be read.
     """
     run, troubles = SavedRun(folder, {}), list[str]()
     steps, last, best, of = None, None, None, ""
@@ -68,20 +50,20 @@ def overview(folder: Path, now: float) -> Overview:
     files = [*_files(folder)]
     total = found if isinstance(found := run.settings.get("total_steps"), int) else None
     finished = (folder / run_files.REACHED).exists() or (steps is not None and total is not None and steps >= total)
-    return Overview(
-        name=run.name,
-        env=run.env,
-        algo=run.algo,
-        state=_state(folder, finished=finished, known=bool(run.settings)),
-        agent_steps=steps,
-        total_steps=total,
-        last_score=last,
-        best_score=best,
-        score_of=of,
-        age_s=max(0.0, now - max((file.st_mtime for file in files), default=now)),
-        size_bytes=sum(file.st_size for file in files),
-        trouble=printable("; ".join(troubles).encode(errors="replace").decode()),
-    )
+    return {
+        "name": run.name,
+        "env": run.env,
+        "algo": run.algo,
+        "state": _state(folder, finished=finished, known=bool(run.settings)),
+        "agent_steps": steps,
+        "total_steps": total,
+        "last_score": last,
+        "best_score": best,
+        "score_of": of,
+        "age_s": max(0.0, now - max((file.st_mtime for file in files), default=now)),
+        "size_bytes": sum(file.st_size for file in files),
+        "trouble": printable("; ".join(troubles).encode(errors="replace").decode()),
+    }
 
 
 def _state(folder: Path, *, finished: bool, known: bool) -> str:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import Journal
@@ -21,13 +21,6 @@ from zerobeast.launcher.supervisor import Ending
 from zerobeast.sweep.trials import Trial
 
 JOURNAL = "sweep.jsonl"
-
-
-class Past(NamedTuple):
-    """What is known about a run."""
-
-    flags: tuple[str, ...]  #: that it was started with
-    ending: Ending | None = None  #: None while it runs, and if the sweep was killed then
 
 
 class SweepJournal:
@@ -43,17 +36,14 @@ class SweepJournal:
     """
 
     def __init__(self, path: Path, text: str, lines: Journal) -> None:
-        self.runs: dict[str, Past] = {}  #: by name
+        self.done: set[str] = set()  #: runs of which nothing is left to do
+        self._flags: dict[str, set[str]] = {}  #: with which each run was started
         self._path, self._lines = path, lines
         for number, line in enumerate(text.splitlines(), 1):
             try:
                 self._note(json.loads(line))
             except (ValueError, LookupError, TypeError) as error:
                 raise ConfigError(f"{path}, line {number}: not an entry of a sweep's journal: {error!r}") from error
-
-    def is_done(self, run: str) -> bool:
-        """Whether nothing is left to do; an evaluator may have failed after the last step was trained."""
-        return run in self.runs and self.runs[run].ending == Ending(0, finished=True)
 
     def refuse_changes(self, trials: Sequence[Trial]) -> None:
         """Refuse trials that are not what was started under their names.
@@ -62,14 +52,14 @@ class SweepJournal:
           ConfigError: a run was started with other settings, or its folder has a run that this sweep has not made.
         """
         for trial in trials:
-            folder, past = self._path.with_name(trial.name), self.runs.get(trial.name)
+            folder, past, flags = self._path.with_name(trial.name), self._flags.get(trial.name), {*trial.flags}
             if past is None and folder.exists():
                 raise ConfigError(f"{folder} exists, and the sweep has not made it: move it away, or use another name")
-            if past and set(past.flags) != set(trial.flags):
-                before, now = sorted({*past.flags} - {*trial.flags}), sorted({*trial.flags} - {*past.flags})
+            if past is not None and past != flags:
                 raise ConfigError(
-                    f"run {trial.name!r} was started with {' '.join(before) or 'its defaults'}, and the file now has "
-                    f"{' '.join(now) or 'no value for that'}: use another name for a sweep with other settings"
+                    f"run {trial.name!r} was started with {' '.join(sorted(past - flags)) or 'its defaults'}, and the "
+                    f"file now has {' '.join(sorted(flags - past)) or 'no value for that'}: use another name for a "
+                    f"sweep with other settings"
                 )
 
     def started(self, run: str, flags: tuple[str, ...], cpus: tuple[int, ...]) -> None:
@@ -90,10 +80,9 @@ class SweepJournal:
 
     def _note(self, entry: Mapping[str, Any]) -> None:
         if entry["event"] == "start":
-            self.runs[entry["run"]] = Past(tuple(entry["flags"]))
-        elif entry["event"] == "end":
-            ending = Ending(entry["code"], entry["sentence"], finished=entry["finished"])
-            self.runs[entry["run"]] = self.runs[entry["run"]]._replace(ending=ending)
+            self._flags[entry["run"]] = set(entry["flags"])
+        elif entry["event"] == "end" and entry["finished"] and entry["code"] == 0:  # an evaluator may fail at the end
+            self.done.add(entry["run"])
 
 
 @contextlib.contextmanager

@@ -65,7 +65,7 @@ class Runner:
 
         The first signal ends all runs in order, with checkpoints. Another one, a second later, ends them at once.
         """
-        waiting = deque(trial for trial in trials if not self._journal.is_done(trial.name))
+        waiting = deque(trial for trial in trials if trial.name not in self._journal.done)
         with handled(SIGNALS, lambda number, _frame: self._ask(number)):
             try:
                 while self._current or (waiting and not self._signals):

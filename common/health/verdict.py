@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import READY, STALLED, ServiceView, count, decimal, milliseconds, number, share
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import EVALUATOR, ROLES
 
 STARTING = "starting"
 DONE = "agent steps are done"  #: in the last line that a learner logs
@@ -52,7 +52,9 @@ def judge(services: Sequence[ServiceView]) -> Verdict:
         return Verdict(f"not saved: {fault}", good=False)
     done = (number(learner, "agent_steps") or 0) >= (number(learner, "total_steps") or math.inf)
     if done or any(DONE in view.note for view in services if view.role == "learner"):
-        return Verdict("finished: the run has reached its last step", good=True)
+        left = sum(number(view.page, "evaluations_waiting") or 0 for view in _of(services, EVALUATOR))
+        waiting = f"trained: {count(left)} policies wait for their evaluation"
+        return Verdict(waiting if left else "finished: the run has reached its last step", good=True)
     if away > len(services) and not learner:
         words = "".join(view.note for view in services if view.role == "learner")
         return Verdict(f"unknown: the learner's page cannot be asked from here; its log ends with: {words}", good=False)

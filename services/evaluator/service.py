@@ -70,11 +70,11 @@ class Evaluator(Service):
         if not self.config.name:
             raise ConfigError(f"name: expected the name of the run; it is looked for in {self.config.root}/<name>")
         torch.set_num_threads(1)
-        self._queue = self.config.folder / run_files.TO_EVALUATE
+        queue = self.config.folder / run_files.TO_EVALUATE
         try:
-            self._queue.mkdir(parents=True, exist_ok=True)
+            queue.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"{self._queue}: cannot be written: {error.strerror or error}") from error
+            raise ConfigError(f"{queue}: cannot be written: {error.strerror or error}") from error
         self._best = max(evaluations.scores(evaluations.read(self.config.folder)).values(), default=None)
 
     def take(self) -> None:
@@ -141,8 +141,8 @@ class Evaluator(Service):
             self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
             for task in self.config.env.tasks:
                 alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
-                found = play(policy, alone, self._endpoint, watch=self._watch)
                 self._before, self._steps = self._before + self._steps, 0
+                found = play(policy, alone, self._endpoint, watch=self._watch)
                 rows.append({**found.row(), "elapsed_s": round(elapsed_s, 1)})
         except BaseException as error:  # the next one gets a fresh env-server
             self._endpoint = ""

@@ -1,0 +1,70 @@
+"""Which policies an evaluator keeps, and which of its results; nothing is played here."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.helpers import poll, wait_until
+from tests.unit.test_policy import REACH, saved
+from zerobeast.clients.policy import Policy
+from zerobeast.common.config.load import load as settings
+from zerobeast.common.config.process import Instance
+from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.settings import RunConfig
+from zerobeast.services.evaluator.results import Evaluation
+from zerobeast.services.evaluator.service import Evaluator
+
+Evaluate = Callable[..., None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunConfig:
+    folder = saved(tmp_path, "impala", REACH)
+    return settings(["--config", str(folder / run_files.CONFIG)], {})
+
+
+@pytest.fixture
+def evaluate(run: RunConfig, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
+    """Evaluates the policies of these steps with these results, `then` being called when each has been played."""
+
+    def found(then: Callable[[Path], None], scores: dict[int, float]) -> None:
+        def play(_self: Evaluator, policy: Policy, _elapsed_s: float) -> list[dict[str, Any]]:
+            then(run.folder / run_files.TO_EVALUATE / f"{policy.agent_steps}.pt")
+            return [Evaluation("x", [scores[policy.agent_steps]], [1], True, 0, 1, policy.agent_steps).row()]
+
+        monkeypatch.setattr(Evaluator, "_play", play)
+        state = torch.load(run.folder / run_files.CHECKPOINT)
+        with closing(Evaluator(run, Instance())) as evaluator:
+            evaluator.open()
+            for steps in scores:
+                state["counters"]["agent_steps"] = int(state["model"]["agent_steps"].fill_(steps))
+                torch.save(state, run.folder / run_files.TO_EVALUATE / f"{steps}.pt")
+            wait_until(lambda: poll(evaluator, 0.01) or not run_files.kept(run.folder, run_files.TO_EVALUATE))
+
+    return found
+
+
+def best(run: RunConfig) -> int:
+    return int(torch.load(run.folder / run_files.BEST_CHECKPOINT)["counters"]["agent_steps"])
+
+
+def test_a_policy_is_the_best_if_it_beats_the_one_whose_checkpoint_there_is(run: RunConfig, evaluate: Evaluate) -> None:
+    evaluate(lambda _path: None, {10: 3.0, 20: 2.0})
+    assert best(run) == 10
+    (run.folder / run_files.BEST_CHECKPOINT).unlink()
+    evaluate(lambda _path: None, {30: 1.0, 40: 1.234567891, 50: 1.1})
+    assert best(run) == 40
+    evaluate(lambda _path: None, {40: 1.234567891})
+    assert best(run) == 40
+    (run.folder / run_files.BEST_CHECKPOINT).write_text("damaged")
+    evaluate(lambda _path: None, {60: 0.5})
+    assert best(run) == 60
+
+
+def test_what_is_found_about_a_policy_that_is_gone_does_not_count(run: RunConfig, evaluate: Evaluate) -> None:
+    evaluate(Path.unlink, {10: 3.0})
+    assert evaluations.read(run.folder) == []

@@ -40,6 +40,20 @@ def run_module(package: str, name: str, argv: list[str]) -> int:
     return code
 
 
+def about(argv: list[str], text: str) -> tuple[str, list[str]]:
+    """The run that a command is about, which comes first, and its flags; if help is asked for, `text` and the end.
+
+    Raises:
+      ConfigError: no run comes first.
+    """
+    if {"-h", "--help"} & set(argv):
+        sys.stdout.write(text)
+        raise SystemExit(0)
+    if not argv or argv[0].startswith("-"):
+        raise ConfigError(f"which run? {text.splitlines()[0]}; --help explains")
+    return argv[0], argv[1:]
+
+
 def parser(prog: str, description: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
     """A parser that accepts no abbreviated flags and keeps the line breaks of its description."""
     return argparse.ArgumentParser(

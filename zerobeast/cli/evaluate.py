@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+from zerobeast import commands
 from zerobeast.api.saved import find, open_policy
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig, Section, setting
@@ -50,12 +51,8 @@ def main(argv: list[str]) -> int:
     Raises:
       BeastError: the run cannot be evaluated, for the reason it gives.
     """
-    if any(flag in ("-h", "--help") for flag in argv):
-        sys.stdout.write(HELP)
-        return 0
-    if not argv or argv[0].startswith("-"):
-        raise ConfigError("which run? beast evaluate RUN [--episodes N]; --help explains")
-    run, flags, as_json = argv[0], [spelt_out(flag) for flag in argv[1:] if flag != JSON], JSON in argv
+    run, given = commands.about(argv, HELP)
+    flags, as_json = [spelt_out(flag) for flag in given if flag != JSON], JSON in given
     if set(ACTIONS.values()) <= set(flags):
         raise ConfigError("--greedy and --sample exclude each other")
     policy = open_policy(place := find(run, flags, EvaluateFlags), flags, own=EvaluateFlags)

@@ -2,10 +2,10 @@
 
 import sys
 
+from zerobeast import commands
 from zerobeast.api.export import HOW, hand_on
 from zerobeast.api.saved import find, open_policy
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import Section, setting
 from zerobeast.launcher.start import say
 
@@ -36,12 +36,7 @@ def main(argv: list[str]) -> int:
     Raises:
       BeastError: the run cannot be exported, for the reason it gives.
     """
-    if any(flag in ("-h", "--help") for flag in argv):
-        sys.stdout.write(HELP)
-        return 0
-    if not argv or argv[0].startswith("-"):
-        raise ConfigError("which run? beast export RUN [--to safetensors|onnx] [--out FOLDER]; --help explains")
-    run, flags = argv[0], argv[1:]
+    run, flags = commands.about(argv, HELP)
     place = find(run, flags, ExportFlags)
     policy = open_policy(place, [*flags, *flags_for(HOW)], own=ExportFlags, read_only=True)
     own = policy.loaded.own

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from zerobeast import commands
 from zerobeast.api.saved import find, open_policy
 from zerobeast.cli.evaluate import ACTIONS, chosen, spelt_out
 from zerobeast.common.errors import ConfigError
@@ -45,12 +46,8 @@ def main(argv: list[str]) -> int:
     Raises:
       BeastError: there is no video, for the reason it gives.
     """
-    if any(flag in ("-h", "--help") for flag in argv):
-        sys.stdout.write(HELP)
-        return 0
-    if not argv or argv[0].startswith("-"):
-        raise ConfigError("which run? beast record RUN [--episodes N]; --help explains")
-    run, flags = argv[0], [flag if flag.startswith("--episodes") else spelt_out(flag) for flag in argv[1:]]
+    run, given = commands.about(argv, HELP)
+    flags = [flag if flag.startswith("--episodes") else spelt_out(flag) for flag in given]
     if set(ACTIONS.values()) <= set(flags):
         raise ConfigError("--greedy and --sample exclude each other")
     policy = open_policy(find(run, flags, RecordFlags), flags, own=RecordFlags)

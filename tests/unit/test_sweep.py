@@ -98,6 +98,7 @@ def test_draws_cover_their_range() -> None:
         ({"algo": ["ppo"]}, {"seed": 3}, "lr.yaml: seed: only draws have it (`samples`); for the seeds of runs there"),
         ({"seed": [1]}, {"seeds": [2]}, "lr.yaml: vary: seed: seed varies in seeds as well; expected it once"),
         ({"algo": ["ppo"]}, {"seeds": 0}, "lr.yaml: seeds: got 0, expected a list of whole numbers such as [1, 2, 3]"),
+        ({"seed": [1]}, {"from": 0}, "lr.yaml: from: got 0, expected a run, such as base"),
         ({"seed": []}, {}, "lr.yaml: vary: seed: got [], expected a list of at least one value"),
         ({"seed": 1}, {}, "lr.yaml: vary: seed: got 1, expected a list of values, or one of uniform"),
         ({"seed": {"integer": [1, 2]}}, {}, "lr.yaml: vary: seed: unknown distribution 'integer'; did you mean int"),

@@ -11,7 +11,6 @@ from zerobeast.common.config.flags import read_flags
 from zerobeast.common.config.table import settings_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.settings import setting
 from zerobeast.launcher.start import say
 from zerobeast.sweep import spec
 from zerobeast.sweep.cores import Place, places
@@ -42,12 +41,6 @@ An example of a file:
 EXAMPLE = "\n".join((spec.__doc__ or "").splitlines()[2:])
 
 
-class SweepFlags(spec.SweepSettings):
-    """Flags of the command itself."""
-
-    dry_run: bool = setting(default=False, meaning="check the file and list its runs")
-
-
 def main(argv: list[str]) -> int:
     """Run the command; returns the exit code.
 
@@ -60,18 +53,15 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0].startswith("-"):
         raise ConfigError("which file? beast sweep FILE; --help has an example")
     mistakes: list[str] = []
-    line = read_flags(argv[1:], settings_of(SweepFlags), mistakes)
+    line = read_flags(argv[1:], settings_of(spec.SweepSettings), mistakes)
     mistakes += [
         f"{one.where}: settings of runs stand in the file; expected a flag of the command"
         for one in line.settings
         if one.path not in trust.GUARDED
     ]
-    flags = SweepFlags.model_validate(spec.checked(line.own, SweepFlags, mistakes))
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
-    sweep = spec.read(Path(argv[0]), [one for one in line.own if one.path in spec.SweepSettings.model_fields])
+    sweep = spec.read(Path(argv[0]), line.own, mistakes)
     trials, free = trials_of(sweep, line.settings), places(sweep.own.parallel, sweep.own.cores)
-    if flags.dry_run:
+    if sweep.own.dry_run:
         sys.stdout.writelines(f"{trial.name}  {' '.join(trial.flags)}\n" for trial in trials)
         return 0
     return _train(sweep, trials, free)

@@ -10,12 +10,14 @@ No clock, no file and no global generator: the same file always gives the same r
 import functools
 import itertools
 import math
+import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from zerobeast.common.config.layers import NumberText
+from zerobeast.common.config.table import SHORT
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.text import suggestion
 from zerobeast.common.wire import short
@@ -36,14 +38,12 @@ class Dimension:
 
     paths: tuple[str, ...]
     where: str  #: the entry of the file, for messages
-    rows: tuple[tuple[Any, ...], ...] = ()  #: a value for each path
+    rows: tuple[Values, ...] = ()
     draw: Callable[[float], Any] | None = None  #: a number in [0, 1) -> the value of the only path
 
     def at(self, chance: float) -> Values:
         """The values that a number in [0, 1) stands for."""
-        if self.draw is not None:
-            return {self.paths[0]: self.draw(chance)}
-        return dict(zip(self.paths, self.rows[int(chance * len(self.rows))], strict=True))
+        return {self.paths[0]: self.draw(chance)} if self.draw else self.rows[int(chance * len(self.rows))]
 
 
 def read_dimension(key: str, entry: Any, where: str) -> Dimension:
@@ -57,7 +57,7 @@ def read_dimension(key: str, entry: Any, where: str) -> Dimension:
     Raises:
       ConfigError: it is neither.
     """
-    paths = tuple(path.strip() for path in key.split(","))
+    paths = tuple(SHORT.get(path, path) for path in map(str.strip, key.split(",")))
     name, given = next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", entry)
     if isinstance(entry, list):
         return Dimension(paths, where, rows=tuple(_rows(paths, entry, where)))
@@ -80,8 +80,7 @@ def grid(dimensions: Sequence[Dimension]) -> Iterator[Values]:
         if each.draw is not None:
             raise ConfigError(f"{each.where}: expected a list of values; `samples: 20` draws from distributions")
     for rows in itertools.product(*(each.rows for each in dimensions)):
-        pairs = (zip(each.paths, row, strict=True) for each, row in zip(dimensions, rows, strict=True))
-        yield dict(itertools.chain.from_iterable(pairs))
+        yield functools.reduce(operator.or_, rows, {})
 
 
 def samples(dimensions: Sequence[Dimension], count: int, seed: int, where: str = "samples") -> Iterator[Values]:
@@ -104,16 +103,14 @@ def samples(dimensions: Sequence[Dimension], count: int, seed: int, where: str =
         yield values
 
 
-def _rows(paths: tuple[str, ...], entry: list[Any], where: str) -> Iterator[tuple[Any, ...]]:
+def _rows(paths: tuple[str, ...], entry: list[Any], where: str) -> Iterator[Values]:
     if not entry:
         raise ConfigError(f"{where}: got {short(entry)}, expected a list of at least one value")
     for row in entry:
-        if len(paths) == 1:
-            yield (row,)
-        elif isinstance(row, list) and len(row) == len(paths):
-            yield tuple(row)
-        else:
+        values = row if len(paths) > 1 else [row]
+        if not isinstance(values, list) or len(values) != len(paths):
             raise ConfigError(f"{where}: got {short(row)}, expected a list with a value for each of {', '.join(paths)}")
+        yield dict(zip(paths, values, strict=True))
 
 
 def _draw(name: str, given: Any, where: str) -> Callable[[float], Any]:

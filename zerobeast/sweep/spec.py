@@ -16,7 +16,6 @@ samples: 20                      # draw so many combinations, the same ones for 
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +40,7 @@ class SweepSettings(Section):
     samples: int | None = setting(None, "random draws of what varies; empty: every combination", ge=1, le=MAX_RUNS)
     seed: int = setting(1, "of the draws", ge=0, le=2**31 - 1)
     parallel: int | None = setting(None, "runs at a time; empty: as many as there is room for", ge=1, le=4096)
+    dry_run: bool = setting(default=False, meaning="list the runs and start none")
     cores: int | None = setting(None, "cores of each run; empty: one, or an equal share for `parallel` runs", ge=1)
 
 
@@ -76,21 +76,21 @@ class Sweep(NamedTuple):
             yield from ((label, values if seed is None else {**values, "seed": seed}) for label, values in found)
 
 
-def read(file: Path, flags: list[Given]) -> Sweep:
+def read(file: Path, flags: Sequence[Given], mistakes: Sequence[str] = ()) -> Sweep:
     """Read a file.
 
     Args:
       file: YAML.
       flags: values for `SweepSettings` that override those of the file.
+      mistakes: sentences about other flags.
 
     Raises:
       ConfigError: a line for every mistake, which names the entry.
     """
-    tree, mistakes = read_yaml(file, str(file)), list[str]()
-    known = settings_of(SweepSettings)
+    tree, mistakes, known = read_yaml(file, str(file)), [*mistakes], settings_of(SweepSettings)
     mistakes += (f"{file}: {key}: unknown entry{_hint(str(key))}" for key in tree if key not in (*known, *PARTS))
-    layers = [Given(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None], flags
-    good = checked(layers[0], SweepSettings, mistakes) | checked(layers[1], SweepSettings, mistakes)
+    given = [Given(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None]
+    good = {path: one.value for path, one in check([*given, *flags], mistakes, SweepSettings)[0].items()}
     own = SweepSettings.model_validate(good)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name := own.name or file.stem):
         mistakes.append(f"{file}: name {name!r}: expected letters, digits, '.', '_' and '-', at most 100")
@@ -102,7 +102,7 @@ def read(file: Path, flags: list[Given]) -> Sweep:
     if not mistakes and not dimensions and not seeds:
         mistakes.append(f"{file}: vary: nothing varies; expected a setting with its values, or `seeds`")
     settings = _mapping(tree, "settings", file, mistakes)
-    if not isinstance(parent := tree.get("from") or "", str):
+    if not isinstance(parent := "" if tree.get("from") is None else tree["from"], str):
         mistakes.append(f"{file}: from: got {short(parent)}, expected a run, such as base, base:50000 or base:best")
     if mistakes:
         raise ConfigError("\n".join(mistakes))
@@ -116,11 +116,6 @@ def _hint(key: str) -> str:
     return did_you_mean(key, [*settings_of(SweepSettings), *PARTS])
 
 
-def checked(given: Sequence[Given], section: type[Section], mistakes: list[str]) -> dict[str, Any]:
-    """The valid values for a section's fields; a sentence about each other one is added to `mistakes`."""
-    return {path: one.value for path, one in check(list(given), mistakes, section)[0].items()}
-
-
 def _mapping(tree: Mapping[str, Any], name: str, file: Path, mistakes: list[str]) -> dict[str, Any]:
     part = tree.get(name)
     if part is None or isinstance(part, dict):
@@ -132,11 +127,9 @@ def _mapping(tree: Mapping[str, Any], name: str, file: Path, mistakes: list[str]
 def _dimensions(tree: Mapping[Any, Any], where: str, mistakes: list[str]) -> Iterator[Dimension]:
     for path, entry in leaves(tree):
         try:
-            found = read_dimension(path, entry, f"{where}: {path}")
+            yield read_dimension(path, entry, f"{where}: {path}")
         except ConfigError as error:
             mistakes.append(str(error))
-        else:
-            yield replace(found, paths=tuple(SHORT.get(each, each) for each in found.paths))
 
 
 def _seeds(given: Any, where: str, mistakes: list[str]) -> Iterator[int]:

@@ -194,7 +194,9 @@ def test_human_normalised_scores_are_of_the_57_games_alone() -> None:
 def test_every_algorithm_has_looks_of_its_own_on_both_papers() -> None:
     for dark in (False, True):
         looks = [look(algo, 0, 1, [], dark=dark) for algo in ALGORITHMS]
-        assert len({each.colour for each in looks}) == len({each.marker for each in looks}) == len(ALGORITHMS)
+        assert len({each["color"] for each in looks}) == len({each["marker"] for each in looks}) == len(ALGORITHMS)
     siblings = [look("ppo", number, 4, [], dark=False) for number in range(4)]
-    assert all(a.colour != b.colour and a.dash != b.dash for a, b in itertools.combinations(siblings, 2))
+    assert all(
+        a["color"] != b["color"] and a["linestyle"] != b["linestyle"] for a, b in itertools.combinations(siblings, 2)
+    )
     assert look("mine", 0, 1, ["mine", "other"], dark=False) != look("other", 0, 1, ["mine", "other"], dark=False)

@@ -65,7 +65,6 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options, path: Path) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    refuse_unknown(path)
     paper = DARK if options.dark else LIGHT
     ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), paper["ink"])
     settings: dict[Any, Any] = {
@@ -134,10 +133,8 @@ def _panel(axes: Any, panel: Panel, options: Options, paper: Mapping[str, str]) 
         drawn += axes.plot(
             x,
             curve.mean,
-            color=own.colour,
-            linestyle=own.dash,
+            **own,
             linewidth=1.6,
-            marker=own.marker,
             markersize=5.5,
             markeredgecolor=paper["paper"],
             markeredgewidth=0.6,
@@ -145,7 +142,7 @@ def _panel(axes: Any, panel: Panel, options: Options, paper: Mapping[str, str]) 
         )
         if curve.low is not None:
             alpha = BAND if len(panel.lines) <= FEW else BAND / 2
-            axes.fill_between(x, curve.low, curve.high, color=own.colour, alpha=alpha, linewidth=0)
+            axes.fill_between(x, curve.low, curve.high, color=own["color"], alpha=alpha, linewidth=0)
     if options.threshold is not None:
         axes.axhline(options.threshold, color=paper["ink"], linestyle=":", linewidth=1)
     axes.set_facecolor(paper["paper"])

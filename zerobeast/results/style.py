@@ -39,14 +39,6 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)
 SHADES = ((-0.5, 0.4), (-0.2, 0.65))
 
 
-class Look(NamedTuple):
-    """How a line is drawn."""
-
-    colour: str
-    dash: Any
-    marker: str
-
-
 def title(algo: str) -> str:
     """The name of an algorithm as its paper writes it."""
     return ALGORITHMS[algo].title if algo in ALGORITHMS else algo
@@ -57,8 +49,8 @@ def place_of(algo: str) -> int:
     return [*ALGORITHMS, algo].index(algo)
 
 
-def look(algo: str, number: int, siblings: int, others: Sequence[str], *, dark: bool) -> Look:
-    """The look of a group.
+def look(algo: str, number: int, siblings: int, others: Sequence[str], *, dark: bool) -> dict[str, Any]:
+    """How matplotlib draws the line of a group: color, linestyle and marker.
 
     Args:
       algo: its algorithm.
@@ -73,7 +65,7 @@ def look(algo: str, number: int, siblings: int, others: Sequence[str], *, dark: 
         *colours, marker = OTHERS[others.index(algo) % len(OTHERS)]
     first, last = SHADES[dark]
     share = first + (last - first) * number / (siblings - 1) if siblings > 1 else 0.0
-    return Look(_shade(colours[dark], share), DASHES[number % len(DASHES)], marker)
+    return {"color": _shade(colours[dark], share), "linestyle": DASHES[number % len(DASHES)], "marker": marker}
 
 
 def _shade(colour: str, share: float) -> str:

@@ -33,7 +33,6 @@ class Trial(NamedTuple):
     """One run of a sweep."""
 
     name: str
-    values: Values  #: of the settings that vary
     flags: tuple[str, ...]  #: of `beast train`, but for name and root
     parent: Parent | None = None  #: whose weights it begins with
 
@@ -68,8 +67,7 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
                 break
         else:
             said = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
-            varied = {path: value for path, value in said.items() if path in values}
-            found.append(Trial(name, varied, (*flags_for(said), *begun), parent))
+            found.append(Trial(name, (*flags_for(said), *begun), parent))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     return found

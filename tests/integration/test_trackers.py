@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import signal
 import sqlite3
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.helpers import finished, python, running_still, wait_until
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.process.signals import AT_ONCE_S
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.tracker import tracked
@@ -125,6 +127,16 @@ track.main(["{folder}", "--to", "{tmp_path}/own.py:Stuck", "--follow", "--parent
 """
     assert finished(python("-c", script))[0] == -9
     assert (folder / ".tracked-Stuck.json").exists()
+
+
+def test_a_second_signal_ends_a_tracker_that_hangs(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(BROKEN)
+    process = python("-m", "zerobeast", "track", str(folder), "--to", f"{tmp_path}/own.py:Stuck")
+    wait_until(lambda: (folder / ".tracked-Stuck.json").exists())
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(AT_ONCE_S + 0.1)
+    assert finished(process)[0] == 130
 
 
 def test_a_tracker_that_cannot_be_started_is_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

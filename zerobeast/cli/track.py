@@ -36,10 +36,15 @@ def main(argv: list[str]) -> int:
     def ended() -> bool:
         return not own.follow or bool(asked) or (own.parent > 0 and os.getppid() != own.parent)
 
+    def ask(number: int, _frame: object) -> None:
+        if asked:  # the tracker's code may hang
+            raise KeyboardInterrupt
+        asked.append(number)
+
     log_to_stderr("tracker")
     if own.parent:
         threading.Thread(target=end_with, args=(own.parent,), daemon=True).start()
-    with alone(folder, own.to), handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda n, _: asked.append(n)):
+    with alone(folder, own.to), handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), ask):
         run(follower := Follower(folder, own.to, make, own.project), ended)
     sys.stdout.write(f"{folder.name}: {follower.count} points to {own.to}, project {own.project}\n")
     return 0

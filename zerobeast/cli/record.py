@@ -18,9 +18,9 @@ HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--seed S
                   <name>-<agent steps>.mp4 beside a file of another place
   --max_steps N   agent steps after which an episode is cut off, 30,000 by default
   --levels A,B    some of the environments of a run of several, by their ids or the ends of these
-  --seed S        of environments and actions: episode i begins with seed S + i, as environment i of beast evaluate.
-                  With --greedy it is the same episode, as far as rounding in a batch allows; drawn actions are the
-                  same only in beast evaluate --episodes 1
+  --seed S        of environments and actions: episode i begins with seed S + i, as environment i of beast evaluate,
+                  which has at most 16. With --greedy it is the first episode of that environment, as far as rounding
+                  in a batch allows; drawn actions are the same only in beast evaluate --episodes 1
   --greedy        take the likeliest or best action: the default where drawing is exploration (DQN, R2D2, TD3, ...)
   --sample        draw actions as in training after its first random steps: the default of all others
 

@@ -50,7 +50,7 @@ def about(argv: list[str], text: str) -> tuple[str, list[str]]:
         sys.stdout.write(text)
         raise SystemExit(0)
     if not argv or argv[0].startswith("-"):
-        raise ConfigError(f"which run? {text.splitlines()[0]}; --help explains")
+        raise ConfigError(f"which one? {text.splitlines()[0]}; --help explains")
     return argv[0], argv[1:]
 
 

@@ -108,7 +108,7 @@ def test_flags_of_no_use_are_a_sentence(tmp_path: Path, flags: list[str], senten
 
 
 def test_a_missing_run_is_a_sentence() -> None:
-    with pytest.raises(ConfigError, match="which run"):
+    with pytest.raises(ConfigError, match="which one"):
         main(["--episodes", "3"])
     with pytest.raises(ConfigError, match="there is no run 'nowhere'"):
         main(["nowhere"])

@@ -126,8 +126,8 @@ def test_a_checkpoint_is_named_by_its_number_or_as_the_best(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ([], "which run"),
-        (["--episodes", "3"], "which run"),
+        ([], "which one"),
+        (["--episodes", "3"], "which one"),
         (["nowhere"], "there is no run 'nowhere'"),
         (["x"], "run 'x' has no checkpoint yet"),
         (["x", "--episodes", "none"], "episodes: got 'none'"),

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from zerobeast import commands
 from zerobeast.cli import compare
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import read_flags
@@ -47,19 +48,15 @@ def main(argv: list[str]) -> int:
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    if any(flag in ("-h", "--help") for flag in argv):
-        sys.stdout.write(f"{HELP}\n{EXAMPLE}\n")
-        return 0
-    if not argv or argv[0].startswith("-"):
-        raise ConfigError("which file? beast sweep FILE; --help has an example")
+    file, rest = commands.about(argv, f"{HELP}\n{EXAMPLE}\n")
     mistakes: list[str] = []
-    line = read_flags(argv[1:], settings_of(spec.SweepSettings), mistakes)
+    line = read_flags(rest, settings_of(spec.SweepSettings), mistakes)
     mistakes += [
         f"{one.where}: settings of runs stand in the file; expected a flag of the command"
         for one in line.settings
         if one.path not in trust.GUARDED
     ]
-    sweep = spec.read(Path(argv[0]), line.own, mistakes)
+    sweep = spec.read(Path(file), line.own, mistakes)
     trials, free = trials_of(sweep, line.settings), places(sweep.own.parallel, sweep.own.cores)
     if sweep.own.dry_run:
         sys.stdout.writelines(f"{trial.name}  {' '.join(trial.flags)}\n" for trial in trials)

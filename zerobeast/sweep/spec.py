@@ -2,15 +2,15 @@
 
 name: lr                         # of the sweep, whose folder is <root>/<name>; by default that of the file
 seeds: [1, 2, 3]                 # every combination is trained with each of them
-from: base:best                  # a run that all begin from, as with `beast train --from`; by default none
+from: base:50000                 # a run that all begin from, as with `beast train --from`; by default none
 settings:                        # of all runs, as in a file for `beast train --config`
   algo: ppo
   net.hidden_size: 64
 vary:
   ppo.learning_rate: [3e-4, 1e-3]
   env, total_steps: [[CartPole-v1, 50000], [LunarLander-v3, 400000]]    # values that belong together
-samples: 20                      # draw so many combinations, the same ones for the same `seed` (by default 1); then
-                                 # there are also {uniform: [0, 0.02]}, {log_uniform: [1e-5, 1e-2]}, {integers: [1, 10]}
+# With `samples: 20`, so many combinations are drawn, the same ones for the same `seed` (by default 1). Then there are
+# also {uniform: [0, 0.02]}, {log_uniform: [1e-5, 1e-2]} and {integers: [1, 10]}.
 """
 
 import itertools

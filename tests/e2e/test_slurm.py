@@ -127,7 +127,7 @@ def test_a_run_goes_on_after_a_node_has_failed_and_after_its_time_limit(cluster:
     folder = tmp_path / "runs" / "x"
     flags = ["--nodes", "2", "--cores", "1", "--submit", "--root", str(folder.parent), "--name", "x"]
     flags += ["--env", "CartPole-v1", "--preset", "classic", "--total_steps", "1000000000"]
-    flags += ["--evaluate.every_steps", "5000", "--evaluate.episodes", "1"]
+    flags += ["--evaluate.every_steps", "20000", "--evaluate.episodes", "1", "--evaluate.max_steps", "100"]
     assert main([*flags, "--learner.checkpoint_every_s", "1"]) == 0
     wait_until((folder / "checkpoint.pt").exists, 120)
     wait_until(lambda: evaluations.read(folder), 120)

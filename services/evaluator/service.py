@@ -51,7 +51,6 @@ class Evaluator(Service):
         self._thread = ThreadPoolExecutor(1, "evaluation")
         self._job: Future[list[Row]] | None = None
         self._events: EventFile | None = None
-        self._played: tuple[Path, list[Row]] = Path(), []  #: what was found about a checkpoint, until it is written
         self._at, self._path = 0, Path()  #: the checkpoint that is evaluated, and its agent steps
         self._tries = 0
         self._look_at = 0.0
@@ -127,13 +126,12 @@ class Evaluator(Service):
         if saved is None:
             raise BeastError(f"{path}: it is gone")
         policy = Policy(Loaded(self.config, None, {}, ()), saved, path)
-        if self._played[0] != path:
-            self._played = path, self._play(policy, float(saved["counters"]["elapsed_s"]))
+        rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
         if not path.exists():
             raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
-        evaluations.append(self.config.folder, self._played[1])
+        evaluations.append(self.config.folder, rows)
         self._record(policy)
-        return self._played[1]
+        return rows
 
     def _play(self, policy: Policy, elapsed_s: float) -> list[Row]:
         rows = []
@@ -212,7 +210,7 @@ class Evaluator(Service):
     def _discard(self) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
-        self._path, self._played = Path(), (Path(), [])
+        self._path = Path()
 
     def _draw(self, rows: list[Row], steps: int) -> None:
         """Add points to the curves of TensorBoard."""

@@ -38,8 +38,7 @@ class NumberedCheckpoints:
 
     def __init__(self, config: RunConfig, steps: int) -> None:
         self._config, self._folder = config, config.folder
-        self._best: float | None = None  #: mean return of 100 episodes of the best checkpoint
-        self._rewind(steps)
+        self._best = self._rewind(steps)  #: mean return of 100 episodes of the best checkpoint
         self.plan(steps)
 
     @property
@@ -75,21 +74,21 @@ class NumberedCheckpoints:
             log.warning("%s: no further name for the checkpoint of step %d: %s", self._folder, steps, error)
         self.plan(steps)
 
-    def _rewind(self, steps: int) -> None:
-        """Set aside what is of later steps, and look up the score of the best checkpoint that is left."""
+    def _rewind(self, steps: int) -> float | None:
+        """Set aside what is of later steps; returns the score of the best checkpoint that is left."""
         rows = evaluations.read(self._folder)
         if (own := [row for row in rows if row["agent_steps"] <= steps]) != rows:
             evaluations.write(self._folder, own)
         files = [path for kind in NUMBERED for path in (self._folder / kind).glob("*")]
         later = [path for path in files if path.stem.isdecimal() and int(path.stem) > steps]
-        best_at, self._best = self._standing()
+        best_at, best = self._standing()
         if best_at > steps:
             later.append(self._folder / run_files.BEST_CHECKPOINT)
-            self._best = None
         for path in later:
             path.replace(path.with_name(f"{path.name}.old"))
         if later or own != rows:
             log.warning("the run continues at step %d: evaluations and checkpoints of later ones are set aside", steps)
+        return best if best_at <= steps else None
 
     def _standing(self) -> tuple[float, float | None]:
         """Agent steps and score of the best checkpoint; infinite if it is damaged."""

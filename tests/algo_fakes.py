@@ -51,6 +51,8 @@ def algorithm_of(
 
     It computes in float32, whatever is fastest here, because results are compared with ones written out by hand.
     """
+    if name == "ppo":
+        settings = {"epochs": 2, "minibatches": 4, **settings}  # 320 steps of the optimiser per batch take their time
     run = {"algo": name, "net": {"lstm_size": 8, **(net or {})}, name: settings, "total_steps": total_steps}
     learner = {"precision": "float32", "batch_size": B}
     return make_algorithm(RunConfig.model_validate({**run, "learner": learner, "sync": {"rule": sync}}), env)

@@ -9,6 +9,7 @@ import pytest
 
 from zerobeast.common.errors import BeastError
 from zerobeast.tools import bench
+from zerobeast.tools.bench import weights
 from zerobeast.tools.bench.figures import Figure
 from zerobeast.tools.bench.processes import Processes
 
@@ -30,8 +31,9 @@ def wait_for_the_end(pipe: Connection) -> None:
 
 @pytest.mark.parametrize("command", FIGURES)
 def test_every_plane_has_figures_as_text_and_json(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(weights, "SUBSCRIBERS", 2)
     path = tmp_path / "figures.json"
     assert bench.main([command, "--seconds", "0.2", "--json", str(path)]) == 0
     assert "goal" in capsys.readouterr().out

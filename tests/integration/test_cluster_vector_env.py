@@ -78,8 +78,10 @@ def stepped_until(envs: Any, done: Callable[[Any], bool]) -> Any:
     return found
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "mode"),
+    zip(FAULTS, [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP], strict=True),
+)
 def test_environments_are_masked_until_their_server_is_back(servers: Servers, fault: str, mode: AutoresetMode) -> None:
     with opened(servers.endpoints, autoreset_mode=mode) as envs:
         assert envs.reset(seed=5)[0].tolist() == [[0, 5 + i] for i in range(N)]

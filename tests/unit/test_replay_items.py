@@ -44,7 +44,7 @@ def assert_extras(extras: dict[str, torch.Tensor], steps: list[Step]) -> None:
         assert np.array_equal(extras[name].numpy(), [value(shape, dtype, step.number) for step in steps])
 
 
-def played(world: World, replay: Any, capacity: int, look: Any, batches: int = 25) -> None:
+def played(world: World, replay: Any, capacity: int, look: Any, batches: int = 12) -> None:
     """Insert random batches, and look at all items after each."""
     for _ in range(batches):
         if rows := world.batch():

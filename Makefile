@@ -21,8 +21,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
-test: lint
-	$(PYTEST) -n $(WORKERS) -m "unit or integration or smoke" $(ARGS)
+test: lint # in order of names, so that the longest, of all services, begin first
+	$(PYTEST) -n $(WORKERS) --no-loadscope-reorder -m "unit or integration or smoke" $(ARGS)
 
 test-all: lint # whole runs separately: beside them, tests of seconds would wait for minutes
 	$(PYTEST) -n $(WORKERS) -m "unit or integration" $(ARGS)

@@ -39,8 +39,8 @@ WORK: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 @contextmanager
-def remote(ipc: str, env_id: str, num_envs: int = 3, **kwargs: Any) -> Iterator[RemoteVectorEnv]:
-    with running(ipc, workers=2), closing(RemoteVectorEnv(ipc, env_id, num_envs, **kwargs)) as envs:
+def remote(ipc: str, env_id: str, num_envs: int = 3, *, workers: int = 1, **kwargs: Any) -> Iterator[RemoteVectorEnv]:
+    with running(ipc, workers=workers), closing(RemoteVectorEnv(ipc, env_id, num_envs, **kwargs)) as envs:
         yield envs
 
 
@@ -84,7 +84,7 @@ def test_every_step_is_that_of_a_local_vector_environment(ipc: str, env_id: str,
     num_envs, settings = WORK[env_id]
     ends = 0
     with (
-        remote(ipc, env_id, num_envs, env=settings, autoreset_mode=mode) as envs,
+        remote(ipc, env_id, num_envs, workers=2, env=settings, autoreset_mode=mode) as envs,
         closing(local(env_id, num_envs, mode, **settings.get("kwargs", {}))) as twin,
     ):
         envs.action_space.seed(3)

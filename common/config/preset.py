@@ -25,7 +25,8 @@ FAMILIES = (
     ("atari", re.compile(r".*NoFrameskip|ALE/[^:]*$")),
     ("minatar", re.compile(r"MinAtar/[^:]*$")),
     ("cartpole", re.compile(r"CartPole-v\d")),
-    (OTHERS, re.compile(r"(Acrobot|MountainCar|LunarLander)-v\d")),
+    ("lunarlander", re.compile(r"LunarLander-v\d")),
+    (OTHERS, re.compile(r"(Acrobot|MountainCar)-v\d")),
     (
         "control",
         re.compile(

@@ -1,4 +1,5 @@
-"""Stable-Baselines3's SAC or TD3 on one environment: a learning curve in a folder that `beast plot` reads.
+"""Stable-Baselines3's SAC or TD3 on one environment: curves of training and of greedy evaluations in a folder that
+`beast plot` and `beast compare` read.
 
 ~/.cache/zerobeast-peers/sb3/bin/python sb3_curve.py --algo sac --steps 1000000 --seed 1 --out runs/sb3-sac-1
 
@@ -18,6 +19,7 @@ import numpy as np
 from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 
 #: as in our presets; the rest are the package's defaults
@@ -26,33 +28,45 @@ SETTINGS = {"learning_starts": 10_000, "batch_size": 256, "policy_kwargs": {"net
 
 SAVED_EVERY = 50_000  #: agent steps
 HEADER = "elapsed_s,agent_steps,mean_return_100"
+EVALUATION = "elapsed_s,agent_steps,mean_return,returns,lengths"
 
 
 class Curve(BaseCallback):
-    """Writes a row every `every` agent steps: the mean return of the exploring policy's last 100 episodes."""
+    """Writes a row every `every` agent steps: the mean return of the exploring policy's last 100 episodes.
 
-    def __init__(self, out: Path, every: int) -> None:
+    And, every `evaluate_every` steps, one of 10 episodes with greedy actions. Their time counts as the run's.
+    """
+
+    def __init__(self, out: Path, env: str, every: int, evaluate_every: int) -> None:
         super().__init__()
         self._out, self._every, self._begun = out, every, time.monotonic()
+        self._evaluate_every, self._envs = evaluate_every, make_vec_env(env, n_envs=1, seed=1_000_000)
 
     def _on_training_start(self) -> None:
         """Keep the rows up to the step that was saved."""
-        lines = self._out.read_text().splitlines()[1:] if self.num_timesteps else []
-        kept = [line for line in lines if int(line.split(",")[1]) <= self.num_timesteps]
-        self._out.write_text("\n".join([HEADER, *kept, ""]))
-        self._begun -= float(kept[-1].split(",")[0]) if kept else 0.0
+        for name, header in (("metrics.csv", HEADER), ("evaluations.csv", EVALUATION)):
+            file = self._out / name
+            lines = file.read_text().splitlines()[1:] if self.num_timesteps else []
+            kept = [line for line in lines if int(line.split(",")[1]) <= self.num_timesteps]
+            file.write_text("\n".join([header, *kept, ""]))
+            if name == "metrics.csv" and kept:
+                self._begun -= float(kept[-1].split(",")[0])
 
     def _on_step(self) -> bool:
+        if self.num_timesteps % self._every == 0 and (episodes := self.model.ep_info_buffer):
+            self._write("metrics.csv", np.mean([each["r"] for each in episodes]))
+        if self.num_timesteps % self._evaluate_every == 0:
+            returns, lengths = evaluate_policy(self.model, self._envs, 10, return_episode_rewards=True)
+            self._write("evaluations.csv", np.mean(returns), " ".join(map(str, returns)), " ".join(map(str, lengths)))
         if self.num_timesteps % SAVED_EVERY == 0:
-            replay, model = saved(self._out.parent)
+            replay, model = saved(self._out)
             self.model.save_replay_buffer(replay)
             self.model.save(model)
-        episodes = self.model.ep_info_buffer
-        if self.num_timesteps % self._every == 0 and episodes:
-            with self._out.open("a", newline="") as file:
-                mean = np.mean([each["r"] for each in episodes])
-                csv.writer(file).writerow([time.monotonic() - self._begun, self.num_timesteps, mean])
         return True
+
+    def _write(self, name: str, *cells: object) -> None:
+        with (self._out / name).open("a", newline="") as file:
+            csv.writer(file).writerow([time.monotonic() - self._begun, self.num_timesteps, *cells])
 
 
 def saved(out: Path) -> tuple[Path, Path]:
@@ -67,6 +81,7 @@ def main() -> None:
     parser.add_argument("--env", default="HalfCheetah-v5")
     parser.add_argument("--steps", type=int, required=True, help="agent steps")
     parser.add_argument("--every", type=int, default=1_000, help="agent steps from row to row")
+    parser.add_argument("--evaluate_every", type=int, default=15_000, help="agent steps between greedy evaluations")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder")
     options = parser.parse_args()
@@ -83,7 +98,7 @@ def main() -> None:
     settings = {"env": options.env, "algo": f"Stable-Baselines3's {algorithm.__name__}", "seed": options.seed}
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "config.yaml").write_text(json.dumps(settings))  # JSON is YAML
-    curve = Curve(options.out / "metrics.csv", options.every)
+    curve = Curve(options.out, options.env, options.every, options.evaluate_every)
     model.learn(options.steps - model.num_timesteps, callback=curve, reset_num_timesteps=False)
 
 

@@ -12,6 +12,9 @@ DEV := $(VENV)/.ready-dev
 ARGS ?=
 WORKERS ?= 4
 RUNS ?= 2
+# of all services together: a run that learns, and one in containers
+SMOKE := tests/e2e/test_learning.py::test_cartpole_is_solved_with_the_default_settings \
+	tests/e2e/test_compose.py::test_all_are_healthy_and_train
 # most tests wait for sockets and processes; one thread per core in each of them would only be in the way
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
@@ -21,12 +24,12 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
-test: lint # in order of names, so that the longest, of all services, begin first
-	$(PYTEST) -n $(WORKERS) --no-loadscope-reorder -m "unit or integration or smoke" $(ARGS)
+test: lint # the longest files begin first
+	$(PYTEST) -n $(WORKERS) --no-loadscope-reorder $(SMOKE) tests/integration tests/unit $(ARGS)
 
 test-all: lint # whole runs separately: beside them, tests of seconds would wait for minutes
-	$(PYTEST) -n $(WORKERS) -m "unit or integration" $(ARGS)
-	$(PYTEST) -n $(RUNS) -m "e2e or chaos" $(ARGS)
+	$(PYTEST) -n $(WORKERS) tests/integration tests/unit $(ARGS)
+	$(PYTEST) -n $(RUNS) tests/e2e tests/chaos $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -25,12 +25,6 @@ def pytest_configure() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (path, str(TESTS.parent))))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the name of its folder."""
-    for item in items:
-        item.add_marker(item.path.relative_to(TESTS).parts[0])
-
-
 @pytest.fixture
 def context() -> Iterator[Context]:
     """A ZeroMQ context that must be able to terminate, i.e. every socket was closed."""

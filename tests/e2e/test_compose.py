@@ -94,7 +94,6 @@ def test_a_broker_without_its_gpu_ends_with_one_line(images: None) -> None:
         docker("rm", "-f", name)
 
 
-@pytest.mark.smoke
 def test_all_are_healthy_and_train(project: Project) -> None:
     assert {entry["Health"] for entry in project.containers()} == {"healthy"}
     trains_on(project)

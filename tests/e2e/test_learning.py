@@ -42,7 +42,6 @@ def best(rows: list[dict[str, str]]) -> float:
     return max((float(row["mean_return_100"]) for row in rows if row["mean_return_100"]), default=-math.inf)
 
 
-@pytest.mark.smoke
 def test_cartpole_is_solved_with_the_default_settings(tmp_path: Path) -> None:
     rows = train(tmp_path, "cartpole", "--env", "CartPole-v1", "--total_steps", "600000", goal=475)
     assert best(rows) >= 475

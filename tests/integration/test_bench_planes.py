@@ -9,7 +9,6 @@ import pytest
 
 from zerobeast.common.errors import BeastError
 from zerobeast.tools import bench
-from zerobeast.tools.bench import weights
 from zerobeast.tools.bench.figures import Figure
 from zerobeast.tools.bench.processes import Processes
 
@@ -33,7 +32,7 @@ def wait_for_the_end(pipe: Connection) -> None:
 def test_every_plane_has_figures_as_text_and_json(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(weights, "SUBSCRIBERS", 2)
+    monkeypatch.setattr("zerobeast.tools.bench.weights.SUBSCRIBERS", 2)
     path = tmp_path / "figures.json"
     assert bench.main([command, "--seconds", "0.2", "--json", str(path)]) == 0
     assert "goal" in capsys.readouterr().out

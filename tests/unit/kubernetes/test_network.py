@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import pytest
-
 from tests.unit.kubernetes.rendered import Container, Object, Rendered, matches, needs_kubectl
 from zerobeast.common.endpoints import Endpoint
 
-pytestmark = [pytest.mark.unit, needs_kubectl]
+pytestmark = needs_kubectl
 
 REQUESTS, REPLIES, WEIGHTS = 0, 1, 2  #: sockets of a server, on consecutive ports
 #: (client, server) -> sockets that the client connects to; section 1 of docs/protocol.md

@@ -9,12 +9,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.unit.kubernetes.rendered import ORDER, README, ROOT, needs_kubectl, render
-
-pytestmark = pytest.mark.unit
 
 BY_HAND = ("apps/v1/StatefulSet", "broker")  #: deleted by hand, because pruning StatefulSets might delete a learner
 (AWAIT,) = re.findall(r"^await\(\) \{.*?^\}$", README, re.MULTILINE | re.DOTALL)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, needs_kubectl, quantity, render, render_own
 from zerobeast.common.process.roles import PROCESSES
 
-pytestmark = [pytest.mark.unit, needs_kubectl]
+pytestmark = needs_kubectl
 
 GPU = "nvidia.com/gpu"
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from tests.unit.kubernetes.rendered import Container, Rendered, needs_kubectl, quantity
 from zerobeast.common.process.roles import EVALUATOR
 
-pytestmark = [pytest.mark.unit, needs_kubectl]
+pytestmark = needs_kubectl
 
 USER = 1000  #: user of the images
 PATHS = {"startupProbe": "/readyz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}

@@ -12,7 +12,7 @@ from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, needs_kubectl, ren
 
 schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
 
-pytestmark = [pytest.mark.unit, needs_kubectl]
+pytestmark = needs_kubectl
 
 OLDEST = "1.28"
 OPERATOR = "monitoring.coreos.com/v1"  #: kinds that a cluster has only if Prometheus' operator is installed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-import pytest
 import yaml
 
 from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Rendered, needs_kubectl, render
@@ -14,7 +13,7 @@ from zerobeast.common.config.load import gather
 from zerobeast.common.config.process import Instance
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
 
-pytestmark = [pytest.mark.unit, needs_kubectl]
+pytestmark = needs_kubectl
 
 SOURCES = {"configMap": "name", "secret": "secretName"}  #: volume source -> key that holds its name
 KEYS = {"zerobeast-public-keys", *(f"zerobeast-{role}-key" for role in ROLES)}  #: created by hand

@@ -24,7 +24,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
-test: lint # the longest files begin first
+test: lint # the longest files first
 	$(PYTEST) -n $(WORKERS) --no-loadscope-reorder $(SMOKE) tests/integration tests/unit $(ARGS)
 
 test-all: lint # whole runs separately: beside them, tests of seconds would wait for minutes

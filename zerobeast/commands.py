@@ -1,11 +1,13 @@
 """Commands with subcommands: `beast`, `beast bench` and `beast chaos`."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.common.text import suggestion
 
 
@@ -52,6 +54,12 @@ def about(argv: list[str], text: str) -> tuple[str, list[str]]:
     if not argv or argv[0].startswith("-"):
         raise ConfigError(f"which one? {text.splitlines()[0]}; --help explains")
     return argv[0], argv[1:]
+
+
+def add_root(parser: argparse.ArgumentParser) -> None:
+    """Add --root, whose default is the environment variable of the setting."""
+    default = os.environ.get("BEAST_ROOT", run_files.ROOT)
+    parser.add_argument("--root", default=default, help="folder of run folders; default %(default)s")
 
 
 def parser(prog: str, description: str | None, epilog: str | None = None) -> argparse.ArgumentParser:

@@ -72,7 +72,7 @@ def _processes(config: RunConfig) -> Iterator[Relation]:
         yield Relation(
             ("stop_at_return", path, DETERMINISTIC),
             f"stop_at_return {config.stop_at_return:g} with {DETERMINISTIC} and {path} {value_at(config, path)}: "
-            f"expected one of them alone, as the end would depend on how long an evaluation takes",
+            f"expected at most two of the three, as the end would depend on how long an evaluation takes",
         )
 
 

@@ -1,8 +1,10 @@
 """The contents of a run's folder, by name, and locks of its files."""
 
+import contextlib
 import fcntl
 import functools
 import glob
+import itertools
 import logging
 import os
 import re
@@ -161,6 +163,13 @@ def saver_of(checkpoint: Path) -> Path | None:
 def kept(folder: Path, kind: str = CHECKPOINTS) -> list[tuple[int, Path]]:
     """The numbered checkpoints of a run, or those that wait for the evaluator, by agent steps, oldest first."""
     return sorted((int(path.stem), path) for path in (folder / kind).glob("*.pt") if path.stem.isdecimal())
+
+
+def set_aside(path: Path) -> None:
+    """Rename a file to <name>.old, or .old1 and so on, if it is there."""
+    names = (path.with_name(f"{path.name}.old{number or ''}") for number in itertools.count())
+    with contextlib.suppress(FileNotFoundError):
+        path.replace(next(name for name in names if not name.exists()))
 
 
 def videos(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import READY, STALLED, ServiceView, count, decimal, milliseconds, number, share
-from zerobeast.common.process.roles import EVALUATOR, ROLES
+from zerobeast.common.process.roles import ROLES
 
 STARTING = "starting"
 DONE = "agent steps are done"  #: in the last line that a learner logs
@@ -50,9 +50,10 @@ def judge(services: Sequence[ServiceView]) -> Verdict:
     learner = next((view.page for view in _of(services, "learner")), {})
     if fault := learner.get("unsaved"):
         return Verdict(f"not saved: {fault}", good=False)
-    done = (number(learner, "agent_steps") or 0) >= (number(learner, "total_steps") or math.inf)
+    steps, total = (number(learner, name) for name in ("agent_steps", "total_steps"))
+    done = learner.get("finished") or (steps and total and steps >= total)
     if done or any(DONE in view.note for view in services if view.role == "learner"):
-        left = sum(number(view.page, "evaluations_waiting") or 0 for view in _of(services, EVALUATOR))
+        left = max((number(view.page, "evaluations_waiting") or 0 for view in services), default=0)
         waiting = f"trained: {count(left)} policies wait for their evaluation"
         return Verdict(waiting if left else "finished: the run has reached its last step", good=True)
     if away > len(services) and not learner:

@@ -7,6 +7,7 @@ again; nothing that happens here stops the training.
 import contextlib
 import logging
 import math
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 LOOK_PERIOD_S = 0.5  #: between two looks into the folder
 MAX_TRIES = 3  #: of one policy
+DISK_S = 60.0  #: until another try, if the disk was in the way
 
 
 class _Stopped(Exception):
@@ -125,11 +127,14 @@ class Evaluator(Service):
         saved = load_checkpoint(path)
         if saved is None:
             raise BeastError(f"{path}: it is gone")
-        policy = Policy(Loaded(self.config, None, {}, ()), saved, path)
+        policy, played = Policy(Loaded(self.config, None, {}, ()), saved, path), path.stat()
         rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
-        if not path.exists():
+        if not path.exists() or not os.path.samestat(path.stat(), played):
             raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
-        evaluations.append(self.config.folder, rows)
+        try:
+            evaluations.append(self.config.folder, rows)
+        except ConfigError as error:
+            raise OSError(str(error)) from error  # of the disk: no fault of the policy
         self._record(policy)
         return rows
 
@@ -150,10 +155,11 @@ class Evaluator(Service):
 
     def _record(self, policy: Policy) -> None:
         """Every Nth time, a video of the first episode in each environment. Without one, an evaluation is as good."""
-        every, done = self.config.evaluate.video_every, len(evaluations.scores(evaluations.read(self.config.folder)))
-        if not every or (done + 1) % every:
+        if not (every := self.config.evaluate.video_every):
             return
         try:
+            if (len(evaluations.scores(evaluations.read(self.config.folder))) + 1) % every:
+                return
             from zerobeast.services.evaluator.video import record
 
             path = self.config.folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
@@ -185,7 +191,9 @@ class Evaluator(Service):
             known = isinstance(error, BeastError | OSError)
             self._failures, self._trouble = self._failures + 1, str(error)
             log.warning("the policy of step %d cannot be evaluated: %s", steps, error, exc_info=not known)
-            if self._tries >= MAX_TRIES:
+            if isinstance(error, OSError):  # whatever it is, the policy is played again once it has passed
+                self._tries, self._look_at = 0, self.clock() + DISK_S
+            elif self._tries >= MAX_TRIES:
                 self._discard()
             return
         self._evaluations, self._trouble = self._evaluations + 1, ""
@@ -201,8 +209,11 @@ class Evaluator(Service):
         scores = evaluations.scores(evaluations.read(self.config.folder))
         self._best = max(scores.values(), default=None)
         best, before = self.config.folder / run_files.BEST_CHECKPOINT, None
-        with contextlib.suppress(CheckpointError):  # a damaged one is replaced
+        try:
             before = load_checkpoint(best)
+        except CheckpointError as error:
+            log.warning("%s; another takes its place", error)
+            run_files.set_aside(best)
         if before is None or scores.get(steps, -math.inf) >= scores.get(before["counters"]["agent_steps"], -math.inf):
             best.parent.mkdir(exist_ok=True)
             self._path.replace(best)

@@ -5,7 +5,8 @@
     best/checkpoint.pt              of the best mean return of 100 episodes, unless the evaluator judges
 
 They are hard links, so each costs no time; where a file system has none, copies. A run that continues from an earlier
-step sets aside what later ones have left, as <name>.old: it is of another policy than what is trained from now on.
+step sets aside what later ones have left, as <name>.old, .old1 and so on: it is of another policy than what is trained
+from now on.
 """
 
 import logging
@@ -28,6 +29,11 @@ NUMBERED = (run_files.CHECKPOINTS, run_files.TO_EVALUATE, run_files.VIDEOS)  #: 
 MAX_WAITING = 100  #: checkpoints that wait for an evaluator, which may not run at all
 
 
+def waiting(config: RunConfig) -> int:
+    """How many policies wait for the evaluator that a run should have."""
+    return len(run_files.kept(config.folder, run_files.TO_EVALUATE)) if config.evaluates else 0
+
+
 class NumberedCheckpoints:
     """Which checkpoints of a run get other names, and when.
 
@@ -40,11 +46,6 @@ class NumberedCheckpoints:
         self._config, self._folder = config, config.folder
         self._best = self._rewind(steps)  #: mean return of 100 episodes of the best checkpoint
         self.plan(steps)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether policies wait for the evaluator that this run should have."""
-        return self._config.evaluates and bool(run_files.kept(self._folder, run_files.TO_EVALUATE))
 
     def due(self, steps: int) -> bool:
         """Whether a checkpoint has to be saved at this step."""
@@ -66,7 +67,7 @@ class NumberedCheckpoints:
             if not self._config.evaluates and score is not None and (self._best is None or score > self._best):
                 self._link(run_files.BEST_CHECKPOINT)
                 self._best = score
-            if finished and self._config.evaluates and steps not in evaluations.scores(evaluations.read(self._folder)):
+            if finished and self._config.evaluates and steps not in evaluations.scores(self._evaluated()):
                 self._link(Path(run_files.TO_EVALUATE, f"{steps}.pt"))
             elif self._evaluate_at is not None and steps >= self._evaluate_at:
                 self._offer(steps)
@@ -76,7 +77,7 @@ class NumberedCheckpoints:
 
     def _rewind(self, steps: int) -> float | None:
         """Set aside what is of later steps; returns the score of the best checkpoint that is left."""
-        rows = evaluations.read(self._folder)
+        rows = self._evaluated()
         if (own := [row for row in rows if row["agent_steps"] <= steps]) != rows:
             evaluations.write(self._folder, own)
         files = [path for kind in NUMBERED for path in (self._folder / kind).glob("*")]
@@ -85,10 +86,22 @@ class NumberedCheckpoints:
         if best_at > steps:
             later.append(self._folder / run_files.BEST_CHECKPOINT)
         for path in later:
-            path.replace(path.with_name(f"{path.name}.old"))
+            run_files.set_aside(path)
         if later or own != rows:
-            log.warning("the run continues at step %d: evaluations and checkpoints of later ones are set aside", steps)
+            log.warning(
+                "the run continues at step %d: its evaluations of later steps are dropped, and the names of their "
+                "checkpoints and videos end in .old now",
+                steps,
+            )
         return best if best_at <= steps else None
+
+    def _evaluated(self) -> list[evaluations.Row]:
+        """The evaluations so far; none if they cannot be read, which costs no training."""
+        try:
+            return evaluations.read(self._folder)
+        except ConfigError as error:
+            log.warning("%s", error)
+            return []
 
     def _standing(self) -> tuple[float, float | None]:
         """Agent steps and score of the best checkpoint; infinite if it is damaged."""

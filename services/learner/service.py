@@ -36,7 +36,7 @@ from zerobeast.services.learner.folder import claim
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.numbered import NumberedCheckpoints
+from zerobeast.services.learner.numbered import NumberedCheckpoints, waiting
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
@@ -135,7 +135,8 @@ class Learner(Service):
         self._has_more = False
         if self.training is None:
             return
-        self.training.settle()
+        if not self.training.ended:  # the return that ended it is its last one
+            self.training.settle()
         if self.training.finished:
             self._rest(self.training)
         elif self.training.learn(self._waited_s):
@@ -183,6 +184,8 @@ class Learner(Service):
         """Numbers for the health page; rates are of the last seconds, null what is not known yet."""
         return {
             "total_steps": self.config.total_steps,
+            "finished": self._is_kept and self.training is not None and self.training.finished,
+            "evaluations_waiting": waiting(self.config),
             **(self.training.page() if self.training else NOTHING_YET),
             **self._computes,
             **self.meters.page(self.clock()),
@@ -259,7 +262,7 @@ class Learner(Service):
         if when_done != "exit" and not self._is_kept:
             training.publish()
             self._keep()
-        if when_done == "exit" or (when_done == "evaluated" and not self._numbered.waiting):
+        if when_done == "exit" or (when_done == "evaluated" and not waiting(self.config)):
             self.stop()
 
     def _keep(self) -> None:

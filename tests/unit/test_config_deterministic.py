@@ -59,7 +59,9 @@ def test_settings_that_contradict_deterministic_are_refused() -> None:
 def test_an_end_that_depends_on_the_clock_is_refused() -> None:
     gather([*CARTPOLE, "--stop_at_return", "400"], {}, groups=groups_of)
     (sentence,) = refusals("--stop_at_return", "400", "--evaluate.times", "4")
-    assert sentence.startswith("stop_at_return 400 with deterministic and evaluate.times 4: expected one of them alone")
+    assert sentence.startswith(
+        "stop_at_return 400 with deterministic and evaluate.times 4: expected at most two of the three"
+    )
 
 
 def test_settings_derived_from_deterministic_are_checked_against_the_others() -> None:

@@ -13,8 +13,10 @@ from tests.unit.test_policy import REACH, saved
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.load import load as settings
 from zerobeast.common.config.process import Instance
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import RunConfig
+from zerobeast.services.evaluator import service
 from zerobeast.services.evaluator.results import Evaluation
 from zerobeast.services.evaluator.service import Evaluator
 
@@ -63,8 +65,27 @@ def test_a_policy_is_the_best_if_it_beats_the_one_whose_checkpoint_there_is(run:
     (run.folder / run_files.BEST_CHECKPOINT).write_text("damaged")
     evaluate(lambda _path: None, {60: 0.5})
     assert best(run) == 60
+    assert run_files.BEST_CHECKPOINT.with_name("checkpoint.pt.old") in {
+        path.relative_to(run.folder) for path in (run.folder / run_files.BEST_CHECKPOINT).parent.iterdir()
+    }
 
 
 def test_what_is_found_about_a_policy_that_is_gone_does_not_count(run: RunConfig, evaluate: Evaluate) -> None:
     evaluate(Path.unlink, {10: 3.0})
     assert evaluations.read(run.folder) == []
+
+
+def test_a_policy_whose_row_cannot_be_written_waits_until_it_can(
+    run: RunConfig, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures, append = iter(range(5)), evaluations.append
+
+    def full(*args: Any) -> None:
+        if next(failures, None) is not None:
+            raise ConfigError("No space left on device")
+        append(*args)
+
+    monkeypatch.setattr(evaluations, "append", full)
+    monkeypatch.setattr(service, "DISK_S", 0.0)
+    evaluate(lambda _path: None, {10: 3.0})
+    assert evaluations.scores(evaluations.read(run.folder)) == {10: 3.0}

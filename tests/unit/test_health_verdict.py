@@ -221,6 +221,8 @@ def test_a_learner_whose_last_words_are_that_all_is_done_has_finished() -> None:
         assert exit_code(seen, judge(seen)) == 0
     evaluator = ServiceView("evaluator 0", "evaluator", {"state": "ready", "evaluations_waiting": 2})
     assert verdict([ended, *others, evaluator]) == "trained: 2 policies wait for their evaluation"
+    kept = ServiceView("learner 0", "learner", {"state": "ready", "finished": True, "evaluations_waiting": 3})
+    assert verdict([kept, *others]) == "trained: 3 policies wait for their evaluation", "whose evaluator is down"
     stopped = ServiceView("learner 0", "learner", code=0, note="12:00:00.000 learner I saved at agent step 100")
     assert exit_code([stopped, *others], judge([stopped, *others])) == 1
 

@@ -10,7 +10,7 @@ from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.numbered import MAX_WAITING, NumberedCheckpoints
+from zerobeast.services.learner.numbered import MAX_WAITING, NumberedCheckpoints, waiting
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
     numbered.saved(100, score=100.0, finished=True)
     assert steps(config, run_files.CHECKPOINTS) == [63, 91]
     assert steps(config, run_files.TO_EVALUATE) == [56, 100]
-    assert numbered.waiting
+    assert waiting(config)
     assert not (config.folder / run_files.BEST_CHECKPOINT).exists(), "the evaluator judges"
 
 

@@ -165,12 +165,12 @@ def test_where_a_run_was_trained_and_what_it_left_is_no_difference(tmp_path: Pat
 
 def test_a_run_saved_before_a_setting_existed_has_its_default(tmp_path: Path) -> None:
     saved(tmp_path, "old")
-    saved(tmp_path, "new", seed=2, evaluate={"episodes": 10}, ppo={"learning_rate": 3e-4})
+    saved(tmp_path, "new", seed=2, evaluate={"max_steps": 30_000}, ppo={"learning_rate": 3e-4})
     assert len(grouped(find(["*"], tmp_path))) == 1
-    saved(tmp_path, "changed", seed=3, evaluate={"episodes": 11})
+    saved(tmp_path, "changed", seed=3, evaluate={"max_steps": 11})
     assert [group.label for group in grouped(find(["*"], tmp_path))] == [
-        "evaluate.episodes 10",
-        "evaluate.episodes 11",
+        "evaluate.max_steps 11",
+        "evaluate.max_steps 30000",
     ]
 
 

@@ -69,7 +69,7 @@ def export(
     Raises:
       BeastError: the run cannot be loaded, evaluated or exported, for the reason it gives.
     """
-    return hand_on(load(run, algo=algo, **settings, **HOW), out, to, episodes=episodes, say=say)
+    return hand_on(load(run, algo=algo, **{**settings, **HOW}), out, to, episodes=episodes, say=say)
 
 
 def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, say: Callable[[str], None]) -> Path:

@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say which runs, and what of them."""
     parser.add_argument("runs", nargs="+", metavar="RUN")
-    parser.add_argument("--root", default=run_files.ROOT, help="folder of run folders; default %(default)s")
+    commands.add_root(parser)
     parser.add_argument(
         "--of",
         metavar="WHAT",

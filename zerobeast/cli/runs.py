@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import UNKNOWN, count, duration, size
 from zerobeast.common.health.table import aligned
 from zerobeast.results.comparison import short
@@ -34,7 +33,7 @@ def main(argv: list[str]) -> int:
       ConfigError: there is no such folder.
     """
     parser = commands.parser("beast runs", DESCRIPTION)
-    parser.add_argument("--root", default=run_files.ROOT, help="folder of run folders; default %(default)s")
+    commands.add_root(parser)
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     flags = parser.parse_args(argv)
     now = time.time()

@@ -68,7 +68,14 @@ keep() {
   done
 }
 worker() { keep $worker --index "$$SLURM_PROCID" --learner.endpoint "$$LEARNER"; }
-evaluator() { keep $evaluator; }
+evaluator() { # the job ends without the evaluations of a policy that kills it each time
+  for _ in 1 2 3 4 5; do
+    $evaluator && return
+    [ $$? = 2 ] && exit 2
+    sleep 5
+  done
+  exit 1
+}
 export -f keep worker evaluator
 srun --overlap --output=$folder/$logs/worker-%t.log --open-mode=append bash -c worker &
 workers=$$!

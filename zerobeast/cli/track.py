@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--to", required=True, help="trackio, wandb, or module:Class of your own")
     parser.add_argument("--project", default=PROJECT, help="under which the tracker shows the run; %(default)s")
     parser.add_argument("--follow", action="store_true", help="until Ctrl-C, as `beast train --track` does")
-    parser.add_argument("--root", default=run_files.ROOT, help="folder of run folders; default %(default)s")
+    commands.add_root(parser)
     parser.add_argument("--parent", type=int, default=0, help="process whose end ends this one; 0: none")
     own = parser.parse_args(argv)
     folder, make, asked = run_files.find(own.run, own.root), tracker(own.to), list[int]()

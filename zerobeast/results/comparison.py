@@ -29,7 +29,7 @@ def row(group: Group, of: str, *, env: str = "", at: int | None = None, threshol
     Args:
       group: of runs that all have `values`.
       of, env, at: as for `values`.
-      threshold: that is looked for in their whole curves.
+      threshold: that is looked for in these values.
 
     Raises:
       ConfigError: there is no such column.
@@ -43,9 +43,11 @@ def row(group: Group, of: str, *, env: str = "", at: int | None = None, threshol
         low, high = (None if end is None else float(end) for end in ends)
         found |= {name: float(statistic(scores)), f"{name}_low": low, f"{name}_high": high}
     if threshold is not None:
-        steps_to, seconds_to = (
-            [_first(curve(run, x, of, env=env), threshold) for run in group.runs] for x in ("steps", "time")
-        )
+        steps_to = [_first(each, threshold) for each in points]
+        seconds_to = [
+            _first(curve(run, "time", of, env=env), threshold) if steps < np.inf else np.inf
+            for run, steps in zip(group.runs, steps_to, strict=True)
+        ]
         found |= {
             "threshold": threshold,
             "reached": sum(each < np.inf for each in steps_to),
@@ -74,10 +76,16 @@ def markdown(rows: Sequence[Row], meaning: str) -> str:
     """Rows of groups as a table in Markdown, with a column only for what some row has; `meaning` is of their values."""
     several = len({each["env"] for each in rows}) > 1
     lines = [_cells(each, meaning, with_env=several) for each in rows]
-    header = list(dict.fromkeys(name for line in lines for name in line))
-    ruler = ["---" if name in WORDS else "---:" for name in header]
-    table = [header, ruler, *([line.get(name, "") for name in header] for line in lines)]
-    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |\n" for cells in table)
+    columns = [
+        [name, *(line.get(name, "").replace("|", "&#124;") for line in lines)]
+        for name in dict.fromkeys(name for line in lines for name in line)
+    ]
+    for column in columns:
+        width = max(3, *map(len, column))
+        left = column[0] in WORDS
+        column[:] = [cell.ljust(width) if left else cell.rjust(width) for cell in column]
+        column.insert(1, "-" * width if left else "-" * (width - 1) + ":")
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in zip(*columns, strict=True))
 
 
 def _cells(found: Row, meaning: str, *, with_env: bool) -> dict[str, str]:
@@ -86,7 +94,8 @@ def _cells(found: Row, meaning: str, *, with_env: bool) -> dict[str, str]:
     cells |= {"runs": found["group"], "n": str(found["n"])}
     cells["agent steps"] = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     cells[f"{meaning}: mean (95 % interval)"] = _interval(found, "mean")
-    cells["IQM (95 % interval)"] = _interval(found, "iqm")
+    if found["n"] > 3:  # of fewer it is the mean
+        cells["IQM (95 % interval)"] = _interval(found, "iqm")
     if "threshold" in found:
         steps, seconds = found["steps_to_threshold"], found["seconds_to_threshold"]
         cells[f"{found['threshold']:g} reached by"] = f"{found['reached']} of {found['n']}"

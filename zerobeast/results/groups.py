@@ -77,10 +77,15 @@ def _texts(runs: Sequence[SavedRun]) -> list[dict[str, str]]:
     given = [{path: value for path, value in run.settings.items() if about(path) not in SHARED} for run in runs]
     paths = dict.fromkeys(path for settings in given for path in settings)
     missing = {path: _earlier(path) for path in paths if any(path not in settings for settings in given)}
-    texts = [{path: printable(as_text(settings.get(path, missing.get(path)))) for path in paths} for settings in given]
+    texts = [{path: _text(settings.get(path, missing.get(path))) for path in paths} for settings in given]
     for own, run in zip(texts, runs, strict=True):
         own[FORKED] = "yes" if run.settings.get(FORKED) else ""  # each seed may have begun from one of its own
     return texts
+
+
+def _text(value: object) -> str:
+    """1 and 1.0 are one text, since other programs write either."""
+    return f"{value:.12g}" if isinstance(value, float) else printable(as_text(value))
 
 
 def _earlier(path: str) -> object:

@@ -65,9 +65,11 @@ def read(folder: Path) -> SavedRun:
         raise ConfigError(f"{path}: expected a file with the settings of a run")
     tree = read_yaml(path, str(path), LOADER)
     try:
-        settings = dict(islice(_flat("", tree), MAX_SETTINGS))
+        settings = dict(islice(_flat("", tree), MAX_SETTINGS + 1))
     except RecursionError as error:
         raise ConfigError(f"{path}: not the settings of a run: one of them contains itself") from error
+    if len(settings) > MAX_SETTINGS:
+        raise ConfigError(f"{path}: more than {MAX_SETTINGS:,} settings")
     if isinstance(tree.get("env"), str):  # short for env.id
         settings["env.id"] = settings.pop("env")
     if not {"env.id", "algo"} <= settings.keys():

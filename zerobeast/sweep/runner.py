@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from zerobeast.api.run import Callbacks, Run
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.files import metrics
+from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health.figures import count, two
 from zerobeast.common.process.signals import handled
 from zerobeast.launcher.fleet import child_environ
@@ -122,6 +122,8 @@ class Runner:
                 self._end(name, ending, time.monotonic() - since)
 
     def _end(self, name: str, ending: Ending, seconds: float) -> None:
+        if not ending.code and self._signals and run_files.kept(self._folder / name, run_files.TO_EVALUATE):
+            ending = Ending(128 + self._signals[0], "")  # its last policies wait for the evaluator
         with contextlib.suppress(ConfigError):  # a full disk: without this entry, it goes on and ends again
             self._journal.ended(name, ending, seconds)
         if ending.code in INTERRUPTED:
@@ -138,12 +140,12 @@ class Runner:
     def _show(self, waiting: int) -> None:
         if self._current and (now := time.monotonic()) >= self._line_at:
             self._line_at = now + LINES_S
-            figures = {name: metrics.last(self._folder / name) for name in self._current}
-            each = [
-                f"{name} {count(row.get('agent_steps', 0))} steps, return {two(row.get('mean_return_100'))}"
-                for name, row in figures.items()
-            ]
-            self._say(f"{waiting} more runs wait; " + "; ".join(each))
+            lines = [f"{len(self._current)} runs train, {waiting} wait"]
+            for name, current in self._current.items():
+                row, steps = metrics.last(self._folder / name), count(current.run.config.total_steps)
+                done, score = count(row.get("agent_steps", 0)), two(row.get("mean_return_100"))
+                lines.append(f"  {name}: {done} of {steps} steps, return {score}")
+            self._say("\n".join(lines))
 
     def _ask(self, number: int) -> None:
         self._signals.append(number)

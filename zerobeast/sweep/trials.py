@@ -119,6 +119,7 @@ def _name(label: str, paths: Sequence[str], config: RunConfig) -> str:
 
 def _text(value: Any) -> str:
     text = json.dumps(value) if isinstance(value, dict) else as_text(value) or "none"
+    text = re.sub(r"^-(?=[\d.])", "minus", text)
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
 
 

@@ -31,6 +31,8 @@ those that failed are tried again. At the end it prints what `beast compare` say
   --cores N      cores of each, by default one, or with --parallel an equal share
   --dry_run      check the file and list its runs; start nothing
 
+name, root, parallel, cores, samples and seed may stand in the file or be given as flags.
+
 Two sweeps at a time need cores of their own: taskset -c 0-7 beast sweep FILE.
 Values that import a module count only if a flag says the same, such as --env my_module:MyEnv.
 

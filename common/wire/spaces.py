@@ -102,8 +102,16 @@ class ArraySpace:
         """Height and width of images, [H, W], [H, W, C] or [C, H, W], or stacks of the last two; None for others."""
         shape = self.shape[-3:] if self.kind == "box" and len(self.shape) <= 4 else ()
         if len(shape) == 3:
-            shape = shape[1:] if shape[0] < shape[2] else shape[:2]
+            shape = shape[1:] if self.channels_first else shape[:2]
         return (shape[0], shape[1]) if len(shape) == 2 and min(shape) >= MIN_IMAGE_SIDE else None
+
+    @property
+    def channels_first(self) -> bool:
+        """Whether images are [C, H, W], not [H, W, C]: two sizes that are alike are the sides, else the larger two."""
+        outer, middle, inner = (1, *self.shape)[-3:]
+        if (outer == middle) != (middle == inner):
+            return middle == inner
+        return outer < inner
 
     def rules(self, field: str) -> Iterator[Rule]:
         """Rules that it must satisfy; `field` is its name in error sentences."""

@@ -58,9 +58,8 @@ class ImageShape(NamedTuple):
     def of(cls, space: ArraySpace, frame_stack: int) -> ImageShape:
         """The shape of a space's images."""
         assert space.image_size is not None, "it has images"
-        shape = (1, *space.shape)[-3:]
         channels = math.prod(space.shape) // math.prod(space.image_size)
-        return cls(frame_stack * channels, *space.image_size, channels_first=shape[0] < shape[2])
+        return cls(frame_stack * channels, *space.image_size, channels_first=space.channels_first)
 
     def pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None = None) -> Tensor:
         """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, minus the frame `mean`, if any.

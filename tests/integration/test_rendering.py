@@ -92,6 +92,7 @@ def random_actions(env: RenderedEnv, count: int) -> Iterator[NDArray[Any]]:
         ("ALE/Breakout-v5", 300, {"frame_skip": 3, "max_episode_frames": 400}),  # sticky actions, over the end of games
         ("CartPole-v1", 60, {}),
         ("MinAtar/Breakout-v1", 30, {}),
+        ("zipf/Gridworld-small", 60, {}),
         ("Pendulum-v1", 20, {}),
     ],
 )

@@ -1,0 +1,121 @@
+"""Zipf's Gridworld by id: `zipf/Gridworld` in its published size and `zipf/Gridworld-small` for runs of minutes, whose
+maps and objects are drawn by Zipf's law, or uniformly (`-uniform`), or uniformly among the rarest (`-rare`).
+"""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire import EnvSeeds
+from zerobeast.common.wire.seeds import one_by_one
+from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
+from zerobeast.services.envserver.gridworld import LEVELS, Gridworlds, Size
+from zerobeast.services.envserver.infos import numbers
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.spaces import env_spec
+from zerobeast.services.envserver.vector import Only
+
+SIZES = {
+    "zipf/Gridworld": Size(maps=20, rooms=3, objects=20, looks=15, limit=100, planes=False),
+    "zipf/Gridworld-small": Size(maps=8, rooms=2, objects=8, looks=6, limit=50, planes=True),
+}
+EXPONENT = 2.0
+
+
+class Task(NamedTuple):
+    """What an id means."""
+
+    base: str  #: the id without its level
+    level: str
+
+
+TASKS = {base if level == "zipf" else f"{base}-{level}": Task(base, level) for base in SIZES for level in LEVELS}
+
+
+def make(env_id: str, kwargs: dict[str, Any]) -> Any:
+    """Make one environment. Raises EnvError: the id or an argument is unknown."""
+    from zerobeast.services.envserver.gridworld_env import GridworldEnv
+
+    own = {name: value for name, value in kwargs.items() if name != "render_mode"}
+    return GridworldEnv(_worlds(env_id, own, 1), kwargs.get("render_mode"))
+
+
+def make_vec(request: VectorRequest) -> InlineVectorEnv | None:
+    """Many of them in arrays, unless a mask of choices is asked for, which there is not."""
+    if request.config.action_mask:
+        return None
+    return InlineVectorEnv(partial(ZipfEnvs, request.config), request.num_envs, request.seed, request.num_envs)
+
+
+def _worlds(env_id: str, kwargs: Mapping[str, Any], num_envs: int) -> Gridworlds:
+    if env_id not in TASKS:
+        raise unknown(env_id, f"expected {', '.join(TASKS)}")
+    strange = sorted(set(kwargs) - {"exponent"})
+    if strange:
+        raise EnvError(f"env.kwargs: {strange[0]!r} is not for {env_id}, expected exponent")
+    exponent = kwargs.get("exponent", EXPONENT)
+    if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 <= exponent < math.inf:
+        raise EnvError(f"env.kwargs: exponent {exponent!r} of {env_id}, expected a number of at least 0")
+    base, level = TASKS[env_id]
+    return Gridworlds(SIZES[base], level, float(exponent), num_envs)
+
+
+class ZipfEnvs(InlineEnvs):
+    """N agents in arrays, each with a generator of its own.
+
+    Args:
+      config: which of the ids.
+      num_envs: N.
+      seed: agent i gets seed + i at its first reset.
+
+    Raises:
+      EnvError: the id or an argument is unknown.
+    """
+
+    takes_options = False
+
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int) -> None:
+        from zerobeast.services.envserver.gridworld_env import ACTIONS, observations
+
+        self._worlds = _worlds(config.id, config.kwargs, num_envs)
+        super().__init__(env_spec(config.id, observations(self._worlds.size), ACTIONS), num_envs)
+        self._worlds.seed(range(seed, seed + num_envs))
+        self._done = np.zeros(num_envs, np.bool_)
+        self._actions: NDArray[Any] = np.empty(0)
+
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        del options
+        chosen = np.ones(self.num_envs, np.bool_) if only is None else only
+        seeds = one_by_one(seed, self.num_envs)
+        self._worlds.seed(each if is_chosen else None for each, is_chosen in zip(seeds, chosen, strict=True))
+        self._worlds.begin(np.flatnonzero(chosen))
+        self._done[chosen] = False
+        self.infos = {}
+        self.fill_first(self._worlds.observe(), chosen)
+
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        self._actions = actions
+
+    def finish_step(self) -> None:
+        first = self._done
+        reward, terminated, truncated = self._worlds.step(self._actions)
+        self._done = (terminated | truncated) & ~first
+        self.infos = {}
+        if self._done.any():
+            outcome = self._worlds.outcome(reward)
+            self.infos = {**outcome, **{f"_{name}": self._done for name in outcome}}
+        self.episodes = self.statistics.update(reward & ~first, first, self._done, partial(numbers, self.infos))
+        self._worlds.begin(np.flatnonzero(first))
+        self.fill(self._worlds.observe(), reward, terminated, truncated, first)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+BACKEND = Backend(make, make_vec, ids=lambda: TASKS)

@@ -1,0 +1,226 @@
+"""Zipf's Gridworld against the description of Chan et al. 2022."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import chisquare
+
+from tests.unit.test_envserver_catalogue import made, refusal
+from zerobeast.common.settings import NetConfig, Reading
+from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.services.envserver import gridworld
+from zerobeast.services.envserver.catalogue import make_env, make_vector_env
+from zerobeast.services.envserver.gridworld import DIRECTIONS, NO_OBJECT, Gridworlds, Maps, Size, maps_of, odds, shapes
+from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.zipf import SIZES, TASKS
+
+SMALL, PUBLISHED = SIZES["zipf/Gridworld-small"], SIZES["zipf/Gridworld"]
+ROOM = """
+#####
+#  1#
+#   #
+#0  #
+#####"""
+HAND_WRITTEN = Size(maps=1, rooms=1, objects=2, looks=2, limit=3, planes=True)
+
+
+@pytest.fixture(params=[True, False], ids=["planes", "pixels"])
+def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gridworlds:
+    """An agent in the second square of the second row of ROOM; its cue is object 1, of colour 0 and shape 1."""
+    squares = np.array([list(line) for line in ROOM.splitlines()[1:]])
+    objects = np.full((1, 5, 5), NO_OBJECT)
+    objects[0, 3, 1], objects[0, 1, 3] = 0, 1
+    hand_written = Maps(
+        (squares == "#")[None], objects, np.array([[[1, 0], [0, 1]]]), np.array([[[1, 1]]]), np.array([1])
+    )
+    monkeypatch.setattr(gridworld, "maps_of", lambda _: hand_written)
+    worlds = Gridworlds(HAND_WRITTEN._replace(planes=request.param), "rare", 2.0, 1)
+    worlds.begin(np.zeros(1, np.int64))
+    return worlds
+
+
+def after(worlds: Gridworlds, *moves: str) -> tuple[bool, bool, bool]:
+    """Reward, terminated and truncated of the last of these moves."""
+    for move in moves:
+        answer = worlds.step(np.array([DIRECTIONS.index(move)]))
+    return tuple(bool(values[0]) for values in answer)  # type: ignore[return-value]
+
+
+def test_an_exponent_of_0_is_uniform_and_rare_puts_nothing_on_the_first_80_percent() -> None:
+    assert odds(20, "zipf", 0.0) == pytest.approx(np.full(20, 0.05))
+    assert odds(20, "uniform", 2.0) == pytest.approx(np.full(20, 0.05))
+    assert odds(20, "rare", 2.0) == pytest.approx([0] * 16 + [0.25] * 4)
+    assert odds(8, "rare", 2.0) == pytest.approx([0] * 6 + [0.5] * 2)
+    assert odds(2, "rare", 2.0).tolist() == [0, 1], "at least one"
+    assert odds(20, "zipf", 2.0)[:4] == pytest.approx([0.6265, 0.1566, 0.0696, 0.0392], abs=1e-4)
+
+
+@pytest.mark.parametrize("env_id", ["zipf/Gridworld", "zipf/Gridworld-small-uniform", "zipf/Gridworld-small-rare"])
+def test_maps_and_objects_are_drawn_as_often_as_the_level_says(env_id: str) -> None:
+    size, level = SIZES[TASKS[env_id].base], TASKS[env_id].level
+    worlds, seen = Gridworlds(size, level, 2.0, 50), np.zeros((size.maps, size.objects))
+    worlds.seed(range(50))
+    for _ in range(200):
+        worlds.begin(np.arange(50))
+        np.add.at(seen, (worlds.map, worlds.target), 1)
+    expected = seen.sum() * np.outer(odds(size.maps, level, 2.0), odds(size.objects, level, 2.0))
+    assert not seen[expected == 0].any()
+    often = expected >= 5
+    observed = np.append(seen[often], seen[~often].sum())
+    assert chisquare(observed, np.append(expected[often], max(expected[~often].sum(), 1e-9))).pvalue > 0.01
+
+
+@pytest.mark.parametrize("size", [SMALL, PUBLISHED], ids=["small", "published"])
+def test_maps_are_those_of_the_description(size: Size) -> None:
+    maps = maps_of(size)
+    again = maps_of.__wrapped__(size)
+    assert all(np.array_equal(one, other) for one, other in zip(maps, again, strict=True)), "the same for everybody"
+    assert (
+        len({wall.tobytes() + held.tobytes() for wall, held in zip(maps.walls, maps.objects, strict=True)}) == size.maps
+    )
+    lines = np.arange(size.side) % 4 == 0
+    for number, (walls, objects) in enumerate(zip(maps.walls, maps.objects, strict=True)):
+        assert walls[[0, -1]].all()
+        assert walls[:, [0, -1]].all()
+        assert walls[np.ix_(lines, lines)].all()
+        assert not walls[np.ix_(~lines, ~lines)].any(), "rooms of 3 x 3 squares"
+        assert sorted(objects[objects != NO_OBJECT]) == list(range(size.objects))
+        assert len({tuple(look) for look in maps.looks[number]}) == size.objects, "no two look alike"
+        starts = {tuple(start) for start in maps.starts[number, : maps.num_starts[number]].tolist()}
+        assert starts == {tuple(square) for square in np.argwhere(~walls & (objects == NO_OBJECT)).tolist()}
+        assert reached(walls, objects) == {tuple(square) for square in np.argwhere(~walls).tolist()}
+        doors = np.argwhere(~walls & (lines[:, None] | lines))
+        for y, x in np.argwhere(objects != NO_OBJECT):
+            assert not (y % 4 == x % 4 == 2), "against a wall"
+            assert (abs(doors - (y, x)).sum(axis=1) > 1).all(), "beside no door"
+
+
+def reached(walls: NDArray[np.bool_], objects: NDArray[np.int64]) -> set[tuple[int, int]]:
+    """All squares that an agent can reach from one that is free, if objects end its way."""
+    y, x = np.argwhere(~walls & (objects == NO_OBJECT))[0].tolist()
+    found, edge = {(y, x)}, [(y, x)]
+    while edge:
+        square = edge.pop()
+        if objects[square] == NO_OBJECT:
+            around = {(square[0] + dy, square[1] + dx) for dy, dx in gridworld.MOVES.tolist()}
+            new = {each for each in around if not walls[each]} - found
+            found, edge = found | new, [*edge, *new]
+    return found
+
+
+def test_a_move_goes_to_any_of_8_neighbours_and_a_wall_stops_it(room: Gridworlds) -> None:
+    for move, square in [("SE", (2, 2)), ("NW", (1, 1)), ("N", (1, 1)), ("SW", (1, 1)), ("E", (1, 2))]:
+        room.begin(np.zeros(1, np.int64)) if move != "NW" else None
+        after(room, move)
+        assert tuple(room._at[0]) == square, move
+
+
+@pytest.mark.parametrize(
+    ("moves", "ends"),
+    [
+        (["E", "E"], (True, True, False)),
+        (["S", "S"], (False, True, False)),
+        (["SE", "NE"], (True, True, False)),
+        (["N", "N"], (False, False, False)),
+        (["N", "N", "N"], (False, False, True)),
+        (["N", "E", "E"], (True, True, False)),
+    ],
+)
+def test_an_episode_ends_on_any_object_with_a_reward_for_the_target_or_at_the_limit(
+    room: Gridworlds, moves: list[str], ends: tuple[bool, bool, bool]
+) -> None:
+    assert after(room, *moves) == ends
+
+
+def test_the_view_is_centred_on_the_agent_and_has_the_cue(room: Gridworlds) -> None:
+    seen = room.observe()[0]
+    walls = ["       ", "       ", "  #####", "  #   #", "  #   #", "  #   #", "  #####"]
+    is_wall = np.array([list(line) for line in walls]) == "#"
+    if not room.size.planes:
+        squares = seen.reshape(7, 9, 7, 9, 3).swapaxes(1, 2)
+        assert (squares[is_wall] == 40).all()
+        assert (squares[3, 3] == 255).all(), "the agent"
+        frame, triangle = shapes()[[1, 0]][..., None]
+        assert (squares[3, 5] == np.where(frame, (255, 0, 0), 0)).all()
+        assert (squares[5, 3] == np.where(triangle, (0, 255, 0), 0)).all()
+        assert (squares[0, 0] == np.where(frame, (255, 0, 0), 180)).all(), "the cue"
+        shown = squares.any(axis=(2, 3, 4))
+        assert (shown == is_wall | np.isin(np.arange(49).reshape(7, 7), [0, 3 * 7 + 3, 3 * 7 + 5, 5 * 7 + 3])).all()
+        assert room.picture(0).shape == (45, 45, 3)
+        return
+    wall, red, green, triangle, frame, *cue = np.moveaxis(seen, -1, 0)
+    assert (wall == is_wall).all()
+    assert [[tuple(at) for at in np.argwhere(plane).tolist()] for plane in (red, green, triangle, frame)] == [
+        *([(3, 5)], [(5, 3)], [(5, 3)], [(3, 5)])
+    ]
+    assert [np.unique(plane).tolist() for plane in cue] == [[1], [0], [0], [1]]
+
+
+@pytest.mark.parametrize(("env_id", "shape"), [("zipf/Gridworld", (63, 63, 3)), ("zipf/Gridworld-small", (7, 7, 25))])
+def test_environments_of_a_session_are_single_ones_of_the_seeds_that_follow(
+    env_id: str, shape: tuple[int, ...]
+) -> None:
+    env = made(make_vector_env(EnvConfig(id=env_id), 3, 5, EnvServerConfig()))
+    assert (env.spec.obs.shape, env.spec.action.sizes, env.processes) == (shape, (8,), 0)  # type: ignore[union-attr]
+    assert Reading.of(env.spec.obs, NetConfig()) == (True, 1.0 if SIZES[env_id].planes else 1 / 255)  # type: ignore[arg-type]
+    assert env.spec.obs.image_size == shape[:2]  # type: ignore[union-attr]
+    env.reset()
+    made(env)
+    singles = [make_env(env_id, {}) for _ in range(3)]
+    assert (env.rows["obs"] == [single.reset(seed=5 + i)[0] for i, single in enumerate(singles)]).all()
+    over, generator, infos = [False] * 3, np.random.default_rng(0), Counter[Any]()
+    for _ in range(150):
+        actions = generator.integers(0, 8, 3)
+        env.step(actions)
+        made(env)
+        ended = []
+        for i, single in enumerate(singles):
+            first = over[i]
+            obs, reward, *ends, info = (*single.reset()[:1], 0, False, False, {}) if first else single.step(actions[i])
+            over[i] = any(ends)
+            row = env.rows[i]
+            assert (row["obs"] == obs).all()
+            assert [row[name] for name in ("reward", "terminated", "truncated", "first")] == [reward, *ends, first]
+            if over[i]:
+                ended.append(info)
+                infos.update(info.keys())
+        assert [episode[2] for episode in env.episodes] == ended
+    assert infos.keys() == {"map", "object", "is_success"}
+
+
+def test_a_reset_of_some_leaves_the_others_and_seeds_each() -> None:
+    env = made(make_vector_env(EnvConfig(id="zipf/Gridworld-small"), 2, 0, EnvServerConfig(), masks=True))
+    first = rows_after_reset(env)
+    env.step(np.array([4, 4]))
+    made(env)
+    before = env.rows.copy()
+    env.reset([None, 1], only=np.array([False, True]))
+    made(env)
+    assert env.rows[0] == before[0]
+    assert env.rows[1] == first[1]
+
+
+def rows_after_reset(env: VectorEnv) -> NDArray[Any]:
+    env.reset()
+    made(env)
+    return env.rows.copy()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "sentence"),
+    [
+        ("zipf/Gridworld-smal", {}, "is unknown; did you mean zipf/Gridworld-small?"),
+        ("zipf/Gridworld", {"maps": 3}, "env.kwargs: 'maps' is not for zipf/Gridworld, expected exponent"),
+        (
+            "zipf/Gridworld",
+            {"exponent": -1},
+            "env.kwargs: exponent -1 of zipf/Gridworld, expected a number of at least 0",
+        ),
+        ("zipf/Gridworld", {"exponent": "two"}, "env.kwargs: exponent 'two' of zipf/Gridworld, expected a number"),
+    ],
+)
+def test_unknown_ids_and_arguments_are_refused_with_a_sentence(env_id: str, kwargs: Any, sentence: str) -> None:
+    assert sentence in refusal(env_id, kwargs=kwargs)

@@ -9,7 +9,7 @@ import os
 import sys
 import sysconfig
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -51,10 +51,11 @@ def find(group: str, name: str, setting: str) -> Any:
     return load(reference_of(group, name, f"{setting} {name}", "module:NAME"), f"{setting} {name}")
 
 
-def alternatives(group: str, unknown: str) -> str:
-    """What a setting may name instead of a part that is not installed."""
-    hint = did_you_mean(unknown, installed(group)) or "; a package that brings it has to be installed here"
-    return f"expected {' or '.join(filter(None, (', '.join(installed(group)), 'module:NAME')))}{hint}"
+def alternatives(group: str, unknown: str, others: Sequence[str] = ()) -> str:
+    """What a setting may name instead of a part that is not installed; `others` are names beside those of parts."""
+    names = dict.fromkeys([*others, *installed(group)])
+    hint = did_you_mean(unknown, names) or "; a package that brings it has to be installed here"
+    return f"expected {' or '.join(filter(None, (', '.join(names), 'module:NAME')))}{hint}"
 
 
 def reference_of(group: str, name: str, what: str, expected: str = "one") -> str:

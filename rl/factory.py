@@ -9,7 +9,9 @@ from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.fit import refuse_unfit
-from zerobeast.rl.protocol import Algorithm
+from zerobeast.rl.memory.learning import Remembering
+from zerobeast.rl.nets import Network
+from zerobeast.rl.protocol import Algorithm, Learning
 
 
 def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
@@ -24,10 +26,14 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     parameters = 0
     # Shapes without memory. The network of another author's algorithm may compute with its weights when it is made.
     with contextlib.suppress(Exception), torch.device("meta"):
-        parameters = sum(weights.numel() for weights in make(config, env).network().parameters())
+        parameters = sum(weights.numel() for weights in make(config, env).network().state_dict().values())
     if parameters > config.net.max_parameters:
+        net, among = config.net, ""
+        if net.memory != "none":
+            numbers = net.memory_size * (net.memory_key_size + net.lstm_size)
+            among = f", among them {numbers:,} of net.memory_size {net.memory_size}, which travel with each version"
         raise ConfigError(
-            f"{env.env_id}: a network of {parameters:,} parameters, expected at most {config.net.max_parameters:,} "
+            f"{env.env_id}: a network of {parameters:,} parameters{among}, expected at most {net.max_parameters:,} "
             f"(net.max_parameters)"
         )
     with calling(f"algo {config.section} cannot be made for {env.env_id}"):
@@ -41,3 +47,13 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
             f"transitions"
         )
     return algorithm
+
+
+def begin_learning(algorithm: Algorithm, config: RunConfig, net: Network) -> Learning:
+    """How the algorithm trains `net`, with an episodic memory if the run has one.
+
+    Raises:
+      ConfigError: the network has no place for it.
+    """
+    learning = algorithm.learning(net)
+    return learning if config.net.memory == "none" else Remembering(learning, algorithm, config, net)

@@ -74,11 +74,14 @@ Credit = Literal["after_step", "after_store"]
 
 
 #: entries of `Learning.state` that count or hold what a run has collected: a run that begins from another has its own
-OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version"})
+OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version", "memory"})
 
 
 class Learning(Protocol):
-    """How one network learns: its optimisers and all other training state."""
+    """How one network learns: its optimisers and all other training state.
+
+    If a copy of the network is trained, and not the network itself, the copy is an attribute `trained`.
+    """
 
     @property
     def credit(self) -> Credit:

@@ -43,6 +43,7 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
             f"net.action_log_std {config.net.action_log_std} with net.squash_actions: expected at most "
             f"{MAX_SQUASHED_LOG_STD:g}, the widest that squashed actions begin with",
         )
+    yield from _memory(config)
     if config.security.secret and not config.security.keys:
         yield Relation(
             ("security.secret", "security.keys"),
@@ -52,6 +53,35 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
         if (given := value_at(config, path)) != value:
             expected = f"expected {as_text(value)}, so that {why}"
             yield Relation((path, DETERMINISTIC), f"{path} {as_text(given)} with {DETERMINISTIC}: {expected}")
+
+
+def _memory(config: RunConfig) -> Iterator[Relation]:
+    """The relations of the episodic memory that are broken."""
+    net, own = config.net, config.memory
+    if net.memory == "none":
+        return
+    if not net.use_lstm:
+        yield Relation(
+            ("net.use_lstm", "net.memory"),
+            f"net.use_lstm false with net.memory {net.memory}: expected true, because it holds states of an LSTM",
+        )
+    if net.memory_neighbours > net.memory_size:
+        yield Relation(
+            ("net.memory_neighbours", "net.memory_size"),
+            f"net.memory_neighbours {net.memory_neighbours} is above net.memory_size {net.memory_size}: expected at "
+            f"most as many as there are entries",
+        )
+    if net.memory == "momentum" and not own.contrastive_rate:
+        yield Relation(
+            ("memory.contrastive_rate", "net.memory"),
+            "memory.contrastive_rate 0.0 with net.memory momentum: expected more, because that loss is its signal",
+        )
+    if own.replay_share and not config.algorithm.corrects_age:
+        yield Relation(
+            ("memory.replay_share", "algo"),
+            f"memory.replay_share {own.replay_share} with algo {config.section}: expected 0, because it learns from "
+            f"new rollouts alone, or has a replay of its own",
+        )
 
 
 def _processes(config: RunConfig) -> Iterator[Relation]:

@@ -20,9 +20,9 @@ from zerobeast.common.settings import RunConfig
 
 CODE, PEERS, REACH = "imports a module", "decides who may take part", "reaches beyond this machine"
 _WHY = {"env": CODE, "algo": CODE, "net": CODE, "security": PEERS}
-_WHICH = re.compile(r"algo|env\.(id|kwargs)|net\.torso|security\..*|.*\.endpoint|health\.host")
+_WHICH = re.compile(r"algo|env\.(id|kwargs)|net\.(torso|memory)|security\..*|.*\.endpoint|health\.host")
 GUARDED = {path: _WHY.get(path.partition(".")[0], REACH) for path in RUN if _WHICH.fullmatch(path)}
-IMPORTED = ("algo", "net.torso")  #: by whoever uses the settings, and not for environments alone
+IMPORTED = ("algo", "net.torso", "net.memory")  #: by whoever uses the settings, and not for environments alone
 #: flags by which no file admits or reaches anyone, for a command that makes environments alone
 ALONE = [f"--{path}={as_text(RUN[path].default)}" for path, why in GUARDED.items() if why != CODE]
 #: module:Id, for a constructor to pass on to gymnasium; a module's file may have any name

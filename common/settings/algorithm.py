@@ -45,6 +45,7 @@ class AlgorithmSettings(Section):
 
     #: whether drawing actions explores, so that the policy that is learned is the greedy one
     drawing_explores: ClassVar[bool] = False
+    corrects_age: ClassVar[bool] = False  #: whether old rollouts may join a batch, since it allows for their policies
     replays: ClassVar[bool] = False  #: whether it acknowledges rollouts before it learns from them
 
     @property

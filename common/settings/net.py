@@ -23,17 +23,22 @@ from zerobeast.common.settings.section import LIMIT, Section, setting
 from zerobeast.common.wire import ArraySpace, EnvSpec, flat
 
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
-NETWORKS = "zerobeast.networks"  #: group of entry points
+NETWORKS, MEMORIES = "zerobeast.networks", "zerobeast.memories"  #: groups of entry points
 MAX_LAYERS, MAX_WIDTH = 8, 65_536  #: of dense layers
 MIN_PICTURE_SIDE = 10  #: in pixels: views of grids, which declare the range of bytes too, have up to 9 cells a side
 OF_MATRICES = ("shallow", "deep", "minatar")  #: our torsos that take matrices of numbers for images
 MAX_CHANNELS = 16  #: of a picture: as many grey frames as `env.frame_stack` takes, or five in colour
 
 
-def _torso(value: str) -> str:
-    if value != "auto" and ":" not in value and value not in plugins.installed(NETWORKS):
-        raise ValueError(plugins.alternatives(NETWORKS, value))
-    return value
+def _part_of(group: str, *others: str) -> AfterValidator:
+    """A part that an entry point of this group names, or a reference, or one of `others`."""
+
+    def check(value: str) -> str:
+        if value not in others and ":" not in value and value not in plugins.installed(group):
+            raise ValueError(plugins.alternatives(group, value, others))
+        return value
+
+    return AfterValidator(check)
 
 
 def _widths(value: Any) -> tuple[int, ...]:
@@ -46,7 +51,8 @@ def _widths(value: Any) -> tuple[int, ...]:
     raise ValueError(f"expected at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}")
 
 
-Torso = Annotated[str, AfterValidator(_torso)]
+Torso = Annotated[str, _part_of(NETWORKS, "auto")]
+Memory = Annotated[str, _part_of(MEMORIES, "none")]
 Widths = Annotated[tuple[int, ...], BeforeValidator(_widths)]
 
 
@@ -71,6 +77,14 @@ class NetConfig(Section):
     )
     use_lstm: bool = setting(False, "put an LSTM behind the torso")
     lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
+    memory: Memory = setting(
+        "none",
+        "add an episodic memory to the LSTM, which keeps what is rare by momentum, knn or td_error, or anything by "
+        "uniform; or what a signal of a package says, module:NAME",
+    )
+    memory_size: int = setting(512, "entries of the episodic memory", ge=1, le=1_000_000)
+    memory_key_size: int = setting(32, "width of their keys", ge=1, le=4096)
+    memory_neighbours: int = setting(8, "nearest entries that are reinstated, by weight", ge=1, le=1024)
     last_action_reward: Literal["auto", "always", "never"] = setting(
         "auto", "append the last action and the last reward to the torso's features; auto: in front of an LSTM"
     )

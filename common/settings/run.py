@@ -206,6 +206,36 @@ class SyncConfig(Section):
         return Rule.parse(self.rule)
 
 
+class MemoryConfig(Section):
+    """How the learner fills the episodic memory of `net.memory` (Fernandes et al. 2025, unless noted)."""
+
+    familiar: int = setting(1024, "steps in the familiarity buffer, first in, first out", ge=2, le=1_000_000)
+    steps_per_batch: int = setting(8, "steps that are written to it from each batch, each of another rollout", ge=1)
+    refresh_every: int = setting(
+        16,
+        "updates between two epochs of the contrastive loss, after which rarity is measured and keys are computed anew",
+        ge=1,
+        le=LIMIT,
+    )
+    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: there is none", ge=0)
+    contrastive_temperature: float = setting(0.2, "of the contrastive loss (Zhou et al. 2022)", gt=0)
+    negatives_below: float = setting(
+        1.0,
+        "entries are negatives of each other only if the cosine of their keys is below this; 1: all are",
+        ge=-1,
+        le=1,
+    )
+    momentum: float = setting(
+        0.9, "beta of the moving average of an entry's contrastive losses; 0: the last", ge=0, lt=1
+    )
+    decay: float = setting(
+        0.999, "factor on the priorities of what is remembered, for each entry that is offered", gt=0, le=1
+    )
+    replay_share: float = setting(
+        0.0, "share of a batch that is remembered rollouts, drawn by priority, beside the new ones", ge=0, le=0.9
+    )
+
+
 class LocalConfig(Section):
     """Which processes `beast train` starts on this machine."""
 
@@ -278,6 +308,7 @@ class Run(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     sync: SyncConfig = SyncConfig()
     net: NetConfig = NetConfig()
+    memory: MemoryConfig = MemoryConfig()
     local: LocalConfig = LocalConfig()
     security: SecurityConfig = SecurityConfig()
     health: HealthConfig = HealthConfig()

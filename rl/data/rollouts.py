@@ -5,7 +5,9 @@ rollouts.batch        # [T + 1, B] tensors on the device, the frame stacks rebui
 rollouts.rows         # the same as bytes, each frame once: what a replay stores
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,6 +75,12 @@ class Rollouts:
             task=torch.from_numpy(tasks).to(self.device),
             origin=torch.from_numpy(origins).to(self.device),
         )
+
+    def joined_by(self, old: Batch) -> Rollouts:
+        """These rollouts, with the rows of `old` at the end of their batch; nothing else counts them."""
+        joined = replace(self)
+        vars(joined)["batch"] = Batch.joined([self.batch, old])  # as `cached_property` keeps it
+        return joined
 
 
 def _any_byte(values: Tensor) -> Tensor:

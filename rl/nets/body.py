@@ -1,6 +1,7 @@
-"""From what a network sees to features, before any head: torso, optional last action and reward, optional memory.
+"""From what a network sees to features, before any head: torso, optional last action and reward, optional LSTM.
 
-obs --> normalisation --> torso --+--> [LSTM] --> features
+                                  +--> [episodic memory] --+
+obs --> normalisation --> torso --+----------------------> [LSTM] --> features
 [last action] --------------------+
 [reward] -------------------------+
 """
@@ -14,6 +15,7 @@ from zerobeast.common.plugins import calling
 from zerobeast.common.settings import NetConfig, torso_of
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.nets.actions import action_features
+from zerobeast.rl.nets.episodic import EpisodicMemory
 from zerobeast.rl.nets.lstm import LSTM
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.normalize import ObsNorm
@@ -29,10 +31,10 @@ class Body(nn.Module):
     recurrent state is zeroed before it.
 
     Args:
-      config: which torso, how wide, with memory or without.
+      config: which torso, how wide, with an LSTM and an episodic memory or without.
       env: its observations and actions.
       heads: number of heads on the features. Each gets a torso of its own if the torso is a small one, not to be
-        shared, and there is no memory.
+        shared, and there is no LSTM.
       clip_reward: whether the reward is clipped.
       bare: whether the heads have dense layers of their own.
     """
@@ -51,6 +53,15 @@ class Body(nn.Module):
         self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
         self.core_size = self.core.state_size if self.core else 0
         self.out_size = self.core.hidden_size if self.core else width
+        self.memory = None
+        if self.core is not None and config.memory != "none":
+            self.memory = EpisodicMemory(
+                size=config.memory_size,
+                key_size=config.memory_key_size,
+                neighbours=config.memory_neighbours,
+                state_size=self.core.hidden_size,
+                feature_size=torso.out_size,
+            )
 
     def forward(self, inputs: StepInput, core: Tensor) -> tuple[list[Tensor], Tensor]:
         """Unroll T steps.
@@ -64,11 +75,17 @@ class Body(nn.Module):
           is the first head's and the last entry the last head's; and the state after the last step, [B, core_size].
         """
         last = self._last_step(inputs)
-        features = [torch.cat([self._over_time(torso, inputs.obs), *last], dim=-1) for torso in self.torsos]
+        seen = [self._over_time(torso, inputs.obs) for torso in self.torsos]
+        features = [torch.cat([each, *last], dim=-1) for each in seen]
         if self.core is None:
             return features, core
-        remembered, core = self.core(features[0], inputs.first, core)
-        return [remembered], core
+        reinstated = self.memory.reinstate(seen[0]) if self.memory else None
+        hidden, core = self.core(features[0], inputs.first, core, reinstated)
+        return [hidden], core
+
+    def embed(self, obs: Any) -> Tensor:
+        """The features of the torso, [T, B, E] float32, of observations [T, B, (k,) *frame]."""
+        return self._over_time(self.torsos[0], obs)
 
     def lower(self, dtype: torch.dtype) -> None:
         """Compute in `dtype`, for inference."""

@@ -37,18 +37,23 @@ class LSTM(nn.Module):
         self.from_input.bias.zero_()
         self.from_input.bias[self.hidden_size : 2 * self.hidden_size] = 1.0
 
-    def forward(self, x: Tensor, first: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, first: Tensor, state: Tensor, reinstated: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Unroll over time.
 
         Args:
           x: [T, B, input_size].
           first: [T, B] bool, True where the state is reset before the step.
           state: [B, 2 H] float32 before step 0.
+          reinstated: [T, B, H], added to the hidden states that the gates see; None: nothing is.
 
         Returns:
           outputs [T, B, H] float32 and the state after the last step.
         """
         shares = self.from_input(x.to(self.from_input.weight.dtype))
+        if reinstated is not None:
+            shares = shares + self.from_hidden(reinstated.to(shares.dtype))
         hidden, cell = state.chunk(2, dim=-1)
         outputs = []
         for share, reset in zip(shares.unbind(), first.unsqueeze(-1).unbind(), strict=True):

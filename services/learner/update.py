@@ -22,7 +22,7 @@ from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, RecordSpec, rollout_record
 from zerobeast.rl.data import Batch, Rollouts
-from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.factory import begin_learning, make_algorithm
 from zerobeast.rl.nets import Network, autocast, pick_dtype
 from zerobeast.rl.protocol import Algorithm, Learned
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
@@ -83,7 +83,7 @@ class Trainer:
         self.net = self.algorithm.network().to(device)
         if parent:
             parent.fill(self.net)
-        self.learning = self.algorithm.learning(self.net)
+        self.learning = begin_learning(self.algorithm, config, self.net)
         if parent:
             parent.teach(self.learning, config.section)
         self.counters = Counters()

@@ -1,5 +1,7 @@
 """Settings of IMPACT."""
 
+from typing import ClassVar
+
 from zerobeast.common.settings import AlgorithmSpec, setting
 from zerobeast.rl import settings as s
 
@@ -10,6 +12,7 @@ class ImpactConfig(s.ActorCriticSettings):
     Both are by the paper's first author.
     """
 
+    corrects_age: ClassVar[bool] = True
     batches: s.Batches = 4
     uses: s.Uses = 2
     rho: float = setting(2.0, "clip on the ratio of behaviour to target policy in the surrogate", gt=0)

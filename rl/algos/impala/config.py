@@ -1,6 +1,7 @@
 """Settings of IMPALA."""
 
 import math
+from typing import ClassVar
 
 from zerobeast.common.settings import AlgorithmSpec, setting
 from zerobeast.common.wire import Space
@@ -15,6 +16,7 @@ class ImpalaConfig(s.VTraceSettings):
     times less damped than the paper's optimiser, which is `rmsprop_tf`; the preset `impala-atari` uses that one.
     """
 
+    corrects_age: ClassVar[bool] = True
     entropy_target: float = setting(
         0.0, "mean entropy in nats to hold by adapting entropy_cost (SEED RL); 0: entropy_cost is fixed"
     )

@@ -42,8 +42,9 @@ class VMPOLearning(OneBatch):
     def __init__(self, algorithm: VMPO, net: PolicyAndValue) -> None:
         run, config = algorithm.config, algorithm.settings
         self._config, self._family = config, algorithm.family
-        self._target = Target(source=deepcopy(net), copy=net, period=config.target_period, acts=True)
-        self._descent = GradientDescent(run, config, self._target.source.parameters())
+        self.trained = deepcopy(net)
+        self._target = Target(source=self.trained, copy=net, period=config.target_period, acts=True)
+        self._descent = GradientDescent(run, config, self.trained.parameters())
         real = isinstance(algorithm.env.action, ArraySpace) and algorithm.env.action.kind == "box"
         self._multipliers = Multipliers(config, real=real).to(net.device)
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
@@ -57,7 +58,7 @@ class VMPOLearning(OneBatch):
         """One step of each optimiser."""
         if not batch.mask.any():
             return summary([])
-        online = self._target.source
+        online = self.trained
         with self._descent.autocast():
             target_logits = self._target_logits(batch)
             found = loss(self._config, self._family, online, self._multipliers, batch, target_logits)

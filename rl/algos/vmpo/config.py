@@ -1,5 +1,7 @@
 """Settings of V-MPO."""
 
+from typing import ClassVar
+
 from zerobeast.common.settings import AlgorithmSpec, setting
 from zerobeast.rl import settings as s
 
@@ -7,6 +9,7 @@ from zerobeast.rl import settings as s
 class VMPOConfig(s.ActorCriticSettings):
     """On-policy maximum a posteriori policy optimisation. Sources: Song et al. 2019, unless noted."""
 
+    corrects_age: ClassVar[bool] = True
     trace_decay: s.TraceDecay = 1.0  # n-step returns, as in the paper; below 1 GAE(lambda)
     target_period: int = setting(10, "T_target: updates between updates of the acting policy", ge=1, le=1_000_000)
     eta: float = setting(1.0, "initial temperature of the advantage weights", gt=0)

@@ -1,0 +1,224 @@
+"""Learning with an episodic memory: a `Learning` around that of any recurrent algorithm, which does not notice.
+
+a batch --> the algorithm, and with it rollouts that are remembered
+        --> a step of some of its rollouts: the familiarity buffer, first in, first out
+every so many updates: an epoch of the contrastive loss over the buffer; the rarity of its entries; all keys anew
+what leaves the buffer --> the episodic memory, in place of what is most familiar there
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import calling
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import Origin
+from zerobeast.rl.data import Batch, Pace, Rollouts
+from zerobeast.rl.learning.returns import discounts, shaped
+from zerobeast.rl.memory.contrastive import Contrastive
+from zerobeast.rl.memory.entries import Entry, Step, restored, saved, stacked
+from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
+from zerobeast.rl.memory.store import Store
+from zerobeast.rl.nets import Network
+from zerobeast.rl.nets.body import Body
+from zerobeast.rl.nets.episodic import EpisodicMemory
+from zerobeast.rl.ops.tree import leaves, tree_map
+from zerobeast.rl.protocol import Algorithm, Credit, Learned, Learning
+from zerobeast.rl.settings import LearnerSettings
+
+MINIBATCH = 256  #: observations that are embedded at once
+VALUES = ("value", "q_max")  #: extras that are values of states
+
+
+class Remembering:
+    """See `zerobeast.rl.protocol.Learning`.
+
+    Args:
+      learning: of the algorithm.
+      algorithm: made it.
+      config: of the run.
+      net: the policy that acts. If the algorithm trains a copy of it, its learning has that as `trained`.
+
+    Raises:
+      ConfigError: the network has no such memory, or the signal of rarity needs values that the policy does not send.
+    """
+
+    def __init__(self, learning: Learning, algorithm: Algorithm, config: RunConfig, net: Network) -> None:
+        self._learning, self._config, self._settings = learning, config, config.memory
+        self._env, self._device, self._what = algorithm.env, net.device, f"net.memory {config.net.memory}"
+        self._body, self._memory = _memory_of(getattr(learning, "trained", net), self._what)
+        extras = {field.name for field in algorithm.policy.extras}
+        self._values = next((name for name in VALUES if name in extras), "")
+        if config.net.memory == "td_error" and not self._values:
+            raise ConfigError(f"{self._what}: expected another, because {config.section} sends no values")
+        self._signal = signal_of(config.net.memory)
+        self._familiar = deque[Entry]()
+        self._store = Store(self._memory.contents, config.memory.decay)
+        self._contrastive = Contrastive(config, self._env, self._body) if config.memory.contrastive_rate else None
+        self._updates = 0  #: since the last refresh
+        self._owed = 0.0  #: remembered rollouts that rounding left out so far
+        self._loss = torch.zeros((), device=net.device)  #: of the last epoch
+
+    @property
+    def credit(self) -> Credit:
+        """That of the algorithm."""
+        return self._learning.credit
+
+    @property
+    def due(self) -> bool:
+        """Whether the algorithm's step is."""
+        return self._learning.due
+
+    @property
+    def pace(self) -> Pace | None:
+        """That of the algorithm."""
+        return self._learning.pace
+
+    def recovered(self) -> Sequence[Origin]:
+        """Rows of the algorithm's store; what was remembered of them is lost."""
+        return self._learning.recovered()
+
+    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
+        """Hand over the rollouts, and remember steps of them."""
+        self._learning.add(self._joined(rollouts), agent_steps)
+        for entry in self._entries(rollouts.batch):
+            self._familiar.append(entry)
+            if len(self._familiar) > self._settings.familiar and (oldest := self._familiar.popleft()).key is not None:
+                self._store.write(oldest)
+
+    def step(self, agent_steps: int) -> Learned:
+        """One step of the algorithm, and now and then one of the memory."""
+        learned = self._learning.step(agent_steps)
+        self._updates += learned.steps > 0
+        if self._updates >= self._settings.refresh_every and len(self._familiar) > 1:
+            self._updates = 0
+            self._refresh()
+        if not learned.metrics:
+            return learned
+        contents = self._memory.contents
+        return learned._replace(
+            metrics={
+                **learned.metrics,
+                "memory_entries": contents.filled.float(),
+                "memory_gate": self._memory.gate.detach().tanh().abs().mean(),
+                "memory_loss": self._loss,
+            }
+        )
+
+    def state(self) -> dict[str, Any]:
+        """The training state of the algorithm, and as "memory" that of the memory without its contents."""
+        own = {
+            "familiar": saved(self._familiar),
+            "remembered": saved(self._store.entries),
+            "updates": self._updates,
+            "owed": self._owed,
+            "contrastive": self._contrastive and self._contrastive.state(),
+        }
+        return {**self._learning.state(), "memory": own}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, with the newest entries if there is less room."""
+        others = {name: entry for name, entry in state.items() if name != "memory"}
+        self._learning.load(others)
+        own, steps = state["memory"], self._config.learner.unroll_length
+        self._familiar = deque(restored(own["familiar"][-self._settings.familiar :], self._device, steps))
+        self._store.restore(restored(own["remembered"], self._device, steps))
+        self._updates, self._owed = own["updates"], own["owed"]
+        if self._contrastive and own["contrastive"]:
+            self._contrastive.load(own["contrastive"])
+
+    def _joined(self, rollouts: Rollouts) -> Rollouts:
+        """The rollouts, and as many remembered ones as `replay_share` says; what rounding takes from it is owed."""
+        share = self._settings.replay_share
+        if not share or not self._store.entries:
+            return rollouts
+        wanted = len(rollouts) * share / (1 - share) + self._owed
+        drawn = [entry.rollout for entry in self._store.draw(round(wanted)) if entry.rollout is not None]
+        self._owed = wanted - round(wanted)
+        return rollouts.joined_by(Batch.joined(drawn).unpacked()) if drawn else rollouts
+
+    @torch.no_grad()
+    def _entries(self, batch: Batch) -> Iterator[Entry]:
+        """A step of each of some rollouts, at random among those with a successor in the rollout."""
+        rows = torch.randperm(batch.mask.shape[1], device=self._device)[: self._settings.steps_per_batch]
+        rows = rows[batch.mask[:-1, rows].any(0)]
+        if not len(rows):
+            return
+        part = batch.pick(rows)
+        times = torch.multinomial(part.mask[:-1].float().T, 1).squeeze(-1).tolist()
+        [hidden], _ = self._body(part.inputs, part.core_state)
+        returns, errors = self._returns(part)
+        for row, time in enumerate(times):
+            obs = tree_map(lambda frames, at=(time, row): frames[at].clone(), part.obs)
+            numbers = (errors[time, row], returns[time, row], part.policy_version[time, row])
+            rollout = None
+            if self._settings.replay_share:
+                rollout = part.pick(torch.tensor([row], device=self._device)).packed(self._env.frame_stack)
+            yield Entry(Step(obs, hidden[time, row].clone(), *(number.clone() for number in numbers)), rollout)
+
+    def _returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """[T, B] returns up to the episode's or the rollout's end; [T - 1, B] |TD errors| by the values when acting."""
+        settings = self._config.algorithm
+        rewards, discount = batch.reward[1:], discounts(batch, getattr(settings, "discount", 1.0))
+        if isinstance(settings, LearnerSettings):
+            rewards = shaped(rewards, settings)
+        returns, ahead = [], torch.zeros_like(rewards[0])
+        for time in reversed(range(len(rewards))):
+            ahead = batch.mask[time] * (rewards[time] + discount[time] * ahead)
+            returns.append(ahead)
+        values = batch.extras.get(self._values, torch.zeros_like(rewards))
+        errors = (rewards[:-1] + discount[:-1] * values[1:] - values[:-1]).abs()
+        return torch.stack(returns[::-1]), errors
+
+    def _refresh(self) -> None:
+        """Train the encoder, compute all keys anew, and measure how rare the familiar entries are.
+
+        Raises:
+          ConfigError: the signal of another package fails.
+        """
+        familiar = stacked(self._familiar)
+        if self._contrastive:
+            self._learn(familiar.obs)
+        features = self._features(familiar.obs)
+        self._memory.contents.centre.copy_(features.mean(0))
+        keys = self._memory.key(features)
+        if self._store.entries:
+            self._store.rekey(self._memory.key(self._features(stacked(self._store.entries).obs)))
+        losses = torch.stack([entry.loss if entry.loss is not None else self._loss for entry in self._familiar])
+        known = (losses, keys, familiar.td_error, familiar.return_to_go, familiar.version)
+        with calling(self._what):
+            scores = self._signal(Familiar(*(each.cpu() for each in known)))
+        if not (isinstance(scores, Tensor) and scores.shape == losses.shape and scores.isfinite().all()):
+            raise ConfigError(f"{self._what} returned {scores!r:.200}, expected {len(losses)} finite numbers")
+        for entry, key, priority in zip(self._familiar, keys, priorities(scores).tolist(), strict=True):
+            entry.key, entry.priority = key, priority
+
+    def _learn(self, obs: Any) -> None:
+        """An epoch of the contrastive loss, which is averaged for each entry."""
+        assert self._contrastive is not None, "it is on"
+        losses = self._contrastive.epoch(obs, self._memory.key(self._features(obs)))
+        self._loss, beta = losses.mean(), self._settings.momentum
+        for entry, loss in zip(self._familiar, losses, strict=True):
+            entry.loss = loss if entry.loss is None else beta * entry.loss + (1 - beta) * loss
+
+    @torch.no_grad()
+    def _features(self, obs: Any) -> Tensor:
+        """[n, E] of [n, (k,) *frame]."""
+        n = len(leaves(obs)[0])
+        parts = torch.split(torch.arange(n, device=self._device), MINIBATCH)
+        embedded = (self._body.embed(tree_map(lambda of, part=part: of[part][None], obs))[0] for part in parts)
+        return torch.cat(list(embedded))
+
+
+def _memory_of(net: Network, what: str) -> tuple[Body, EpisodicMemory]:
+    """The body of a network that has an episodic memory, and that."""
+    for part in net.modules():
+        if isinstance(part, Body) and part.memory is not None:
+            return part, part.memory
+    raise ConfigError(f"{what}: expected a network whose body is made by make_body and has an LSTM")

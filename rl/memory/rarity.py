@@ -1,0 +1,71 @@
+"""How rare each entry of the familiarity buffer is. Any package can bring a signal (`net.memory`):
+
+def oldest(familiar: Familiar) -> Tensor:           # [n], larger for what is rarer
+    return -familiar.versions.float()
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from zerobeast.common import plugins
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.net import MEMORIES
+
+NEIGHBOURS = 10
+
+
+class Familiar(NamedTuple):
+    """What is known of the n entries of the familiarity buffer, oldest first; on the CPU."""
+
+    losses: Tensor  #: [n] float32, the moving average of each one's contrastive losses
+    keys: Tensor  #: [n, K] float32, of length 1
+    td_errors: Tensor  #: [n] float32 >= 0, by the values computed when acting
+    returns: Tensor  #: [n] float32, the discounted rewards of the rest of the rollout, up to the episode's end
+    versions: Tensor  #: [n] int64, the policy_version of the step
+
+
+Signal = Callable[[Familiar], Tensor]
+
+
+def momentum(familiar: Familiar) -> Tensor:
+    """What the encoder still confuses after several epochs is rare (Zhou et al. 2022, section 3.2)."""
+    return familiar.losses
+
+
+def knn(familiar: Familiar) -> Tensor:
+    """Mean distance to the 10 nearest other keys: what has few neighbours is rare."""
+    distances = torch.cdist(familiar.keys, familiar.keys).fill_diagonal_(torch.inf)
+    return distances.topk(min(NEIGHBOURS, len(distances) - 1), largest=False).values.mean(-1)
+
+
+def td_error(familiar: Familiar) -> Tensor:
+    """What the value function predicts badly, as in prioritised replay (Schaul et al. 2016)."""
+    return familiar.td_errors
+
+
+def uniform(familiar: Familiar) -> Tensor:
+    """Random numbers: the control."""
+    return torch.rand(len(familiar.losses))
+
+
+def signal_of(memory: str) -> Signal:
+    """The signal that `net.memory` names.
+
+    Raises:
+      ConfigError: it is unknown, cannot be imported, or is no function.
+    """
+    signal = plugins.find(MEMORIES, memory, "net.memory")
+    if not callable(signal):
+        raise ConfigError(f"net.memory {memory}: expected a function, got {type(signal).__name__}")
+    found: Signal = signal
+    return found
+
+
+def priorities(scores: Tensor) -> Tensor:
+    """[n] scores -> [n] in [0, 1], 0.5 at their mean: (1 + z / max |z|) / 2 of standard scores z (Zhou et al. 2022)."""
+    centred = scores.double() - scores.double().mean()
+    largest = centred.abs().max()  # dividing by the deviation as well would cancel
+    return (0.5 * centred / largest + 0.5).float() if largest > 0 else torch.full_like(scores, 0.5)

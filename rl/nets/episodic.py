@@ -1,0 +1,110 @@
+"""The part of an episodic memory that acts: what is remembered, how it is found again, and how it enters the core.
+
+    q_t = (p_t - c) R / |(p_t - c) R|                   the key of a step, of its torso's features p_t
+    w_i = softmax_i(q_t . k_i / 0.1)                    over the k entries whose keys are nearest
+    m_t = tanh(g) * sum_i w_i h_i                       is added to the hidden state that the gates of the LSTM see
+
+R is a fixed random projection, c the mean of recent features, and g a gate per unit, learned, which is 0 at first: then
+the network computes what it would without a memory, bit for bit. Retrieval has no gradient; the gate and the core do.
+
+The contents are buffers, so they travel with the weights: brokers, targets and checkpoints have the same ones as the
+learner. `zerobeast.rl.memory` decides what they are.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from zerobeast.rl.nets.precision import without_autocast
+
+TEMPERATURE = 0.1  #: of the weights
+EMPTY = -1e9  #: similarity of a key to a place without an entry
+SEED = 0  #: of R, which every process makes for itself
+
+
+class Found(NamedTuple):
+    """The k entries whose keys are nearest to each of n queries; weight 0 if there are fewer."""
+
+    places: Tensor  #: [n, k] int64
+    weights: Tensor  #: [n, k] float32, which sum to 1; all 0 if there are none
+
+
+class Contents(nn.Module):
+    """N entries. All copies of a network in one process, such as its targets, share them.
+
+    Args:
+      size: N.
+      key_size: K.
+      state_size: H.
+      feature_size: E.
+    """
+
+    keys: Tensor  #: [N, K] float32, of length 1
+    states: Tensor  #: [N, H] float32
+    priorities: Tensor  #: [N] float32, in [0, 1]: how rare each one is
+    versions: Tensor  #: [N] int64, the policy_version that wrote each one
+    filled: Tensor  #: [] int64, how many places are taken: the first ones
+    written: Tensor  #: [] int64, how many entries were ever written, by which copies of the contents can be compared
+    centre: Tensor  #: [E] float32
+
+    def __init__(self, size: int, key_size: int, state_size: int, feature_size: int) -> None:
+        super().__init__()
+        for name, shape in {
+            "keys": (size, key_size),
+            "states": (size, state_size),
+            "priorities": (size,),
+            "centre": (feature_size,),
+        }.items():
+            self.register_buffer(name, torch.zeros(shape))
+        for name, shape in {"versions": (size,), "filled": (), "written": ()}.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Contents":
+        return self
+
+
+class EpisodicMemory(nn.Module):
+    """See the module.
+
+    Args:
+      size: N, entries.
+      key_size: K.
+      neighbours: k, at most N.
+      state_size: H, of the core's hidden state.
+      feature_size: E, of the torso's features.
+    """
+
+    projection: Tensor  #: [E, K]
+
+    def __init__(self, *, size: int, key_size: int, neighbours: int, state_size: int, feature_size: int) -> None:
+        super().__init__()
+        self.contents = Contents(size, key_size, state_size, feature_size)
+        self.gate = nn.Parameter(torch.zeros(state_size))
+        self._neighbours = neighbours
+        projection = np.random.default_rng(SEED).standard_normal((feature_size, key_size), np.float32)
+        self.register_buffer("projection", torch.from_numpy(projection), persistent=False)
+
+    def key(self, features: Tensor) -> Tensor:
+        """[..., E] -> [..., K], of length 1; without gradient."""
+        with torch.no_grad(), without_autocast(features.device):
+            return normalize((features.float() - self.contents.centre) @ self.projection, dim=-1)
+
+    @torch.no_grad()
+    def retrieve(self, keys: Tensor) -> Found:
+        """The nearest entries of each of n keys [n, K]."""
+        contents = self.contents
+        with without_autocast(keys.device):
+            likeness = keys @ contents.keys.T
+        places = torch.arange(len(contents.keys), device=keys.device)
+        nearest = likeness.masked_fill(places >= contents.filled, EMPTY).topk(self._neighbours)
+        weights = (nearest.values / TEMPERATURE).softmax(-1) * (nearest.values > EMPTY)
+        return Found(nearest.indices, weights)
+
+    def reinstate(self, features: Tensor) -> Tensor:
+        """What the hidden states before steps gain, [T, B, E] -> [T, B, H]; with gradient of the gate alone."""
+        places, weights = self.retrieve(self.key(features).flatten(0, 1))
+        remembered = (weights.unsqueeze(-1) * self.contents.states[places]).sum(-2)
+        return self.gate.tanh() * remembered.view(*features.shape[:2], -1)

@@ -21,6 +21,7 @@ COMMANDS = {
     "remote": "RemoteVectorEnv compared with gymnasium's AsyncVectorEnv",
     "rollouts": "rollouts plane: bytes a second, compared with a plain tcp stream",
     "replay": "a replay on disk: inserts and draws compared with memory bandwidth, bytes per stored step",
+    "episodic": "an episodic memory: how well it ranks what is rare, and what it costs",
     "weights": "weights plane: from publication until eight subscribers have the version",
 }
 HELP = f"""{__doc__}

@@ -19,6 +19,8 @@ MEANINGS = {
     "warmup": "seconds of training before measuring begins",
     "part": "seconds for each part of the limit",
     "minutes": "how long to train",
+    "observations": "of random play that are ranked",
+    "epochs": "of the contrastive loss",
 }
 
 

@@ -26,12 +26,13 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     parameters = 0
     # Shapes without memory. The network of another author's algorithm may compute with its weights when it is made.
     with contextlib.suppress(Exception), torch.device("meta"):
-        parameters = sum(weights.numel() for weights in make(config, env).network().state_dict().values())
-    if parameters > config.net.max_parameters:
-        net, among = config.net, ""
-        if net.memory != "none":
-            numbers = net.memory_size * (net.memory_key_size + net.lstm_size)
-            among = f", among them {numbers:,} of net.memory_size {net.memory_size}, which travel with each version"
+        parameters = sum(weights.numel() for weights in make(config, env).network().parameters())
+    net, among = config.net, ""
+    if net.memory != "none":
+        numbers = net.memory_size * (net.memory_key_size + net.lstm_size)
+        parameters += numbers
+        among = f", among them {numbers:,} of net.memory_size {net.memory_size}, which travel with each version"
+    if parameters > net.max_parameters:
         raise ConfigError(
             f"{env.env_id}: a network of {parameters:,} parameters{among}, expected at most {net.max_parameters:,} "
             f"(net.max_parameters)"

@@ -33,7 +33,7 @@ from zerobeast.tools.throwaway_run import settings
 SIZES = (128, 512, 2048, 8192)  #: entries
 ROWS = (16, 640)  #: of a broker's batch, and of a learner's
 RARE, TOP = 0.05, 0.1  #: labels with less than this share of the observations are rare; the highest scores
-ALIKE = 0.95  #: cosine of keys from which two observations are no negatives
+BELOW = (1.0, 0.95, 0.4)  #: cosines of keys from which two observations are no negatives
 PERIOD = 4  #: steps between two observations of an environment that are kept
 
 
@@ -97,7 +97,7 @@ def ranked(config: RunConfig, seen: Seen, epochs: int) -> Iterator[Figure]:
 
     Those of the contrastive loss are averaged over its epochs, in a new encoder for each way of choosing negatives.
     """
-    for below, way in ((1.0, "all negatives"), (ALIKE, f"negatives below {ALIKE}")):
+    for below in BELOW:
         own = config.model_copy(update={"memory": config.memory.model_copy(update={"negatives_below": below})})
         torch.manual_seed(config.seed)
         algorithm = make_algorithm(own, seen.env)
@@ -111,12 +111,12 @@ def ranked(config: RunConfig, seen: Seen, epochs: int) -> Iterator[Figure]:
             keys = memory.key(features)
             if epoch in (0, epochs):
                 known = Familiar(losses, keys, losses, losses, torch.zeros(len(losses)))
-                when = f"{way}, after {epoch} epochs"
-                yield from _judged(f"knn, {when}", rarity.knn(known), seen)
+                if below == 1.0:
+                    yield from _judged(f"knn, after {epoch} epochs", rarity.knn(known), seen)
             if epoch < epochs:
                 found = contrastive.epoch(seen.obs, keys)
                 losses = found if epoch == 0 else config.memory.momentum * losses + (1 - config.memory.momentum) * found
-        yield from _judged(f"momentum, {way}, after {epochs} epochs", losses, seen)
+        yield from _judged(f"momentum, negatives below {below}, after {epochs} epochs", losses, seen)
     yield from _judged("uniform", rarity.uniform(known), seen)
 
 

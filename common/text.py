@@ -1,4 +1,4 @@
-"""Text for people: that of others made safe for a terminal and a log, and suggestions for misspelt names."""
+"""Text of people: made safe for a terminal and a log, suggestions for misspelt names, lists of environments."""
 
 import re
 from collections.abc import Iterable
@@ -45,6 +45,22 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """As `did_you_mean`, or else a list of all known names."""
     names = list(known)
     return did_you_mean(name, names) or f"; known: {', '.join(names)}"
+
+
+def split_ids(text: str) -> list[str]:
+    """Environment ids in a list with commas; those in parentheses are part of an id, and spaces around any are dropped.
+
+    >>> split_ids("CartPole-v1, zipf(a, b; 1)")
+    ['CartPole-v1', 'zipf(a,b; 1)']
+    """
+    ids, depth = [""], 0
+    for part in re.split(r"([(),])", re.sub(r"\s*,\s*", ",", text.strip())):
+        depth += (part == "(") - (part == ")")
+        if part == "," and depth <= 0:
+            ids.append("")
+        else:
+            ids[-1] += part
+    return ids
 
 
 def _flat(name: str) -> str:

@@ -23,7 +23,7 @@ from zerobeast.launcher.child import Child, await_end, stop
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.launcher.spaces import spec_of
+from zerobeast.launcher.spaces import padded, spec_of
 
 START_LIMIT_S = 120.0
 STOP_LIMIT_S = 10.0  #: for all services to end in order
@@ -37,7 +37,7 @@ def settings(flags: Sequence[str]) -> RunConfig:
     Raises:
       ConfigError: a setting is wrong.
     """
-    return gather(flags, os.environ, describe=spec_of, groups=groups_of).config
+    return padded(gather(flags, os.environ, describe=spec_of, groups=groups_of).config)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import MIN_SHALLOW_SIDE, AlgorithmSpec, NetConfig, Reading, Run, usable
 from zerobeast.common.settings.algorithm import section
-from zerobeast.common.text import did_you_mean
+from zerobeast.common.text import did_you_mean, split_ids
 from zerobeast.common.wire import EnvSpec
 
 FOLDER = Path(__file__).parent / "presets"
@@ -73,7 +73,7 @@ def fitting(
       describe: returns the spec of an environment whose id is unknown; without it, its family is the classic one.
       with_arguments: whether the environment's constructor gets arguments, so that its id does not tell the family.
     """
-    first = env_id.partition(",")[0].strip()
+    first = split_ids(env_id)[0]
     family = next((name for name, pattern in FAMILIES if pattern.match(first)), None)
     if describe and (with_arguments or not family):
         family = _family_by_spaces(describe())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
@@ -19,7 +18,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.section import LIMIT, Section, setting
+from zerobeast.common.settings.section import LIMIT, Section, setting, whole_numbers
 from zerobeast.common.wire import ArraySpace, EnvSpec, flat
 
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
@@ -42,12 +41,8 @@ def _part_of(group: str, *others: str) -> AfterValidator:
 
 
 def _widths(value: Any) -> tuple[int, ...]:
-    """From a list or from text, as in a flag: "256,128" or "[256, 128]"."""
-    parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
-    with suppress(TypeError, ValueError):
-        widths = tuple(map(int, map(str, parts if parts != [""] else ())))
-        if len(widths) <= MAX_LAYERS and all(1 <= width <= MAX_WIDTH for width in widths):
-            return widths
+    if (widths := whole_numbers(value, MAX_LAYERS, MAX_WIDTH)) is not None:
+        return widths
     raise ValueError(f"expected at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}")
 
 

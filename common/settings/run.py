@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, JsonValue, field_validator
+from pydantic import AfterValidator, field_validator
 
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.settings.env import EnvConfig
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.settings.section import LIMIT, Section, setting
 from zerobeast.common.settings.sync_rule import Rule
@@ -44,50 +45,6 @@ Precision = Literal["auto", "float32", "bfloat16"]
 Address = Annotated[str, AfterValidator(_endpoint)]
 Device = Annotated[str, AfterValidator(_device)]
 SyncRule = Annotated[str, AfterValidator(_rule)]
-
-
-class EnvConfig(Section):
-    """Which environment, and how Atari frames are preprocessed."""
-
-    id: str = setting(
-        "PongNoFrameskip-v4",
-        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, module:Name or file.py:Name; with commas: one policy for several",
-    )
-    kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
-    action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")
-    noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
-    frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
-    frame_stack: int = setting(4, "Atari: number of most recent frames that the policy sees", ge=1, le=16)
-    frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=16, le=256)
-    sticky_actions: float | None = setting(
-        None,
-        "Atari: probability of repeating an action; by default 0.25 for ALE/<Game>-v5, else 0",
-        ge=0,
-        le=1,
-    )
-    episodic_life: bool = setting(False, "Atari: a lost life terminates (statistics stay those of whole games)")
-    fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
-    full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's own")
-    max_episode_frames: int = setting(108_000, "Atari: frames after which an episode is truncated", ge=1, le=10**9)
-
-    @field_validator("id")
-    @classmethod
-    def _each_once(cls, value: str) -> str:
-        ids = [part.strip() for part in value.split(",")]
-        if not all(ids):
-            raise ValueError("expected an environment id such as PongNoFrameskip-v4, or several with commas")
-        if len(set(ids)) < len(ids):
-            raise ValueError("expected each environment once")
-        return ",".join(ids)
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The ids, one or several; a task's number is its index here."""
-        return tuple(self.id.split(","))
-
-    def alone(self, task: str) -> EnvConfig:
-        """These settings for one task alone."""
-        return self.model_copy(update={"id": task})
 
 
 class EnvServerConfig(Section):

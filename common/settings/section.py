@@ -28,6 +28,16 @@ class Section(BaseModel):
         return value
 
 
+def whole_numbers(value: Any, most: int, largest: int) -> tuple[int, ...] | None:
+    """At most so many numbers from 1 on, from a list or from text, as in a flag: "256,128" or "[256, 128]"; or None."""
+    parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
+    with suppress(TypeError, ValueError):
+        numbers = tuple(map(int, map(str, parts if parts != [""] else ())))
+        if len(numbers) <= most and all(1 <= number <= largest for number in numbers):
+            return numbers
+    return None
+
+
 def setting(default: Any, meaning: str, **bounds: Any) -> Any:
     """One setting: its only default, what it means (with its source), and its bounds as pydantic names them."""
     return Field(default=default, description=meaning, **bounds)

@@ -13,7 +13,8 @@ Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, an
 #: fields that may be missing, and in which descriptions of the same thing may differ: older peers do not have them
 OPTIONAL = frozenset({"narrow"})
 MAX_SHORT = 100  #: characters of a value in a sentence
-SHAPE = f"at most {MAX_NDIM - 1} sizes, each at least 1"
+MAX_SIZES = MAX_NDIM - 1  #: of a shape
+SHAPE = f"at most {MAX_SIZES} sizes, each at least 1"
 
 
 class Description(ABC):
@@ -57,7 +58,7 @@ def flat(entries: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def is_shape(shape: tuple[int, ...]) -> bool:
     """Whether an array that travels may have this shape: `SHAPE`."""
-    return len(shape) < MAX_NDIM and all(size >= 1 for size in shape)
+    return len(shape) <= MAX_SIZES and all(size >= 1 for size in shape)
 
 
 def short(value: Any) -> str:

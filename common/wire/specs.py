@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from zerobeast.common.text import split_ids
 from zerobeast.common.wire.codec import DTYPES
 from zerobeast.common.wire.description import SHAPE, Description, Rule, flat, is_shape
 from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, item_bytes
@@ -70,7 +71,7 @@ class EnvSpec(Description):
 
     def among(self, ids: str) -> EnvSpec:
         """This spec under the names of all environments of a run (`env.id`), if it is one of them: they are alike."""
-        return replace(self, env_id=ids) if self.env_id in ids.split(",") else self
+        return replace(self, env_id=ids) if self.env_id in split_ids(ids) else self
 
     def rules(self) -> Iterator[Rule]:
         yield self.frame_stack >= 1, "frame_stack", self.frame_stack, "1 or more"

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import StoreError
 from zerobeast.common.files.atomic import drafted
+from zerobeast.common.text import split_ids
 from zerobeast.common.wire import Block, EnvSpec, Field, Origin, RecordSpec
 from zerobeast.common.wire.checks import rollout_flaw
 from zerobeast.common.wire.codec import pack
@@ -225,7 +226,7 @@ class RingFile:
     def _flaw(self, env: EnvSpec, slots: slice) -> str | None:
         """What is wrong with these rows, as a sentence, or None; slots without a row may hold anything."""
         (*_, row, rows), task = origin = self._headers[slots, ORIGIN].T, self._headers[slots, TASK]
-        if (task < 0).any() or (task >= len(env.env_id.split(","))).any():
+        if (task < 0).any() or (task >= len(split_ids(env.env_id))).any():
             return f"its task is none of {env.env_id}"
         if (origin[0] < 0).any() or (row >= np.maximum(rows, 1)).any():
             return "it comes from no message"

@@ -188,7 +188,7 @@ class EnvGroup(Group):
         self, config: RunConfig, sender: int, slot: int, seed: int, waits: Waits, timeouts: Timeouts = TIMEOUTS
     ) -> None:
         num_envs = config.actor.envs_per_group
-        env_terms = {"env": config.env.model_dump(), "num_envs": num_envs, "seed": seed}
+        env_terms = {"env": config.env.terms(), "num_envs": num_envs, "seed": seed}
         env_server = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
         learner = Stream(sender, slot, {}, f"learner at {config.learner.endpoint}")
         steps = StepsPlane(env_server, num_envs, seed)

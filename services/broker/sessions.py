@@ -153,5 +153,6 @@ class Sessions:
 
 def _difference(env_id: str, theirs: EnvSpec, ours: EnvSpec) -> str:
     name, value, expected = theirs.difference(ours)
-    advice = "start another broker for it" if env_id == theirs.env_id else "environments of one run have to be alike"
+    alike = "environments of one run have to be alike, as with env.pad_obs and env.pad_actions"
+    advice = "start another broker for it" if env_id == theirs.env_id else alike
     return f"environment {env_id}: {name} is {value}, this broker serves {ours.env_id} with {expected}; {advice}"

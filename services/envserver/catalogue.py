@@ -15,6 +15,7 @@ from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver import gymnasium_backend
 from zerobeast.services.envserver.backend import VectorRequest, backend_at, reference_for
 from zerobeast.services.envserver.inline import InlineVectorEnv
+from zerobeast.services.envserver.padding import Padding, padded
 from zerobeast.services.envserver.shard import Shard
 from zerobeast.services.envserver.vector import VectorEnv, contained
 from zerobeast.services.envserver.workers import WorkerVectorEnv
@@ -36,18 +37,22 @@ def make_vector_env(
       EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
     """
     plugins.find_own_modules()
-    reference = ""
+    reference, padding = "", Padding.given(config)
     if ":" not in config.id:
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
         with contained(f"env.id {config.id!r} cannot be made"):
             env = backend.make_vec(VectorRequest(config, num_envs, seed, server.threads or 1, masks))
+        if isinstance(env, InlineVectorEnv):
+            env.make = partial(padded, env.make, padding)
+        elif env is not None and any(padding):
+            raise EnvError(f"env.id {config.id!r}, backend {reference}: its {type(env).__name__} cannot be padded")
         if isinstance(env, VectorEnv):
             return env
         if env is not None:
             raise EnvError(f"env.id {config.id!r}, backend {reference}: make_vec returned {env!r:.200}, no VectorEnv")
     make = partial(make_env, config.id, dict(config.kwargs), reference)
-    shard = partial(Shard, config.id, make, mask=config.action_mask)
+    shard = partial(padded, partial(Shard, config.id, make, mask=config.action_mask), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         return InlineVectorEnv(shard, num_envs, seed, num_envs)
     return WorkerVectorEnv(config.id, shard, num_envs, seed, server.workers or 1)

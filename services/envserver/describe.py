@@ -1,4 +1,6 @@
-"""`python -m zerobeast.services.envserver describe --env ID`: make environments, print the first one as JSON."""
+"""`python -m zerobeast.services.envserver describe --env ID`: make environments, print the first one as JSON, and the
+settings with which those of unequal sizes are equal.
+"""
 
 import json
 import os
@@ -9,10 +11,11 @@ from dataclasses import replace
 
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import BeastError, EnvError
-from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig
 from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
 from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.padding import Padding
 from zerobeast.services.envserver.vector import contained
 
 POLL_S = 0.1
@@ -23,7 +26,9 @@ def main(argv: Sequence[str]) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print to stdout
     try:
         config = load(argv, os.environ)
-        spec, *others = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
+        specs = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
+        padding = Padding.among(specs)
+        spec, *others = map(padding.of, specs) if any(padding) else specs
         for other in others:
             alike = replace(spec, env_id=other.env_id).for_policies()
             if (seen := other.for_policies()) != alike:
@@ -32,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     except BeastError as error:
         sys.stderr.write(f"envserver: {printable(str(error))}\n")
         return error.exit_code
-    os.write(answer, json.dumps(spec.to_wire()).encode())
+    os.write(answer, json.dumps(spec.to_wire() | {"padding": dict(zip(PADDING, padding, strict=True))}).encode())
     return 0
 
 

@@ -12,10 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.errors import EnvError
 from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, by_array
+from zerobeast.common.wire.checks import unfit
 from zerobeast.common.wire.episodes import Entry
 from zerobeast.common.wire.seeds import of_part
 from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.padding import Padding
 from zerobeast.services.envserver.spaces import fitted
 from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv, contained, rows_for
 
@@ -26,6 +29,8 @@ class InlineEnvs(ABC):
     """Base class of N environments that step inside this process, in code that never waits for a peer.
 
     Attributes:
+      spec: what one of them looks like to peers.
+      own: the same without padding.
       infos: of the newest answer, in the form of gymnasium's vector environments.
       wants_infos: whether anybody reads them.
       failures: [index, traceback] of environments that raised and were replaced; taken with each answer.
@@ -38,7 +43,8 @@ class InlineEnvs(ABC):
     worn = False  #: likewise
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
-        self.spec, self.num_envs = spec, num_envs
+        self.spec = self.own = spec
+        self.num_envs = num_envs
         self.episodes: list[Entry] = []
         self.infos: dict[str, Any] | InfoTable = {}
         self.wants_infos = False
@@ -47,9 +53,17 @@ class InlineEnvs(ABC):
         self.write_to(rows_for(spec, num_envs))
 
     def write_to(self, rows: NDArray[Any]) -> None:
-        """Write all answers from now on into `rows` [N] of `step_record`."""
+        """Write all answers from now on into `rows` [N] of `step_record`, in which nothing but padding is set yet."""
         self.rows = rows
-        self.columns: tuple[tuple[ArraySpace, NDArray[Any]], ...] = tuple(by_array(self.spec.obs, rows["obs"]))
+        entries = by_array(self.own.obs, rows["obs"])
+        self.columns = tuple((space, column[:, *map(slice, space.shape)]) for space, column in entries)
+        if self.own.action != self.spec.action:
+            rows["action_mask"][:, sum(self.own.action.choices) :] = False
+
+    def pad(self, padding: Padding) -> None:
+        """Pad observations and actions from now on. Raises EnvError if they cannot be."""
+        self.spec = padding.of(self.own)
+        self.write_to(rows_for(self.spec, self.num_envs))
 
     @abstractmethod
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
@@ -63,8 +77,16 @@ class InlineEnvs(ABC):
     def finish_step(self) -> None:
         """Fill rows and episodes."""
 
-    def step(self, actions: NDArray[Any]) -> None:
+    def begin(self, actions: NDArray[Any]) -> None:
+        """Hand over actions that fit `spec`. Raises EnvError for a choice that only padding has."""
+        if self.own.action != self.spec.action:
+            for space, chosen in by_array(self.own.action, actions):
+                if sentence := unfit(chosen, space):
+                    raise EnvError(f"environment {self.spec.env_id!r}: {sentence}")
         self.begin_step(actions)
+
+    def step(self, actions: NDArray[Any]) -> None:
+        self.begin(actions)
         self.finish_step()
 
     @abstractmethod
@@ -120,7 +142,7 @@ class InlineVectorEnv(VectorEnv):
 
     def __init__(self, make: Callable[[int, int], InlineEnvs], num_envs: int, seed: int, most: int) -> None:
         super().__init__(num_envs)
-        self._make, self._seed = make, seed
+        self.make, self._seed = make, seed
         self._parts: list[tuple[slice, InlineEnvs]] = []
         self._begun: list[list[Callable[[], None]]] | None = []  #: the calls that finish it, those of each `collect`
         for start in range(0, num_envs, most):
@@ -146,7 +168,7 @@ class InlineVectorEnv(VectorEnv):
     def step(self, actions: NDArray[Any]) -> None:
         with contained(f"environment {self.spec.env_id!r} cannot take a step"):
             for part, env in self._parts:
-                env.begin_step(actions[part])
+                env.begin(actions[part])
         self._begun = [[env.finish_step for _, env in self._parts]]
 
     def collect(self) -> bool:
@@ -171,7 +193,7 @@ class InlineVectorEnv(VectorEnv):
                 env.close()
 
     def _make_part(self, part: slice) -> None:
-        env = self._make(part.stop - part.start, self._seed + part.start)
+        env = self.make(part.stop - part.start, self._seed + part.start)
         if not self._parts:
             self.spec, self.rows = env.spec, rows_for(env.spec, self.num_envs)
             self.takes_options, self.independent = env.takes_options, env.independent

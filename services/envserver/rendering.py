@@ -24,6 +24,7 @@ from zerobeast.common.wire import EnvSpec, action_record
 from zerobeast.services.envserver.backend import backend_at, reference_for
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.padding import Padding, padded
 from zerobeast.services.envserver.scenes import Scene, drawn, names_of, scene, scene_of
 from zerobeast.services.envserver.shard import Shard
 from zerobeast.services.envserver.spaces import legal
@@ -54,7 +55,8 @@ class RenderedEnv:
     scene: Scene
 
     def __init__(self, config: EnvConfig, limit_s: float) -> None:
-        self._env, self._limit_s = _OneEnv(config.id, partial(_make, config), 1, 0, 1), limit_s
+        make = partial(padded, partial(_make, config), Padding.given(config))
+        self._env, self._limit_s = _OneEnv(config.id, make, 1, 0, 1), limit_s
         try:
             self._finish()
         except BaseException:

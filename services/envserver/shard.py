@@ -162,7 +162,7 @@ class Shard(InlineEnvs):
             for (space, column), (_, value) in zip(self.columns, entries, strict=True):
                 column[i] = fitted("an observation", value, space)
             if self.mask:
-                row["action_mask"] = mask_of(self.mask, obs, info, self.spec.action, over=over)
+                row["action_mask"][: self.own.mask_size] = mask_of(self.mask, obs, info, self.own.action, over=over)
         except Exception as error:
             if not terminated:
                 raise

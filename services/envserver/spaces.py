@@ -72,16 +72,21 @@ def env_spec(env_id: str, obs: Any, action: Any, *, stack: int = 1, skip: int = 
     Raises:
       EnvError: no peer would accept it.
     """
-    spec = EnvSpec(env_id, space_of(obs, "observation space"), space_of(action, "action space"), stack, skip, masked)
+    spaces = space_of(obs, "observation space"), space_of(action, "action space")
+    return accepted(EnvSpec(env_id, *spaces, stack, skip, masked))
+
+
+def accepted(spec: EnvSpec) -> EnvSpec:
+    """A spec that every peer accepts, without bounds if these are too many. Raises EnvError if there is none."""
     if len(pack(spec.to_wire())) > MAX_SPEC_BYTES:  # it has bounds for each pixel, which nothing needs
         spec = spec.for_policies()
     wire = spec.to_wire()
     if (size := len(pack(wire))) > MAX_SPEC_BYTES:
-        raise EnvError(f"env.id {env_id!r} is not supported: its spaces take {size} bytes to describe")
+        raise EnvError(f"env.id {spec.env_id!r} is not supported: its spaces take {size} bytes to describe")
     try:
         return EnvSpec.from_wire(wire)
     except RemoteProtocolError as error:
-        raise EnvError(f"env.id {env_id!r} is not supported: {error}") from error
+        raise EnvError(f"env.id {spec.env_id!r} is not supported: {error}") from error
 
 
 Adapter = Callable[[Any], Any]

@@ -54,7 +54,7 @@ def play(
     own = config.evaluate
     greedy = config.algorithm.drawing_explores if own.actions == "auto" else own.actions == "greedy"
     num_envs, limit_s = min(own.episodes, MAX_ENVS), START_LIMIT_S + config.envserver.step_timeout_s
-    env = config.env.model_copy(update={"episodic_life": False}).model_dump()
+    env = config.env.model_copy(update={"episodic_life": False}).terms()
     with (
         threads(config.broker.threads or 1),
         Context() as context,

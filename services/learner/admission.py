@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.text import split_ids
 from zerobeast.common.wire import EnvSpec, PolicySpec, checks, flat
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_INTEGER, Header
 
@@ -50,7 +51,7 @@ class Terms:
 def mismatch(theirs: Terms, ours: Terms) -> str | None:
     """The first difference that keeps an actor out of a run, as a sentence."""
     task, tasks = theirs.env.env_id, ours.env.env_id
-    if task not in tasks.split(","):
+    if task not in split_ids(tasks):
         return f"env.env_id is {task}, this run has {tasks}"
     whose, of = ("", "") if task == tasks else (f" of {task}", f" of {tasks}")
     expected = _flat(ours)

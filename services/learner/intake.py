@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.text import split_ids
 from zerobeast.common.transport import Incoming, ServerPort
 from zerobeast.common.wire.episodes import episodes_of
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
@@ -166,7 +167,7 @@ class Intake(RolloutPlane):
             session = self._opened(header, theirs, now)
         if session is not None:
             self.ledger.undone += session.state.begin(theirs.first)
-            session.state.task = self.terms.env.env_id.split(",").index(theirs.env.env_id)
+            session.state.task = split_ids(self.terms.env.env_id).index(theirs.env.env_id)
             self._welcome(session)
 
     def _yields_to(self, theirs: Terms, age_s: float) -> bool:

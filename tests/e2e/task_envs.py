@@ -1,4 +1,4 @@
-"""Tasks for one policy that pay very differently, and one with observations of another size."""
+"""Tasks for one policy that pay very differently, and one with observations of another type."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ class Cued(gymnasium.Env[np.ndarray, int]):
     Args:
       place: where in the observation the cues are; 0: the first four entries, 1: the next four.
       pay: reward for a right action.
-      size: entries of an observation.
+      dtype: of an observation.
     """
 
-    def __init__(self, place: int, pay: float, size: int = 2 * CUES) -> None:
-        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (size,), np.float32)
+    def __init__(self, place: int, pay: float, dtype: str = "float32") -> None:
+        self.observation_space = gymnasium.spaces.Box(0, 1, (2 * CUES,), np.dtype(dtype).type)
         self.action_space = gymnasium.spaces.Discrete(CUES)
         self._place, self._pay = place, pay
 
@@ -34,11 +34,11 @@ class Cued(gymnasium.Env[np.ndarray, int]):
 
     def _next(self) -> np.ndarray:
         self._cue = int(self.np_random.integers(CUES))
-        obs = np.zeros(self.observation_space.shape, np.float32)
+        obs = np.zeros(self.observation_space.shape, self.observation_space.dtype)
         obs[CUES * self._place + self._cue] = 1.0
         return obs
 
 
 gymnasium.register("Cheap-v0", entry_point=Cued, kwargs={"place": 0, "pay": 1.0})
 gymnasium.register("Dear-v0", entry_point=Cued, kwargs={"place": 1, "pay": 10_000.0})
-gymnasium.register("Wide-v0", entry_point=Cued, kwargs={"place": 1, "pay": 1.0, "size": 3 * CUES})
+gymnasium.register("Exact-v0", entry_point=Cued, kwargs={"place": 1, "pay": 1.0, "dtype": "int8"})

@@ -27,8 +27,22 @@ def test_a_task_that_pays_ten_thousand_times_as_much_does_not_drown_the_other(tm
     assert dear["mean_return"] >= 60_000
 
 
-def test_environments_that_are_not_alike_end_the_run_with_a_sentence(tmp_path: Path) -> None:
-    envs = f"{ENVS}:Cheap-v0,{ENVS}:Wide-v0"
+def test_environments_that_cannot_be_alike_end_the_run_with_a_sentence(tmp_path: Path) -> None:
+    envs = f"{ENVS}:Cheap-v0,{ENVS}:Exact-v0"
     code, _, error = finished(python("-m", "zerobeast", "train", "--plain", "--root", tmp_path, "--env", envs))
     assert (code, error.count("\n")) == (2, 1)
-    assert all(part in error for part in (f"{ENVS}:Cheap-v0", f"{ENVS}:Wide-v0", "obs.shape", "[8]", "[12]"))
+    assert all(part in error for part in (f"{ENVS}:Cheap-v0", f"{ENVS}:Exact-v0", "obs.dtype", "<f4", "|i1"))
+
+
+def test_games_of_unequal_sizes_train_one_policy_that_is_evaluated_in_each(tmp_path: Path) -> None:
+    """An env-server ends the session of an action that its game does not have, and with it the run."""
+    games = ["MinAtar/Breakout-v1", "MinAtar/Seaquest-v1"]
+    run = ("--root", str(tmp_path), "--env", ",".join(games))
+    flags = "--plain --name games --total_steps 2000 --learner.batch_size 32"
+    code, out, error = finished(python("-m", "zerobeast", "train", *run, *flags.split()))
+    assert code == 0, out[-3000:] + error[-3000:]
+    assert "env.pad_obs 10,10,10, env.pad_actions 6" in out
+    run = ("--root", str(tmp_path), "--episodes", "1", "--json")
+    code, out, error = finished(python("-m", "zerobeast", "evaluate", "games", *run))
+    assert code == 0, error[-3000:]
+    assert [json.loads(line)["env"] for line in out.splitlines()] == games

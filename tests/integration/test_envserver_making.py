@@ -18,7 +18,7 @@ from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import BeastError
-from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session

@@ -15,7 +15,7 @@ from tests.helpers import killed_at_last, python, running_still, wait_until
 from tests.integration.envservers import COUNTER, ODD, running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import stream
 from zerobeast.services.envserver import service, shard, workers

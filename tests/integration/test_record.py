@@ -16,7 +16,7 @@ from zerobeast.cli.record import main
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.envserver.describe import describe
 from zerobeast.services.evaluator.play import play

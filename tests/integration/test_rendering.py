@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tests.integration.envservers import ODD
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver import atari
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.rendering import RenderedEnv

@@ -85,16 +85,24 @@ def test_a_start_makes_each_environment_and_refuses_what_does_not_fit_before_ser
         spaces.spec_for(config("CartPole-v1", "sac"))
 
 
-def test_environments_of_one_run_that_differ_are_refused_before_services_start() -> None:
-    flags = given("CartPole-v1,Acrobot-v1")
-    with pytest.raises(ConfigError, match=r"^env.id Acrobot-v1: obs.shape is \[6\], expected \[4\] as in CartPole-v1$"):
-        spec_of(flags)
-    assert spec_of(given("CartPole-v1,CartPole-v0")).env_id == "CartPole-v1"
+def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused_before_services_start() -> None:
+    def config(ids: str) -> RunConfig:
+        return RunConfig.model_validate({"env": {"id": ids}})
+
+    run = spaces.padded(config("CartPole-v1,Acrobot-v1"))
+    assert (run.env.pad_obs, run.env.pad_actions) == ((6,), 3)
+    spec = spaces.spec_for(run)
+    assert spec is not None
+    assert (spec.env_id, spec.obs.arrays[0].shape, spec.action_mask) == ("CartPole-v1", (6,), True)
+    assert spaces.padded(run) == run, "a run that continues"
+    assert spaces.padded(alike := config("CartPole-v1,CartPole-v0")) == alike
+    with pytest.raises(ConfigError, match=r"^env.id Pendulum-v1: action.kind is box, expected discrete as in Acrobot-"):
+        spec_of(given("Acrobot-v1,Pendulum-v1"))
 
 
 def test_a_limit_given_as_text_is_no_reason_to_make_an_environment_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(spaces, "_ask", lambda *key: asked.append(key))
+    monkeypatch.setattr(spaces, "_ask", lambda *key: (asked.append(key), {}))
     for value in ("90", 90.0):
         spec_of(given("Any-v0") | {"envserver.step_timeout_s": Given("envserver.step_timeout_s", value, "flag")})
     assert asked[0] == asked[1]

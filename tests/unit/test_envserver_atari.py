@@ -8,7 +8,7 @@ import pytest
 from ale_py.vector_env import AtariVectorEnv as Reference
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.inline import InlineVectorEnv
 

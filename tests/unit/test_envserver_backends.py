@@ -16,7 +16,7 @@ import pytest
 from tests.helpers import bring
 from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.launcher.fleet import child_environ, service_command
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
 from zerobeast.services.envserver.vector import VectorEnv

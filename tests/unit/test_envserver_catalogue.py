@@ -5,7 +5,7 @@ import gymnasium
 import pytest
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.atari import games
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.vector import VectorEnv

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import atari
@@ -51,7 +51,7 @@ def test_rows_and_episodes_are_those_of_one_vector_environment() -> None:
 
 def test_an_observed_choice_out_of_range_is_refused() -> None:
     env = NativeVectorEnv(EnvConfig(id="CartPole-v1"), 2, 0)
-    env.spec = EnvSpec("Choice-v0", ArraySpace.discrete(5), ArraySpace.discrete(2))
+    env.spec = env.own = EnvSpec("Choice-v0", ArraySpace.discrete(5), ArraySpace.discrete(2))
     env.write_to(rows_for(env.spec, 2))
     env.fill_first(np.array([4, 0]))
     with pytest.raises(

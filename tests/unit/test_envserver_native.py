@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 
 

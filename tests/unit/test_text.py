@@ -7,7 +7,7 @@ from zerobeast.common.health.command import render
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import Verdict
 from zerobeast.common.service import entry
-from zerobeast.common.text import printable
+from zerobeast.common.text import printable, split_ids
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07\r\x9b31m\u2028\u202e"
 
@@ -37,3 +37,17 @@ def test_health_pages_of_strangers_are_shown_without_escapes() -> None:
     text = render([view], Verdict(f"not well: {ESCAPES}", good=False), as_json_text=False)
     assert all(line.isprintable() for line in text.split("\n"))
     assert render([view], Verdict(ESCAPES, good=False), as_json_text=True).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("A-v0", ["A-v0"]),
+        (" A-v0 , b/B-v0", ["A-v0", "b/B-v0"]),
+        ("mix(a, b;1),c", ["mix(a,b;1)", "c"]),
+        ("m(a,n(b,c)),d,", ["m(a,n(b,c))", "d", ""]),
+        ("a),b,c(d,e", ["a)", "b", "c(d", "e"]),
+    ],
+)
+def test_commas_in_parentheses_do_not_separate_ids(text: str, ids: list[str]) -> None:
+    assert split_ids(text) == ids

@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from zerobeast.common.health import figures
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.settings.run import EnvConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot
 from zerobeast.launcher.view import MAX_SERVICES, line, screen, summary

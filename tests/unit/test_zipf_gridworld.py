@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from tests.unit.test_envserver_catalogue import made, refusal
-from zerobeast.common.settings import NetConfig, Reading
-from zerobeast.common.settings.run import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig, NetConfig, Reading
 from zerobeast.services.envserver import gridworld
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
 from zerobeast.services.envserver.gridworld import DIRECTIONS, NO_OBJECT, Gridworlds, Maps, Size, maps_of, odds, shapes

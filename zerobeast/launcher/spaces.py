@@ -8,12 +8,13 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from typing import Any
 
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings import EnvServerConfig, RunConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.records import oversize
 from zerobeast.launcher.fleet import child_environ, service_command
@@ -22,11 +23,19 @@ from zerobeast.rl.fit import refuse_unfit
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 ATARI = ("env.frame_stack", "env.frame_size", "env.full_action_space")
 #: settings that a spec depends on, and how long making it may take
-SHAPING = ("env.id", "env.kwargs", "env.action_mask", *ATARI, LIMIT := "envserver.step_timeout_s")
+SHAPING = (
+    "env.id",
+    "env.kwargs",
+    "env.action_mask",
+    "env.pad_obs",
+    "env.pad_actions",
+    *ATARI,
+    LIMIT := "envserver.step_timeout_s",
+)
 
 
 def spec_of(given: Mapping[str, Given]) -> EnvSpec:
-    """The observations and actions of the environment that settings name; of several, the first, but all are made.
+    """The observations and actions of the environment that settings name; all of several are made, and padded.
 
     Args:
       given: path -> value and layer, at least for `env.id`; unchecked.
@@ -34,6 +43,28 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
     Raises:
       ConfigError: it cannot or must not be made.
     """
+    return _described(given)[0]
+
+
+def padded(config: RunConfig) -> RunConfig:
+    """The same settings, with the sizes that its environments are padded to, if some are smaller than others.
+
+    Raises:
+      ConfigError: as `spec_of`.
+    """
+    if len(config.env.tasks) == 1 or config.local.placement == "serve":
+        return config
+    _, padding = _described(_shaping(config))
+    found = {name: size for name, size in padding.items() if size}
+    return config.model_copy(update={"env": EnvConfig(**{**config.env.model_dump(), **found})})
+
+
+def _shaping(config: RunConfig) -> dict[str, Given]:
+    return {path: Given(path, value_at(config, path), "") for path in SHAPING}
+
+
+def _described(given: Mapping[str, Given]) -> tuple[EnvSpec, Mapping[str, Any]]:
+    """The spec, and settings of `env` with which several environments have it."""
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
     limit_s = LIMIT_S
@@ -50,7 +81,7 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
     """As `spec_of`, with the settings of a whole run, which has to fit; None if nothing here makes its environments."""
     if config.local.placement == "serve":
         return None
-    spec = spec_of({path: Given(path, value_at(config, path), "") for path in SHAPING})
+    spec = spec_of(_shaping(config))
     with calling(f"algo {config.section}: takes or flaw"):
         refuse_unfit(config, spec)
     if sentence := oversize(spec, None, config.learner.unroll_length, config.actor.envs_per_group):
@@ -59,7 +90,7 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
 
 
 @functools.cache
-def _ask(env_id: str, flags: tuple[str, ...], limit_s: float) -> EnvSpec:
+def _ask(env_id: str, flags: tuple[str, ...], limit_s: float) -> tuple[EnvSpec, Mapping[str, Any]]:
     command = service_command("envserver", "describe", *flags)
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaint:
         try:
@@ -78,7 +109,8 @@ def _ask(env_id: str, flags: tuple[str, ...], limit_s: float) -> EnvSpec:
         answer.seek(0)
         complaint.seek(0)
         if code == 0:
-            return EnvSpec.from_wire(json.load(answer))
+            found = json.load(answer)
+            return EnvSpec.from_wire(found), found["padding"]
         lines = complaint.read().decode(errors="replace").strip().splitlines()
     sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else f"env.id {env_id!r}: exit code {code}"
     more = f"; to see where: {shlex.join(command)}" if len(lines) > 1 else ""

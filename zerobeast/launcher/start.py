@@ -29,7 +29,7 @@ from zerobeast.launcher.hosts import KEYS, Host
 from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.placement import IDLE, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.launcher.spaces import spec_for, spec_of
+from zerobeast.launcher.spaces import padded, spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.tracking.sinks import PROJECT, tracker
 
@@ -177,7 +177,7 @@ def begun(
       ConfigError: nothing was started, for the reason it gives.
     """
     config, flags, saved, origins, parent = settled
-    spec = spec_for(config)
+    spec, config = spec_for(config), padded(config)
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
         say(f"the earlier run {config.name} is now {aside}")
@@ -233,6 +233,10 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     for origin, values in by_origin(config, origins).items():
         if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in told]:
             yield f"{origin}: {', '.join(texts)}"
+    padding = {f"env.{name}": size for name, size in config.env.padding.items() if f"env.{name}" not in origins}
+    if padding:
+        sizes = ", ".join(f"{path} {as_text(size)}" for path, size in padding.items())
+        yield f"environments of unequal sizes, of which smaller ones are padded: {sizes}"
     chosen = f" was {origins['preset']}" if origins["preset"].startswith("chosen") else ""
     yield f"preset {config.preset}{chosen}; all other settings have their defaults: --help shows them"
 

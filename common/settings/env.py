@@ -1,0 +1,84 @@
+"""The environments of a run, what is asked of them, and how Atari's frames are made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, JsonValue, field_validator
+
+from zerobeast.common.settings.section import Section, setting, whole_numbers
+from zerobeast.common.text import split_ids
+from zerobeast.common.wire.description import MAX_SIZES
+from zerobeast.common.wire.spaces import MAX_CHOICES
+
+PADDING = ("pad_obs", "pad_actions")  #: settings that make environments of unequal sizes equal
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if (sizes := whole_numbers(value, MAX_SIZES, MAX_CHOICES)) is not None:
+        return sizes
+    raise ValueError(f"expected at most {MAX_SIZES} sizes such as 10,10,7, each at least 1 and at most {MAX_CHOICES}")
+
+
+Shape = Annotated[tuple[int, ...], BeforeValidator(_shape)]
+
+
+class EnvConfig(Section):
+    """Which environment, and how Atari frames are preprocessed."""
+
+    id: str = setting(
+        "PongNoFrameskip-v4",
+        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, module:Name or file.py:Name; with commas: one policy for several",
+    )
+    kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
+    action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")
+    pad_obs: Shape = setting(
+        (), "pad observations with zeros to this shape; empty: beast train pads environments of one run that differ"
+    )
+    pad_actions: int = setting(
+        0, "pad discrete actions to this number, which masks forbid; 0: as for pad_obs", ge=0, le=MAX_CHOICES
+    )
+    noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
+    frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
+    frame_stack: int = setting(4, "Atari: number of most recent frames that the policy sees", ge=1, le=16)
+    frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=16, le=256)
+    sticky_actions: float | None = setting(
+        None,
+        "Atari: probability of repeating an action; by default 0.25 for ALE/<Game>-v5, else 0",
+        ge=0,
+        le=1,
+    )
+    episodic_life: bool = setting(
+        default=False, meaning="Atari: a lost life terminates (statistics stay those of whole games)"
+    )
+    fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
+    full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's own")
+    max_episode_frames: int = setting(108_000, "Atari: frames after which an episode is truncated", ge=1, le=10**9)
+
+    @field_validator("id")
+    @classmethod
+    def _each_once(cls, value: str) -> str:
+        ids = split_ids(value)
+        if not all(ids):
+            raise ValueError("expected an environment id such as PongNoFrameskip-v4, or several with commas")
+        if len(set(ids)) < len(ids):
+            raise ValueError("expected each environment once")
+        return ",".join(ids)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The ids, one or several; a task's number is its index here."""
+        return tuple(split_ids(self.id))
+
+    def alone(self, task: str) -> EnvConfig:
+        """These settings for one task alone."""
+        return self.model_copy(update={"id": task})
+
+    @property
+    def padding(self) -> dict[str, Any]:
+        """The settings of padding that have an effect."""
+        return {name: size for name in PADDING if (size := getattr(self, name))}
+
+    def terms(self) -> dict[str, Any]:
+        """The entries of a HELLO; without padding they have no settings of it, which older env-servers refuse."""
+        return self.model_dump(exclude={*PADDING} - self.padding.keys())

@@ -1,0 +1,88 @@
+"""Environments of unequal sizes under one policy: smaller observations end in zeros, and action masks forbid the
+choices that an environment does not have. The sizes are `env.pad_obs` and `env.pad_actions`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space
+from zerobeast.services.envserver.spaces import accepted
+
+if TYPE_CHECKING:  # which imports this module
+    from zerobeast.services.envserver.inline import InlineEnvs
+
+
+class Padding(NamedTuple):
+    """Sizes to which observations and actions are padded."""
+
+    obs: tuple[int, ...] = ()  #: shape of a box; empty: observations stay as they are
+    actions: int = 0  #: number of discrete choices; 0: actions stay as they are
+
+    @classmethod
+    def given(cls, config: EnvConfig) -> Padding:
+        """The sizes that the settings of an environment name."""
+        return cls(config.pad_obs, config.pad_actions)
+
+    @classmethod
+    def among(cls, specs: Sequence[EnvSpec]) -> Padding:
+        """The sizes of the largest of each, if they differ; what differs in another way has none."""
+        shapes, counts = [_shape(spec.obs) for spec in specs], [_choices(spec.action) for spec in specs]
+        obs = len(set(shapes)) > 1 and len(set(map(len, shapes))) == 1
+        actions = len(set(counts)) > 1 and all(counts)
+        return cls(tuple(map(max, *shapes)) if obs else (), max(counts) if actions else 0)
+
+    def of(self, spec: EnvSpec) -> EnvSpec:
+        """The spec of an environment that is padded to these sizes.
+
+        Raises:
+          EnvError: it has a larger one, or is of another kind.
+        """
+        if self.obs:
+            spec = replace(spec, obs=self._padded_obs(spec))
+        if self.actions:
+            spec = replace(spec, action=self._padded_actions(spec), action_mask=True)
+        return accepted(spec)
+
+    def _padded_obs(self, spec: EnvSpec) -> Space:
+        space, shape = spec.obs, _shape(spec.obs)
+        fits = len(shape) == len(self.obs) and all(map(operator.le, shape, self.obs))
+        if not isinstance(space, ArraySpace) or not fits:
+            found = f"a box of shape {list(shape)}" if shape else "no box"
+            raise EnvError(
+                f"env.pad_obs is {list(self.obs)}, but an observation of {spec.env_id} is {found}: expected a box of "
+                f"{len(self.obs)} dimensions, none of which is larger"
+            )
+        return replace(space, shape=self.obs, low=(min(0.0, *space.low),), high=(max(0.0, *space.high),))
+
+    def _padded_actions(self, spec: EnvSpec) -> Space:
+        space, count = spec.action, _choices(spec.action)
+        if not isinstance(space, ArraySpace) or not 0 < count <= self.actions:
+            raise EnvError(
+                f"env.pad_actions is {self.actions}, but {spec.env_id} has {count or 'no'} discrete actions, "
+                f"expected at most as many, and at least 1"
+            )
+        return replace(space, sizes=(self.actions,))
+
+
+def padded(make: Callable[..., InlineEnvs], padding: Padding, *args: Any, **more: Any) -> InlineEnvs:
+    """What `make` makes, given these arguments, with padding if there is any."""
+    envs = make(*args, **more)
+    if any(padding):
+        envs.pad(padding)
+    return envs
+
+
+def _shape(space: Space) -> tuple[int, ...]:
+    """That of a box; empty for any other space."""
+    return space.shape if isinstance(space, ArraySpace) and space.kind == "box" else ()
+
+
+def _choices(space: Space) -> int:
+    """How many a discrete space has; 0 for any other."""
+    return space.sizes[0] if isinstance(space, ArraySpace) and space.kind == "discrete" else 0

@@ -71,6 +71,13 @@ def _memory(config: RunConfig) -> Iterator[Relation]:
             f"net.memory_neighbours {net.memory_neighbours} is above net.memory_size {net.memory_size}: expected at "
             f"most as many as there are entries",
         )
+    steps = own.refresh_every * min(own.steps_per_batch, config.learner.batch_size)
+    if own.familiar < steps:
+        yield Relation(
+            ("memory.familiar", "memory.refresh_every", "memory.steps_per_batch"),
+            f"memory.familiar {own.familiar}: expected at least {steps}, memory.refresh_every times "
+            f"memory.steps_per_batch, because steps would leave before their rarity is measured",
+        )
     if net.memory == "momentum" and not own.contrastive_rate:
         yield Relation(
             ("memory.contrastive_rate", "net.memory"),

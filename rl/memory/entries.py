@@ -40,18 +40,42 @@ def stacked(entries: Iterable[Entry]) -> Step:
     return steps
 
 
-def saved(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Entries for a checkpoint."""
-    return [
-        {**vars(entry), "step": entry.step._asdict(), "rollout": entry.rollout and entry.rollout._asdict()}
-        for entry in entries
-    ]
+def saved(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Entries for a checkpoint: few large tensors, since each tensor of a file takes time."""
+    if not entries:
+        return {}
+    rollouts = [entry.rollout for entry in entries if entry.rollout is not None]
+    unknown = torch.full_like(entries[0].step.state[:1], torch.nan)
+    return {
+        "steps": stacked(entries)._asdict(),
+        "losses": torch.stack([unknown[0] if entry.loss is None else entry.loss for entry in entries]),
+        "keys": torch.stack([entry.key for entry in entries if entry.key is not None] or [unknown]),
+        "with_key": [entry.key is not None for entry in entries],
+        "priorities": [entry.priority for entry in entries],
+        "rollouts": Batch.joined(rollouts)._asdict() if rollouts else None,
+        "with_rollout": [entry.rollout is not None for entry in entries],
+    }
 
 
-def restored(state: Iterable[dict[str, Any]], device: torch.device, steps: int) -> Iterator[Entry]:
+def restored(state: dict[str, Any], device: torch.device, steps: int) -> Iterator[Entry]:
     """Entries from a checkpoint, without rollouts of another length than `steps`: they fit no batch any more."""
-    for values in state:
-        own = tree_map(lambda value: value.to(device) if isinstance(value, Tensor) else value, values)
-        rollout = Batch(**own["rollout"]) if own["rollout"] else None
-        rollout = rollout if rollout and len(rollout.mask) == steps else None
-        yield Entry(**{**own, "step": Step(**own["step"]), "rollout": rollout})
+    if not state:
+        return
+    own = tree_map(lambda value: value.to(device) if isinstance(value, Tensor) else value, state)
+    all_steps, keys = Step(**own["steps"]), iter(own["keys"])
+    rollouts = iter(_rows(Batch(**own["rollouts"]))) if own["rollouts"] else iter(())
+    for row, loss in enumerate(own["losses"]):
+        step: Step = tree_map(lambda values, at=row: values[at].clone(), all_steps)
+        rollout = next(rollouts) if own["with_rollout"][row] else None
+        yield Entry(
+            step,
+            rollout if rollout is not None and len(rollout.mask) == steps else None,
+            None if loss.isnan() else loss,
+            next(keys) if own["with_key"][row] else None,
+            own["priorities"][row],
+        )
+
+
+def _rows(batch: Batch) -> Iterator[Batch]:
+    """Each rollout of a batch on its own."""
+    yield from map(batch.pick, torch.arange(batch.mask.shape[1], device=batch.mask.device).view(-1, 1))

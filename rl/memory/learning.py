@@ -23,8 +23,8 @@ from zerobeast.rl.data import Batch, Pace, Rollouts
 from zerobeast.rl.learning.returns import discounts, shaped
 from zerobeast.rl.memory.contrastive import Contrastive
 from zerobeast.rl.memory.entries import Entry, Step, restored, saved, stacked
+from zerobeast.rl.memory.memory import Memory
 from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
-from zerobeast.rl.memory.store import Store
 from zerobeast.rl.nets import Network
 from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.episodic import EpisodicMemory
@@ -59,7 +59,7 @@ class Remembering:
             raise ConfigError(f"{self._what}: expected another, because {config.section} sends no values")
         self._signal = signal_of(config.net.memory)
         self._familiar = deque[Entry]()
-        self._store = Store(self._memory.contents, config.memory.decay)
+        self._remembered = Memory(self._memory.contents, config.memory.decay)
         self._contrastive = Contrastive(config, self._env, self._body) if config.memory.contrastive_rate else None
         self._updates = 0  #: since the last refresh
         self._owed = 0.0  #: remembered rollouts that rounding left out so far
@@ -90,7 +90,7 @@ class Remembering:
         for entry in self._entries(rollouts.batch):
             self._familiar.append(entry)
             if len(self._familiar) > self._settings.familiar and (oldest := self._familiar.popleft()).key is not None:
-                self._store.write(oldest)
+                self._remembered.write(oldest)
 
     def step(self, agent_steps: int) -> Learned:
         """One step of the algorithm, and now and then one of the memory."""
@@ -115,7 +115,7 @@ class Remembering:
         """The training state of the algorithm, and as "memory" that of the memory without its contents."""
         own = {
             "familiar": saved(self._familiar),
-            "remembered": saved(self._store.entries),
+            "remembered": saved(self._remembered.entries),
             "updates": self._updates,
             "owed": self._owed,
             "contrastive": self._contrastive and self._contrastive.state(),
@@ -127,8 +127,8 @@ class Remembering:
         others = {name: entry for name, entry in state.items() if name != "memory"}
         self._learning.load(others)
         own, steps = state["memory"], self._config.learner.unroll_length
-        self._familiar = deque(restored(own["familiar"][-self._settings.familiar :], self._device, steps))
-        self._store.restore(restored(own["remembered"], self._device, steps))
+        self._familiar = deque([*restored(own["familiar"], self._device, steps)][-self._settings.familiar :])
+        self._remembered.restore(restored(own["remembered"], self._device, steps))
         self._updates, self._owed = own["updates"], own["owed"]
         if self._contrastive and own["contrastive"]:
             self._contrastive.load(own["contrastive"])
@@ -136,10 +136,10 @@ class Remembering:
     def _joined(self, rollouts: Rollouts) -> Rollouts:
         """The rollouts, and as many remembered ones as `replay_share` says; what rounding takes from it is owed."""
         share = self._settings.replay_share
-        if not share or not self._store.entries:
+        if not share or not self._remembered.entries:
             return rollouts
         wanted = len(rollouts) * share / (1 - share) + self._owed
-        drawn = [entry.rollout for entry in self._store.draw(round(wanted)) if entry.rollout is not None]
+        drawn = [entry.rollout for entry in self._remembered.draw(round(wanted)) if entry.rollout is not None]
         self._owed = wanted - round(wanted)
         return rollouts.joined_by(Batch.joined(drawn).unpacked()) if drawn else rollouts
 
@@ -188,8 +188,8 @@ class Remembering:
         features = self._features(familiar.obs)
         self._memory.contents.centre.copy_(features.mean(0))
         keys = self._memory.key(features)
-        if self._store.entries:
-            self._store.rekey(self._memory.key(self._features(stacked(self._store.entries).obs)))
+        if self._remembered.entries:
+            self._remembered.rekey(self._memory.key(self._features(stacked(self._remembered.entries).obs)))
         losses = torch.stack([entry.loss if entry.loss is not None else self._loss for entry in self._familiar])
         known = (losses, keys, familiar.td_error, familiar.return_to_go, familiar.version)
         with calling(self._what):

@@ -29,7 +29,7 @@ CARTPOLE = "--env CartPole-v1 --net.hidden_size 16 --actor.envs_per_group 8 --to
 RUNS = {
     "ppo": f"{CARTPOLE} --algo ppo",
     "replay": f"{CARTPOLE} --impala.replay_share 0.5 --impala.replay_rollouts 64",
-    "recurrent": f"{CARTPOLE} --net.use_lstm true --net.lstm_size 8",
+    "recurrent": f"{CARTPOLE} --net.use_lstm true --net.lstm_size 8 --net.memory momentum",
     "continuous": "--env Pendulum-v1 --net.hidden_size 16 --net.normalize_obs true --total_steps 3000",
     "pong": "--env PongNoFrameskip-v4 --actor.envs_per_group 8 --total_steps 1300",
 }

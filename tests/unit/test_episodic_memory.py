@@ -22,8 +22,8 @@ from zerobeast.rl.memory import rarity
 from zerobeast.rl.memory.contrastive import augmented, nt_xent
 from zerobeast.rl.memory.entries import Entry, Step
 from zerobeast.rl.memory.learning import Remembering
+from zerobeast.rl.memory.memory import Memory
 from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
-from zerobeast.rl.memory.store import Store
 from zerobeast.rl.nets.episodic import Contents, EpisodicMemory
 from zerobeast.rl.nets.weights import flatten
 from zerobeast.services.learner.update import Trainer
@@ -51,7 +51,7 @@ def entry(priority: float, version: int = 0) -> Entry:
 
 
 def filled(made: EpisodicMemory, n: int) -> list[Entry]:
-    store, entries = Store(made.contents, 1.0), [entry(0.5, version) for version in range(n)]
+    store, entries = Memory(made.contents, 1.0), [entry(0.5, version) for version in range(n)]
     for each in entries:
         store.write(each)
     return entries
@@ -128,7 +128,7 @@ def test_at_a_zero_gate_outputs_are_those_without_a_memory_bit_for_bit(algo: str
     algorithms = [algorithm_of(algo, MINATAR, net=net | more) for more in ({}, {"memory": "knn"})]
     plain, remembering = (algorithm.network() for algorithm in algorithms)
     contents = remembering.body.memory.contents
-    Store(contents, 1.0)
+    Memory(contents, 1.0)
     contents.filled.fill_(9)
     torch.nn.init.normal_(contents.states)
     torch.nn.init.normal_(contents.keys)
@@ -145,7 +145,7 @@ def test_at_a_zero_gate_outputs_are_those_without_a_memory_bit_for_bit(algo: str
 
 def test_the_rarest_survives_as_many_more_familiar_ones_as_come() -> None:
     contents = memory().contents
-    store = Store(contents, decay=1.0)
+    store = Memory(contents, decay=1.0)
     rare = entry(0.9)
     place = store.write(rare)
     for priority in torch.linspace(0.1, 0.8, 50).tolist():
@@ -159,7 +159,7 @@ def test_the_rarest_survives_as_many_more_familiar_ones_as_come() -> None:
 
 
 def test_old_entries_decay_until_new_ones_replace_them() -> None:
-    store = Store(memory().contents, decay=0.5)
+    store = Memory(memory().contents, decay=0.5)
     for each in [entry(1.0) for _ in range(SIZE)]:
         store.write(each)
     late = entry(0.3)
@@ -168,7 +168,7 @@ def test_old_entries_decay_until_new_ones_replace_them() -> None:
 
 
 def test_entries_are_drawn_by_priority() -> None:
-    store = Store(memory().contents, decay=1.0)
+    store = Memory(memory().contents, decay=1.0)
     entries = [entry(priority) for priority in (0.2, 0.8)]
     for each in entries:
         store.write(each)

@@ -9,7 +9,7 @@ from zerobeast.rl.memory.entries import Entry
 from zerobeast.rl.nets.episodic import Contents
 
 
-class Store:
+class Memory:
     """Keeps the entries of highest priority, whose images and rollouts stay here; the rest is in `contents`.
 
     Args:

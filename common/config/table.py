@@ -18,7 +18,7 @@ ABOUT = {
     "peers": r"security\..*|health\..*|.*\.endpoint",
     "capacity": r".*\.(threads|in_process|max_envs|max_workers|max_parameters|\w+_timeout_s)|envserver\.workers",
     "files": r"learner\.(checkpoint_every_\w+|keep_checkpoints|log_every_s|when_done)"
-    r"|evaluate\.(times|every_steps|episodes|seed|video_every)",
+    r"|evaluate\.(times|every_steps|episodes|levels|seed|video_every)",
     "machine": r"local\..*|.*\.device|broker\.precision",
 }
 

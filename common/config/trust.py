@@ -19,8 +19,10 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
 
 CODE, PEERS, REACH = "imports a module", "decides who may take part", "reaches beyond this machine"
-_WHY = {"env": CODE, "algo": CODE, "net": CODE, "security": PEERS}
-_WHICH = re.compile(r"algo|env\.(id|kwargs)|net\.(torso|memory)|security\..*|.*\.endpoint|health\.host")
+_WHY = {"env": CODE, "evaluate": CODE, "algo": CODE, "net": CODE, "security": PEERS}
+_WHICH = re.compile(
+    r"algo|env\.(id|kwargs)|evaluate\.levels|net\.(torso|memory)|security\..*|.*\.endpoint|health\.host"
+)
 GUARDED = {path: _WHY.get(path.partition(".")[0], REACH) for path in RUN if _WHICH.fullmatch(path)}
 IMPORTED = ("algo", "net.torso", "net.memory")  #: by whoever uses the settings, and not for environments alone
 #: flags by which no file admits or reaches anyone, for a command that makes environments alone

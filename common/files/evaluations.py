@@ -80,9 +80,17 @@ def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
     return {steps: {name: sum(values) / len(values) for name, values in items} for steps, items in means}
 
 
-def scores(rows: Sequence[Row]) -> dict[int, float]:
-    """The mean return of each evaluated policy over its environments, by agent steps."""
-    return {steps: numbers["mean_return"] for steps, numbers in by_steps(rows).items()}
+def scores(rows: Sequence[Row], levels: object) -> dict[int, float]:
+    """What counts of each evaluated policy, by agent steps: the mean of its returns in the environments of the run, or,
+    given `evaluate.levels`, the return in the first of these. It decides which policy is the best, and when a run ends
+    at `stop_at_return`.
+    """
+    if not levels:
+        return {steps: numbers["mean_return"] for steps, numbers in by_steps(rows).items()}
+    found: dict[int, float] = {}
+    for row in rows:
+        found.setdefault(row["agent_steps"], row["mean_return"])
+    return found
 
 
 def _row(cells: dict[str, str]) -> Row:

@@ -132,6 +132,10 @@ class EvaluateConfig(Section):
     times: int = setting(0, "evaluations while training, evenly over the run; 0: none", ge=0, le=10_000)
     every_steps: int = setting(0, "agent steps between evaluations, instead of evaluate.times", ge=0, le=LIMIT)
     episodes: int = setting(10, "whole episodes of an evaluation", ge=1, le=1_000_000)
+    levels: str = setting(
+        "",
+        "environments to evaluate in, with commas: levels by name, ends of the run's ids, other ids; empty: the run's",
+    )
     seed: int = setting(1000, "of environments and actions: by default not one that is trained on", ge=0, le=2**31 - 1)
     actions: Literal["auto", "greedy", "sampled"] = setting(
         "auto", "greedy: the likeliest or best; sampled: drawn as in training; auto: sampled unless that is exploration"

@@ -10,7 +10,7 @@ that claims an id is imported. An id with a colon is a reference (`catalogue`), 
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -50,12 +50,14 @@ class Backend:
       ids: ids that an unknown one may have meant.
       make_rendered: makes one environment to be seen, whose `scene` has a picture, given its settings and its seed, in
         a worker process; None: `make` does, given `render_mode` "rgb_array".
+      levels: ids by name, such as "rare", of what an id can be evaluated in (`evaluate.levels`), itself among them.
     """
 
     make: Callable[[str, dict[str, Any]], Any] = _no_single_environments
     make_vec: Callable[[VectorRequest], VectorEnv | None] = lambda _: None
     ids: Callable[[], Iterable[str]] = tuple
     make_rendered: Callable[[EnvConfig, int], InlineEnvs] | None = None
+    levels: Callable[[str], Mapping[str, str]] = lambda _env_id: {}
 
 
 def reference_for(env_id: str) -> str:
@@ -73,6 +75,11 @@ def reference_for(env_id: str) -> str:
     what = f"env.id {env_id!r}, backend {claim}"
     with contained(what):
         return plugins.reference_of(GROUP, claim, what)
+
+
+def backend_of(env_id: str) -> Backend | None:
+    """The backend that claims an id; None for a reference. Raises EnvError as `reference_for` and `backend_at`."""
+    return None if ":" in env_id else backend_at(reference_for(env_id), env_id)
 
 
 def backend_at(reference: str, env_id: str) -> Backend:

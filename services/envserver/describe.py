@@ -15,6 +15,7 @@ from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig
 from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
 from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.envserver.padding import Padding
 from zerobeast.services.envserver.vector import contained
 
@@ -28,6 +29,8 @@ def main(argv: Sequence[str]) -> int:
         config = load(argv, os.environ)
         specs = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
         padding = Padding.among(specs)
+        levels = [level for level in evaluated(config) if level not in config.env.tasks]
+        specs += [describe(config.env.alone(level), config.envserver) for level in levels]
         spec, *others = map(padding.of, specs) if any(padding) else specs
         for other in others:
             alike = replace(spec, env_id=other.env_id).for_policies()

@@ -118,4 +118,10 @@ class ZipfEnvs(InlineEnvs):
         """Nothing to release."""
 
 
-BACKEND = Backend(make, make_vec, ids=lambda: TASKS)
+def levels(env_id: str) -> Mapping[str, str]:
+    """The ids of the same size by how they are drawn."""
+    own = TASKS.get(env_id)
+    return {task.level: name for name, task in TASKS.items() if own and task.base == own.base}
+
+
+BACKEND = Backend(make, make_vec, ids=lambda: TASKS, levels=levels)

@@ -25,6 +25,7 @@ from zerobeast.common.service.base import Service
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.launcher.env_server import env_server
+from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
@@ -66,7 +67,7 @@ class Evaluator(Service):
         """Find out what was evaluated before.
 
         Raises:
-          ConfigError: the run has no name, or its folder cannot be written.
+          ConfigError: the run has no name, its folder cannot be written, or a level is unknown.
         """
         if not self.config.name:
             raise ConfigError(f"name: expected the name of the run; it is looked for in {self.config.root}/<name>")
@@ -76,7 +77,8 @@ class Evaluator(Service):
             queue.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{queue}: cannot be written: {error.strerror or error}") from error
-        self._best = max(evaluations.scores(evaluations.read(self.config.folder)).values(), default=None)
+        self._levels = evaluated(self.config)
+        self._best = max(self._scores().values(), default=None)
 
     def take(self) -> None:
         """Begin with the oldest policy that waits, or take what was found about it."""
@@ -123,7 +125,7 @@ class Evaluator(Service):
         }
 
     def _evaluate(self, path: Path) -> list[Row]:
-        """In its thread: one row for each environment of the run."""
+        """In its thread: one row for each environment."""
         saved = load_checkpoint(path)
         if saved is None:
             raise BeastError(f"{path}: it is gone")
@@ -142,7 +144,7 @@ class Evaluator(Service):
         rows = []
         try:
             self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
-            for task in self.config.env.tasks:
+            for task in self._levels:
                 alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
                 self._before, self._steps = self._before + self._steps, 0
                 found = play(policy, alone, self._endpoint, watch=self._watch)
@@ -158,7 +160,7 @@ class Evaluator(Service):
         if not (every := self.config.evaluate.video_every):
             return
         try:
-            if (len(evaluations.scores(evaluations.read(self.config.folder))) + 1) % every:
+            if (len(self._scores()) + 1) % every:
                 return
             from zerobeast.services.evaluator.video import record
 
@@ -197,7 +199,7 @@ class Evaluator(Service):
                 self._discard()
             return
         self._evaluations, self._trouble = self._evaluations + 1, ""
-        self._last = sum(row["mean_return"] for row in rows) / len(rows)
+        self._last = evaluations.scores(rows, self.config.evaluate.levels)[rows[0]["agent_steps"]]
         log.info("step %d: return %.4g over %d episodes", steps, self._last, sum(row["episodes"] for row in rows))
         self._draw(rows, steps)
         with contextlib.suppress(OSError, ConfigError):  # a full disk costs the copy
@@ -206,7 +208,7 @@ class Evaluator(Service):
 
     def _keep_if_best(self, steps: int) -> None:
         """Make the policy the best one, unless the best one so far has a higher return."""
-        scores = evaluations.scores(evaluations.read(self.config.folder))
+        scores = self._scores()
         self._best = max(scores.values(), default=None)
         best, before = self.config.folder / run_files.BEST_CHECKPOINT, None
         try:
@@ -217,6 +219,10 @@ class Evaluator(Service):
         if before is None or scores.get(steps, -math.inf) >= scores.get(before["counters"]["agent_steps"], -math.inf):
             best.parent.mkdir(exist_ok=True)
             self._path.replace(best)
+
+    def _scores(self) -> dict[int, float]:
+        """By agent steps, of all policies so far. Raises ConfigError if they cannot be read."""
+        return evaluations.scores(evaluations.read(self.config.folder), self.config.evaluate.levels)
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from zerobeast.clients.env_session import fill_actions
 from zerobeast.common.settings import RunConfig
+from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.envserver.rendering import RenderedEnv
 from zerobeast.services.evaluator.outlook import outlook
 from zerobeast.services.evaluator.pictures import Moment, Painter
@@ -69,7 +70,7 @@ def record(
     greedy = config.algorithm.drawing_explores if own.actions == "auto" else own.actions == "greedy"
     with threads(config.broker.threads or 1), ExitStack() as stack:
         add: Writer | None = None
-        for task in config.env.tasks:
+        for task in evaluated(config):
             alone = config.env.alone(task).model_copy(update={"episodic_life": False})
             with closing(RenderedEnv(alone, config.envserver.step_timeout_s)) as env:
                 policy.refuse_unlike(env.spec)

@@ -67,7 +67,7 @@ class NumberedCheckpoints:
             if not self._config.evaluates and score is not None and (self._best is None or score > self._best):
                 self._link(run_files.BEST_CHECKPOINT)
                 self._best = score
-            if finished and self._config.evaluates and steps not in evaluations.scores(self._evaluated()):
+            if finished and self._config.evaluates and steps not in evaluations.by_steps(self._evaluated()):
                 self._link(Path(run_files.TO_EVALUATE, f"{steps}.pt"))
             elif self._evaluate_at is not None and steps >= self._evaluate_at:
                 self._offer(steps)

@@ -253,7 +253,7 @@ class Learner(Service):
         if self.config.evaluates:
             scores.clear()
             with contextlib.suppress(ConfigError):  # if no file can be opened now, the next row reads it again
-                scores += evaluations.scores(evaluations.read(self.config.folder)).values()
+                scores += evaluations.scores(evaluations.read(self.config.folder), self.config.evaluate.levels).values()
         self.training.ended |= any(score is not None and score >= goal for score in scores)
 
     def _rest(self, training: TrainingRun) -> None:

@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import zerobeast
 from tests.e2e.test_run import beast
 from tests.helpers import finished
 from zerobeast.common.files import evaluations, run_files
@@ -58,3 +59,20 @@ def test_a_run_ends_at_the_return_that_was_asked_for(tmp_path: Path) -> None:
         last = list(csv.DictReader(file))[-1]
     assert float(last["mean_return_100"]) >= 30
     assert int(last["agent_steps"]) < 1_000_000
+
+
+def test_levels_by_name_are_evaluated_while_training_and_afterwards(tmp_path: Path) -> None:
+    run, small = ("--root", tmp_path, "--name", "x"), "zipf/Gridworld-small"
+    flags = ("--env", small, "--net.use_lstm", "true", "--total_steps", "2000", "--evaluate.times", "1", *QUICK)
+    code, _, error = finished(beast("train", *run, *flags, "--evaluate.levels", "rar"))
+    assert (code, (tmp_path / "x").exists()) == (2, False)
+    assert "evaluate.levels: 'rar' is unknown, expected any of zipf, uniform, rare" in error
+    code, _, error = finished(beast("train", *run, *flags, "--evaluate.levels", "rare,zipf"))
+    assert (code, error) == (0, "")
+    rare, usual = evaluations.read(tmp_path / "x")
+    assert (rare["env"], usual["env"]) == (f"{small}-rare", small)
+    assert rare["info/map"] >= 6
+    assert rare["info/object"] >= 6
+    assert rare["info/is_success"] == rare["mean_return"]
+    found = zerobeast.evaluate(tmp_path / "x", levels=["uniform", small], episodes=2)
+    assert [each.env for each in found] == [f"{small}-uniform", small]

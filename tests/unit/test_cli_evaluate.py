@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from zerobeast.api.saved import find
-from zerobeast.cli.evaluate import chosen, described, main
+from zerobeast.cli.evaluate import described, main
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import EpisodeCounter
 from zerobeast.services.evaluator.results import Evaluation
 
@@ -101,13 +102,36 @@ def test_the_description_has_both_units_and_statistics_over_episodes() -> None:
     assert Evaluation("x", [1.0], [1], True, 1, 1, 0).row()["stderr_return"] is None
 
 
-def test_levels_are_some_of_the_environments_of_a_run() -> None:
-    config = RunConfig.model_validate({"env": {"id": "a/One,a/Two,b/Two"}})
-    assert chosen(config, "") == ["a/One", "a/Two", "b/Two"]
-    assert chosen(config, "One,b/Two") == ["a/One", "b/Two"]
-    for wrong in ("Two", "Three"):
-        with pytest.raises(ConfigError, match=f"levels: '{wrong}' names [02] of a/One"):
-            chosen(config, wrong)
+SMALL, OTHER = "zipf/Gridworld-small", "CartPole-v1"
+UNKNOWN = (
+    f"evaluate.levels: 'rar' is unknown, expected any of zipf, uniform, rare, {SMALL}, or an id; did you mean rare?"
+)
+
+
+@pytest.mark.parametrize(
+    ("env", "levels", "found"),
+    [
+        ("a/One,a/Two,b/Two", "", ["a/One", "a/Two", "b/Two"]),
+        ("a/One,a/Two,b/Two", "b/Two, One", ["b/Two", "a/One"]),
+        ("a/One,a/Two,b/Two", "Two", "evaluate.levels: 'Two' names 2 of a/One, a/Two, b/Two, expected one"),
+        (SMALL, "zipf,uniform,rare", [SMALL, f"{SMALL}-uniform", f"{SMALL}-rare"]),
+        (f"{SMALL}-rare", "uniform,rare,small-rare", [f"{SMALL}-uniform", f"{SMALL}-rare"]),
+        (f"{SMALL},zipf/Gridworld", "rare", [f"{SMALL}-rare", "zipf/Gridworld-rare"]),
+        (SMALL, f"rar,{OTHER}", UNKNOWN),
+        (SMALL, f"{OTHER},MinAtar/Breakout,mine:Env", [OTHER, "MinAtar/Breakout", "mine:Env"]),
+        ("mine:Env", OTHER, [OTHER]),
+    ],
+)
+def test_levels_are_environments_of_the_run_levels_of_these_or_others(
+    env: str, levels: str, found: list[str] | str
+) -> None:
+    config = RunConfig.model_validate({"env": {"id": env}, "evaluate": {"levels": levels}})
+    if isinstance(found, list):
+        assert list(evaluated(config)) == found
+        return
+    with pytest.raises(ConfigError) as caught:
+        evaluated(config)
+    assert str(caught.value) == found
 
 
 def test_a_checkpoint_is_named_by_its_number_or_as_the_best(tmp_path: Path) -> None:

@@ -88,4 +88,4 @@ def test_a_policy_whose_row_cannot_be_written_waits_until_it_can(
     monkeypatch.setattr(evaluations, "append", full)
     monkeypatch.setattr(service, "DISK_S", 0.0)
     evaluate(lambda _path: None, {10: 3.0})
-    assert evaluations.scores(evaluations.read(run.folder)) == {10: 3.0}
+    assert evaluations.scores(evaluations.read(run.folder), "") == {10: 3.0}

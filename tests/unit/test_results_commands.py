@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from tests.results_fakes import saved, seeds
+from tests.results_fakes import evaluation, saved, seeds
 from zerobeast.cli import compare, plot, runs
 from zerobeast.cli.main import main
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import evaluations
 from zerobeast.common.files.run_files import is_held
 
 RISING = [{100: 10.0, 200: 20.0, 300: 30.0}, {100: 20.0, 200: 30.0, 300: 50.0}, {100: 0.0, 200: 10.0, 300: 10.0}]
@@ -131,6 +132,23 @@ def test_a_comparison_counts_runs_that_never_reached_the_threshold(
     assert (ppo["reached"], ppo["steps_to_threshold"], ppo["seconds_to_threshold"]) == (2, 300.0, 30.0)
     ppo, dqn = rows(["*", "--root", str(root), "--threshold", "40"], capsys)
     assert (ppo["reached"], ppo["steps_to_threshold"], dqn["reached"]) == (1, None, 0)
+
+
+def test_each_level_of_evaluations_is_a_line_and_a_row(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = saved(root, "zipf", {100: 1.0}, env="small", evaluate={"levels": "zipf,rare"})
+    evaluations.write(folder, [evaluation(100, value, env) for env, value in (("small", 0.75), ("small-rare", 0.25))])
+    figure = drawn(monkeypatch, ["zipf", "--root", str(root), "--out", str(root / "curves.png")])
+    lines, _ = figure.axes[0].lines, capsys.readouterr()
+    assert [line.get_ydata().tolist() for line in lines] == [[0.75], [0.25]]
+    assert lines[0].get_linestyle() != lines[1].get_linestyle()
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["PPO, small (n=1)", "PPO, small-rare (n=1)"]
+    argv = ["zipf", "--root", str(root)]
+    assert [(row["group"], row["mean"]) for row in rows(argv, capsys)] == [
+        *(("PPO, small", 0.75), ("PPO, small-rare", 0.25))
+    ]
+    assert len(rows([*argv, "--env", "small-rare"], capsys)) == len(rows([*argv, "--of", "training"], capsys)) == 1
 
 
 def test_values_after_the_same_steps_and_of_each_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

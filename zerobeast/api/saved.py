@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for
@@ -21,6 +21,8 @@ from zerobeast.exporting.weights import is_export
 from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
 from zerobeast.launcher.run_folder import trained
+from zerobeast.results.run import LEVELS
+from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.results import Evaluation
 
@@ -113,17 +115,42 @@ def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Secti
     return Policy(loaded, saved, place / run_files.CHECKPOINT if folder else place)
 
 
+@overload
+def evaluate(
+    run: Policy | str | os.PathLike[str] | Run,
+    env: Any = None,
+    episodes: int | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001
+    *,
+    levels: None = None,
+    **more: Any,
+) -> Evaluation: ...
+
+
+@overload
+def evaluate(
+    run: Policy | str | os.PathLike[str] | Run,
+    env: None = None,
+    episodes: int | None = None,
+    deterministic: bool | None = None,  # noqa: FBT001
+    *,
+    levels: str | Sequence[str],
+    **more: Any,
+) -> list[Evaluation]: ...
+
+
 def evaluate(
     run: Policy | str | os.PathLike[str] | Run,
     env: Any = None,
     episodes: int | None = None,
     deterministic: bool | None = None,  # noqa: FBT001 - as in Stable-Baselines3
     *,
+    levels: str | Sequence[str] | None = None,
     seed: int | None = None,
     max_steps: int | None = None,
     algo: Any = None,
     **settings: Any,
-) -> Evaluation:
+) -> Evaluation | list[Evaluation]:
     """Play whole episodes, without episodic life, in environments that an env-server steps.
 
     Args:
@@ -132,6 +159,7 @@ def evaluate(
       episodes: how many, at least 1.
       deterministic: take the likeliest or best actions, or draw them, as in training; None: draw them unless that is
         exploration, as with DQN and TD3.
+      levels: as `evaluate.levels`, or a list of names; then there is a result for each environment, in that order.
       seed: of environments and actions; by default one that nothing was trained on.
       max_steps: agent steps after which an episode is cut off and counted.
       algo, settings: as for `load`; none if `run` is a policy.
@@ -148,18 +176,22 @@ def evaluate(
         raise ConfigError(f"{' '.join(given)}: expected no settings, because a policy has its own; give them to load")
     policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
     actions = None if deterministic is None else "greedy" if deterministic else "sampled"
-    asked = ("episodes", episodes), ("seed", seed), ("max_steps", max_steps), ("actions", actions)
+    names = levels if isinstance(levels, str) else ",".join(levels or ())  # none but those of this call
+    asked = ("episodes", episodes), ("levels", names), ("seed", seed), ("max_steps", max_steps), ("actions", actions)
     own = {name: value for name, value in asked if value is not None}
     checked = gather(flags_for({"evaluate": own}), {}).config.evaluate
     how = policy.config.evaluate.model_copy(update={name: getattr(checked, name) for name in own})
-    config, origins = policy.config.model_copy(update={"evaluate": how}), dict(policy.loaded.origins)
+    config, origins = policy.config.model_copy(update={"evaluate": how}), {**policy.loaded.origins, LEVELS: "levels"}
     if env is not None:
         origins["env.id"], env_id = "env", env if isinstance(env, str) else reference_to(env, "env")
         config = config.model_copy(update={"env": config.env.alone(env_id)})
     guarded = {path: Given(path, value_at(config, path), origins[path]) for path in trust.GUARDED if path in origins}
     if refusals := list(trust.refusals(guarded)):
         raise ConfigError("\n".join(refusals))
-    if len(config.env.tasks) > 1:
+    if levels is None and len(config.env.tasks) > 1:
         raise ConfigError(f"env is {env!r}, expected one of {config.env.id}, in which the policy was trained")
+    tasks = evaluated(config)
     with env_server(config) as endpoint:
-        return play(policy, config, endpoint)
+        alone = (config.model_copy(update={"env": config.env.alone(task)}) for task in tasks)
+        found = [play(policy, each, endpoint) for each in alone]
+    return found[0] if levels is None else found

@@ -12,7 +12,7 @@ from zerobeast.cli.plot import add_runs, chosen, positive
 from zerobeast.common.errors import ConfigError
 from zerobeast.results import curves
 from zerobeast.results.comparison import Row, markdown, row, values
-from zerobeast.results.groups import by_env, grouped
+from zerobeast.results.groups import by_env, by_level, grouped
 
 DESCRIPTION = """A table of what runs came to.
 
@@ -35,8 +35,8 @@ def main(argv: list[str]) -> int:
     for own in by_env(runs, asked=flags.by_env).values():
         known = [run for run in own if len(values(run, of, env=flags.env, at=flags.at).x)]
         remarks += [f"left out: {run.name}, which has no {of} until then" for run in own if run not in known]
-        for group in grouped(known, each=flags.each):
-            rows.append(row(group, of, env=flags.env, at=flags.at, threshold=flags.threshold))
+        for group in by_level(grouped(known, each=flags.each), of, flags.env):
+            rows.append(row(group, of, at=flags.at, threshold=flags.threshold))
     if not rows:
         raise ConfigError(f"nothing to compare: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
     text = (

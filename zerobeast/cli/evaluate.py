@@ -13,9 +13,9 @@ from typing import Any
 from zerobeast import commands
 from zerobeast.api.saved import find, open_policy
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import RunConfig, Section, setting
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.launcher.env_server import env_server
+from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.results import Evaluation
 
@@ -27,22 +27,17 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [sett
   --greedy       take the likeliest or best action: the default where drawing is exploration (DQN, R2D2, TD3, ...)
   --sample       draw actions as in training after its first random steps: the default of all others
   --max_steps N  cut an episode off after this many agent steps and count it, 30,000 by default
-  --levels A,B   some of the environments of a run of several, by their ids or the ends of these
+  --levels A,B   environments to play in instead of the run's own: some of these by the ends of their ids, levels such
+                 as rare by their names, or others with equal spaces by their ids
   --json         print one JSON object instead of a table; a run of several environments has one of each
 
 Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.
 """
 JSON = "--json"
 #: short names of settings
-SHORT = {f"--{name}": f"--evaluate.{name}" for name in ("episodes", "seed", "max_steps")}
+SHORT = {f"--{name}": f"--evaluate.{name}" for name in ("episodes", "levels", "seed", "max_steps")}
 ACTIONS = {"--greedy": "--evaluate.actions=greedy", "--sample": "--evaluate.actions=sampled"}
 QUIET_S = 5.0  #: between two lines about the progress while no episode ends
-
-
-class EvaluateFlags(Section):
-    """Flags of the command itself."""
-
-    levels: str = setting("", "some of the run's environments")
 
 
 def main(argv: list[str]) -> int:
@@ -55,10 +50,10 @@ def main(argv: list[str]) -> int:
     flags, as_json = [spelt_out(flag) for flag in given if flag != JSON], JSON in given
     if set(ACTIONS.values()) <= set(flags):
         raise ConfigError("--greedy and --sample exclude each other")
-    policy = open_policy(place := find(run, flags, EvaluateFlags), flags, own=EvaluateFlags)
+    policy = open_policy(place := find(run, flags), flags)
     config = policy.config
     with env_server(config) as endpoint:
-        for task in chosen(config, policy.loaded.own.levels):
+        for task in evaluated(config):
             alone = config.model_copy(update={"env": config.env.alone(task)})
             found = play(policy, alone, endpoint, watch=_Announcer(config.evaluate.episodes, rows=not as_json))
             result = {"run": place.name if place.is_dir() else str(place), **described(found)}
@@ -70,23 +65,6 @@ def spelt_out(flag: str) -> str:
     """A flag with the full name of its setting."""
     name, equals, value = flag.partition("=")
     return ACTIONS.get(flag) or SHORT.get(name, name) + equals + value
-
-
-def chosen(config: RunConfig, levels: str) -> list[str]:
-    """The environments that `levels` names, or all of the run's.
-
-    Raises:
-      ConfigError: it names none, or several.
-    """
-    found = []
-    for name in filter(None, levels.split(",")):
-        matches = [task for task in config.env.tasks if name == task] or [
-            task for task in config.env.tasks if task.endswith(name)
-        ]
-        if len(matches) != 1:
-            raise ConfigError(f"levels: {name!r} names {len(matches)} of {config.env.id}, expected one")
-        found += matches
-    return found or list(config.env.tasks)
 
 
 def described(found: Evaluation) -> dict[str, Any]:

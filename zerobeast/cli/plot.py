@@ -9,7 +9,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.text import suggestion
 from zerobeast.results import curves, picture
-from zerobeast.results.groups import Group, by_env, grouped
+from zerobeast.results.groups import Group, by_env, by_level, grouped
 from zerobeast.results.picture import Line, Options, Panel
 from zerobeast.results.run import SavedRun, read
 
@@ -31,10 +31,10 @@ def main(argv: list[str]) -> int:
     runs, of = chosen(flags)
     axes, rows, remarks = flags.x.split(","), list[list[Panel]](), list[str]()
     for env, own in by_env(runs, asked=flags.by_env).items():
-        known = [run for run in own if all(len(_curve(run, x, of, flags).x) for x in axes)]
+        known = [run for run in own if all(len(_curve(run, x, of, flags.env, flags).x) for x in axes)]
         remarks += [f"left out: {run.name}, which has no {of} yet" for run in own if run not in known]
         if known:
-            groups = grouped(known)
+            groups = by_level(grouped(known), of, flags.env)
             rows.append([_panel(env, x, of, groups, flags, remarks) for x in axes])
     if not rows:
         raise ConfigError(f"nothing to draw: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 def _panel(env: str, x: str, of: str, groups: list[Group], flags: argparse.Namespace, remarks: list[str]) -> Panel:
     lines = []
     for group in groups:
-        own = [_curve(run, x, of, flags) for run in group.runs]
+        own = [_curve(run, x, of, group.env, flags) for run in group.runs]
         mean = curves.mean_curve(own)
         lines.append(Line(group, mean))
         if not len(mean.x):
@@ -58,8 +58,8 @@ def _panel(env: str, x: str, of: str, groups: list[Group], flags: argparse.Names
     return Panel(env, x, lines)
 
 
-def _curve(run: SavedRun, x: str, of: str, flags: argparse.Namespace) -> curves.Curve:
-    return curves.curve(run, x, of, env=flags.env, smooth=flags.smooth)
+def _curve(run: SavedRun, x: str, of: str, env: str, flags: argparse.Namespace) -> curves.Curve:
+    return curves.curve(run, x, of, env=env, smooth=flags.smooth)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from zerobeast import commands
 from zerobeast.api.saved import find, open_policy
-from zerobeast.cli.evaluate import ACTIONS, chosen, spelt_out
+from zerobeast.cli.evaluate import ACTIONS, spelt_out
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import Section, setting
@@ -17,7 +17,7 @@ HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--seed S
   --out FILE      .mp4, or a .gif of at most 2 MB; by default videos/<agent steps>.mp4 in the folder of the run, or
                   <name>-<agent steps>.mp4 beside a file of another place
   --max_steps N   agent steps after which an episode is cut off, 30,000 by default
-  --levels A,B    some of the environments of a run of several, by their ids or the ends of these
+  --levels A,B    environments to play in instead of the run's own, as for beast evaluate
   --seed S        of environments and actions: episode i begins with seed S + i, as environment i of beast evaluate,
                   which has at most 16. With --greedy it is the first episode of that environment, as far as rounding
                   in a batch allows; drawn actions are the same only in beast evaluate --episodes 1
@@ -37,7 +37,6 @@ class RecordFlags(Section):
 
     episodes: int = setting(1, "episodes of each environment", ge=1, le=1_000)
     out: str = setting("", "the video, .mp4 or .gif")
-    levels: str = setting("", "some of the run's environments")
 
 
 def main(argv: list[str]) -> int:
@@ -52,8 +51,6 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--greedy and --sample exclude each other")
     policy = open_policy(find(run, flags, RecordFlags), flags, own=RecordFlags)
     own, config = policy.loaded.own, policy.config
-    tasks = ",".join(chosen(config, own.levels))
-    config = config.model_copy(update={"env": config.env.model_copy(update={"id": tasks})})
     if own.out:
         path = Path(own.out).expanduser()
     elif folder := run_files.saver_of(policy.checkpoint):

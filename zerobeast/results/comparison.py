@@ -23,18 +23,18 @@ def values(run: SavedRun, of: str, *, env: str = "", at: int | None = None) -> C
     return Curve(points.x[:past], points.y[:past])
 
 
-def row(group: Group, of: str, *, env: str = "", at: int | None = None, threshold: float | None = None) -> Row:
+def row(group: Group, of: str, *, at: int | None = None, threshold: float | None = None) -> Row:
     """The row of a group: plain values, None where there is none.
 
     Args:
       group: of runs that all have `values`.
-      of, env, at: as for `values`.
+      of, at: as for `values`.
       threshold: that is looked for in these values.
 
     Raises:
       ConfigError: there is no such column.
     """
-    points = [values(run, of, env=env, at=at) for run in group.runs]
+    points = [values(run, of, env=group.env, at=at) for run in group.runs]
     scores, steps = np.array([each.y[-1] for each in points]), [int(each.x[-1]) for each in points]
     found: Row = {"env": group.runs[0].env, "group": group.label, "n": len(points)}
     found |= {"least_agent_steps": min(steps), "most_agent_steps": max(steps)}
@@ -45,7 +45,7 @@ def row(group: Group, of: str, *, env: str = "", at: int | None = None, threshol
     if threshold is not None:
         steps_to = [_first(each, threshold) for each in points]
         seconds_to = [
-            _first(curve(run, "time", of, env=env), threshold) if steps < np.inf else np.inf
+            _first(curve(run, "time", of, env=group.env), threshold) if steps < np.inf else np.inf
             for run, steps in zip(group.runs, steps_to, strict=True)
         ]
         found |= {

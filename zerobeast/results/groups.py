@@ -12,7 +12,8 @@ from zerobeast.common.config.layers import EARLIER
 from zerobeast.common.config.table import TREE, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.text import printable
-from zerobeast.results.run import SavedRun
+from zerobeast.results.curves import TRAINING
+from zerobeast.results.run import LEVELS, SavedRun
 from zerobeast.results.style import place_of, title
 
 FORKED = "parent.run"
@@ -29,6 +30,7 @@ class Group(NamedTuple):
     number: int  #: among the groups of the same algorithm
     siblings: int  #: how many of these there are
     runs: list[SavedRun]
+    env: str = ""  #: whose evaluations; those of all environments if empty
 
 
 def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
@@ -52,6 +54,25 @@ def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
             label = members[0].name if each else ", ".join(parts)
             groups.append(Group(label, algo, number, len(siblings), members))
     return groups
+
+
+def by_level(groups: Sequence[Group], of: str, env: str = "") -> list[Group]:
+    """The same groups, with one for each environment of those that were evaluated by `evaluate.levels`.
+
+    Args:
+      groups: as of `grouped`.
+      of: what is shown of them: as for `curves.curve`.
+      env: the only environment that is asked for, if any.
+    """
+    found = list[Group]()
+    for group in groups:
+        asked = not env and of not in (TRAINING, *group.runs[0].metrics) and group.runs[0].settings.get(LEVELS)
+        rows = [row for run in group.runs for row in run.evaluations if asked]
+        names = list(dict.fromkeys(str(row["env"]) for row in rows)) or [env]
+        for place, name in enumerate(names):
+            label, number = group.label + f", {name}" * bool(asked), group.number * len(names) + place
+            found.append(Group(label, group.algo, number, group.siblings * len(names), group.runs, name))
+    return found
 
 
 def by_env(runs: Sequence[SavedRun], *, asked: bool) -> dict[str, list[SavedRun]]:

@@ -10,7 +10,7 @@ from typing import Any
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.text import printable
-from zerobeast.results.run import SavedRun, read
+from zerobeast.results.run import LEVELS, SavedRun, read
 
 RUNNING, DONE, STOPPED, FAILED, UNKNOWN = "running", "done", "stopped", "failed", "unknown"
 LOCKS = (run_files.LAUNCHER_LOCK, run_files.LEARNER_LOCK)
@@ -84,7 +84,7 @@ def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]
       ConfigError: a table cannot be read.
     """
     steps, returns = (_finite(run, name) for name in ("agent_steps", "mean_return_100"))
-    evaluated = evaluations.scores(run.evaluations)
+    evaluated = evaluations.scores(run.evaluations, run.settings.get(LEVELS))
     done = max([*steps[-1:], *evaluated], default=None)
     scores = [*evaluated.values()] or returns
     last, best = (scores[-1], max(scores)) if scores else (None, None)

@@ -22,8 +22,8 @@ from zerobeast.common.wire import EnvSpec
 FOLDER = Path(__file__).parent / "presets"
 OTHERS = "classic"
 FAMILIES = (
-    ("atari", re.compile(r".*NoFrameskip|ALE/[^:]*$")),
-    ("minatar", re.compile(r"MinAtar/[^:]*$")),
+    ("atari", re.compile(r".*NoFrameskip|ALE/[^:]*$|zipf/Gridworld(-uniform|-rare)?$")),
+    ("minatar", re.compile(r"(MinAtar/|zipf/Gridworld-small)[^:]*$")),
     ("cartpole", re.compile(r"CartPole-v\d")),
     ("lunarlander", re.compile(r"LunarLander-v\d")),
     (OTHERS, re.compile(r"(Acrobot|MountainCar)-v\d")),

@@ -149,6 +149,8 @@ def test_every_preset_is_valid(name: str) -> None:
         ("PongNoFrameskip-v4", "atari"),
         ("ALE/Breakout-v5", "atari"),
         ("MinAtar/Breakout", "minatar"),
+        ("zipf/Gridworld", "atari"),
+        ("zipf/Gridworld-small-rare", "minatar"),
         ("CartPole-v1", "cartpole-impala"),
         ("Acrobot-v1", "classic"),
         ("LunarLander-v3", "classic"),

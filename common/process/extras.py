@@ -7,6 +7,7 @@ EXTRAS = {
     "gymnasium": "envserver",
     "ale_py": "envserver",
     "minatar": "minatar",
+    "minigrid": "minigrid",
     "rich": "cli",
     "psutil": "cli",
     "matplotlib": "plot",

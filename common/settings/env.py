@@ -28,7 +28,8 @@ class EnvConfig(Section):
 
     id: str = setting(
         "PongNoFrameskip-v4",
-        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, module:Name or file.py:Name; with commas: one policy for several",
+        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of "
+        "several; with commas: one policy for several",
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
     action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")

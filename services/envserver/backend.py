@@ -4,9 +4,10 @@
     [project.entry-points."zerobeast.environments"]
     "football/*" = "my_package.backend:BACKEND"
 
-The name of the entry point is the pattern of the ids that it claims, with `*` for any characters but `/`. Of several
-patterns that match, the one with the most text before its first `*` counts, and of those the longest. Only the backend
-that claims an id is imported. An id with a colon is a reference (`catalogue`), never a backend's.
+The name of the entry point is the pattern of the ids that it claims, with `*` for any characters but `/` and `**` for
+any. Of several patterns that match, the one with the most text before its first `*` counts, and of those the longest.
+Only the backend that claims an id is imported. An id with a colon outside parentheses is a reference (`catalogue`),
+never a backend's.
 """
 
 import re
@@ -36,7 +37,9 @@ class VectorRequest(NamedTuple):
 
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
-    raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, which action masks and masked resets need")
+    raise EnvError(
+        f"env.id {env_id!r}: its backend makes no single ones, which mixes, action masks and masked resets need"
+    )
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,7 @@ def reference_for(env_id: str) -> str:
     Raises:
       EnvError: there is none, or several packages bring one for the same ids.
     """
-    patterns = {name: "[^/]*".join(map(re.escape, name.split("*"))) for name in plugins.installed(GROUP)}
-    claims = [name for name, pattern in patterns.items() if re.fullmatch(pattern, env_id)]
+    claims = [name for name in plugins.installed(GROUP) if re.fullmatch(_pattern(name), env_id)]
     if not claims:
         known = ", ".join(plugins.installed(GROUP)) or "none, install zerobeast again"
         raise unknown(env_id, f"no installed backend claims it (patterns of ids: {known})")
@@ -77,9 +79,19 @@ def reference_for(env_id: str) -> str:
         return plugins.reference_of(GROUP, claim, what)
 
 
+def _pattern(name: str) -> str:
+    parts = (".*".join(map(re.escape, part.split("**"))) for part in re.split(r"(?<!\*)\*(?!\*)", name))
+    return "[^/]*".join(parts)
+
+
+def is_reference(env_id: str) -> bool:
+    """Whether an id is `module:Name` or the like; those in the parentheses of a backend's id are not looked at."""
+    return ":" in re.sub(r"\(.*\)", "", env_id)
+
+
 def backend_of(env_id: str) -> Backend | None:
     """The backend that claims an id; None for a reference. Raises EnvError as `reference_for` and `backend_at`."""
-    return None if ":" in env_id else backend_at(reference_for(env_id), env_id)
+    return None if is_reference(env_id) else backend_at(reference_for(env_id), env_id)
 
 
 def backend_at(reference: str, env_id: str) -> Backend:

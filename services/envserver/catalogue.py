@@ -13,7 +13,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver import gymnasium_backend
-from zerobeast.services.envserver.backend import VectorRequest, backend_at, reference_for
+from zerobeast.services.envserver.backend import VectorRequest, backend_at, is_reference, reference_for
 from zerobeast.services.envserver.inline import InlineVectorEnv
 from zerobeast.services.envserver.padding import Padding, padded
 from zerobeast.services.envserver.shard import Shard
@@ -38,7 +38,7 @@ def make_vector_env(
     """
     plugins.find_own_modules()
     reference, padding = "", Padding.given(config)
-    if ":" not in config.id:
+    if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
         with contained(f"env.id {config.id!r} cannot be made"):
@@ -69,7 +69,7 @@ def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "") -> Any:
     Raises:
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.
     """
-    part = None if ":" in env_id else backend_at(backend or reference_for(env_id), env_id)
+    part = None if is_reference(env_id) else backend_at(backend or reference_for(env_id), env_id)
     plugins.find_own_modules()  # arguments may be references too
     with contained(f"env.id {env_id!r} cannot be made"):
         import gymnasium

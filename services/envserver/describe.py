@@ -7,16 +7,15 @@ import os
 import select
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 
 from zerobeast.common.config.load import load
-from zerobeast.common.errors import BeastError, EnvError
+from zerobeast.common.errors import BeastError
 from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig
 from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.levels import evaluated
-from zerobeast.services.envserver.padding import Padding
+from zerobeast.services.envserver.padding import alike, refuse_unlike
 from zerobeast.services.envserver.vector import contained
 
 POLL_S = 0.1
@@ -28,15 +27,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = load(argv, os.environ)
         specs = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
-        padding = Padding.among(specs)
-        levels = [level for level in evaluated(config) if level not in config.env.tasks]
-        specs += [describe(config.env.alone(level), config.envserver) for level in levels]
-        spec, *others = map(padding.of, specs) if any(padding) else specs
-        for other in others:
-            alike = replace(spec, env_id=other.env_id).for_policies()
-            if (seen := other.for_policies()) != alike:
-                entry, value, expected = seen.difference(alike)
-                raise EnvError(f"env.id {other.env_id}: {entry} is {value}, expected {expected} as in {spec.env_id}")
+        padding = alike(specs)
+        spec = padding.of(specs[0])
+        for level in evaluated(config):
+            if level not in config.env.tasks:
+                refuse_unlike(spec, padding.of(describe(config.env.alone(level), config.envserver)))
     except BeastError as error:
         sys.stderr.write(f"envserver: {printable(str(error))}\n")
         return error.exit_code

@@ -70,6 +70,23 @@ class Padding(NamedTuple):
         return replace(space, sizes=(self.actions,))
 
 
+def alike(specs: Sequence[EnvSpec]) -> Padding:
+    """The padding with which policies see the same in all, but for the name. Raises EnvError if there is none."""
+    padding = Padding.among(specs)
+    first, *others = map(padding.of, specs)
+    for other in others:
+        refuse_unlike(first, other)
+    return padding
+
+
+def refuse_unlike(first: EnvSpec, other: EnvSpec) -> None:
+    """Raise EnvError if policies see something else in one environment than in the other, but for the name."""
+    found, expected = other.for_policies(), replace(first, env_id=other.env_id).for_policies()
+    if found != expected:
+        entry, value, wanted = found.difference(expected)
+        raise EnvError(f"env.id {other.env_id}: {entry} is {value}, expected {wanted} as in {first.env_id}")
+
+
 def padded(make: Callable[..., InlineEnvs], padding: Padding, *args: Any, **more: Any) -> InlineEnvs:
     """What `make` makes, given these arguments, with padding if there is any."""
     envs = make(*args, **more)

@@ -21,7 +21,7 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSpec, action_record
-from zerobeast.services.envserver.backend import backend_at, reference_for
+from zerobeast.services.envserver.backend import backend_at, is_reference, reference_for
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.padding import Padding, padded
@@ -129,7 +129,7 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
             os.environ.setdefault(name, value)
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     plugins.find_own_modules()
-    reference = "" if ":" in config.id else reference_for(config.id)
+    reference = "" if is_reference(config.id) else reference_for(config.id)
     if reference and (make_rendered := backend_at(reference, config.id).make_rendered):
         with contained(f"env.id {config.id!r} cannot be made"):
             return make_rendered(config, seed or 0)

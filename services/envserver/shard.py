@@ -49,7 +49,7 @@ class Shard(InlineEnvs):
       make: makes one of them.
       num_envs: n.
       seed: of the first environment's first reset, or None.
-      mask: the key of action masks, or "".
+      mask: the key of action masks; "": the one that the environment's metadata has as `action_mask`, or none.
       failed: how often each has failed in a row, in the process before this one.
       wants_infos: as in `InlineEnvs`.
       progress: called after each environment that was made, reset or stepped.
@@ -73,8 +73,9 @@ class Shard(InlineEnvs):
         wants_infos: bool = False,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
-        self.mask, self._make, self._progress = mask, make, progress
+        self._make, self._progress = make, progress
         self._envs = [self._made() for _ in range(num_envs)]
+        self.mask = mask = mask or str((self._envs[0].metadata or {}).get("action_mask", ""))
         obs, action = without_mask(self._envs[0].observation_space, mask), self._envs[0].action_space
         super().__init__(env_spec(env_id, obs, action, masked=bool(mask)), num_envs)
         self.wants_infos = wants_infos
@@ -255,13 +256,12 @@ def mask_of(key: str, obs: Any, info: Any, action: Space, *, over: bool) -> NDAr
     if key not in source:
         raise EnvError(f"env.action_mask {key!r}: there is none in the observation or the info of a step")
     found = source[key]
-    parts = found if isinstance(found, tuple) else (found,)
-    mask = np.concatenate([np.ravel(part) for part in parts])
+    mask = np.concatenate([np.ravel(part) for part in found]) if isinstance(found, tuple) else np.ravel(found)
     size = sum(action.choices)
     if mask.size != size:
         raise EnvError(f"env.action_mask {key!r}: a mask of {mask.size} entries, expected {size}")
     legal: NDArray[np.bool_] = mask.astype(np.bool_)
-    if not (legal == mask).all():
+    if mask.dtype != np.bool_ and not (legal == mask).all():
         raise EnvError(f"env.action_mask {key!r}: a mask holds something else than 0 and 1")
     if sentence := forbidden(legal, action):
         if not over:

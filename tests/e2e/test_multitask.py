@@ -1,6 +1,7 @@
 """One policy learns tasks that pay very differently, through all four services."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,17 @@ def test_games_of_unequal_sizes_train_one_policy_that_is_evaluated_in_each(tmp_p
     code, out, error = finished(python("-m", "zerobeast", "evaluate", "games", *run))
     assert code == 0, error[-3000:]
     assert [json.loads(line)["env"] for line in out.splitlines()] == games
+
+
+def test_a_mix_of_games_is_one_environment_that_trains_and_is_evaluated_by_its_levels(tmp_path: Path) -> None:
+    games = "(MinAtar/Breakout-v1,MinAtar/Seaquest-v1"
+    run = ("--root", str(tmp_path), "--env", f"zipf{games};2)")
+    flags = "--plain --total_steps 2000 --learner.batch_size 32"
+    code, out, error = finished(python("-m", "zerobeast", "train", *run, *flags.split()))
+    assert code == 0, out[-3000:] + error[-3000:]
+    (folder,) = (path for path in tmp_path.iterdir() if not path.is_symlink())
+    assert re.fullmatch(r"zipf-MinAtar-Breakout-v1-impala-\d{8}-\d{6}", folder.name)
+    run = ("--root", str(tmp_path), "--episodes", "2", "--json", "--levels", "rare,MinAtar/Breakout-v1")
+    code, out, error = finished(python("-m", "zerobeast", "evaluate", folder.name, *run))
+    assert code == 0, error[-3000:]
+    assert [json.loads(line)["info/level"] for line in out.splitlines()] == [1.0, 0.0]

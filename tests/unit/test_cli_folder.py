@@ -34,6 +34,7 @@ def config(root: Path | str = "runs", **settings: object) -> RunConfig:
     [
         ("CartPole-v1", "CartPole-v1-impala-20260131-235958"),
         ("ALE/Pong-v5", "ALE-Pong-v5-impala-20260131-235958"),
+        ("zipf(MinAtar/Breakout-v1,MinAtar/Freeway-v1;2)", "zipf-MinAtar-Breakout-v1-impala-20260131-235958"),
         ("../../etc", "etc-impala-20260131-235958"),
         ("🎲", "run-impala-20260131-235958"),
     ],

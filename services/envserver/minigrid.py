@@ -1,0 +1,33 @@
+"""MiniGrid's and BabyAI's levels: what the agent sees and where it looks.
+
+Their text of the mission is left out. In levels in which it changes between episodes (GoTo..., Fetch, BabyAI's) the
+agent does not know it, and can only learn what serves all missions.
+"""
+
+from typing import Any
+
+from zerobeast.services.envserver import gymnasium_backend
+from zerobeast.services.envserver.backend import Backend
+
+PREFIXES = ("MiniGrid-", "BabyAI-")
+KEPT = ("image", "direction")
+
+
+def make(env_id: str, kwargs: dict[str, Any]) -> Any:
+    """Make one environment, once its package has registered its ids with gymnasium."""
+    from gymnasium.wrappers import FilterObservation
+
+    _import()
+    return FilterObservation(gymnasium_backend.make(env_id, kwargs), KEPT)
+
+
+def ids() -> list[str]:
+    _import()
+    return [name for name in gymnasium_backend.ids() if name.startswith(PREFIXES)]
+
+
+def _import() -> None:
+    import minigrid  # noqa: F401 - which registers its ids
+
+
+BACKEND = Backend(make, ids=ids)

@@ -1,0 +1,187 @@
+"""Mixes of environments by id: each episode is of one of several, drawn by its rank in the list.
+
+| id | drawn with |
+|---|---|
+| `zipf(env1,env2,...;exponent)` | probabilities in proportion to rank^-exponent, rank 1 first; exponent 1 if left out |
+| `uniform(env1,env2,...)` | equal probabilities |
+| `rare(env1,env2,...)` | equal probabilities of the last 20 % of the list, at least one, and none of the others |
+| `only(env1,env2,...;rank)` | that one alone, which looks as in the mix |
+
+Of environments of unequal sizes, smaller observations end in zeros, and `action_mask` in the info of each step forbids
+the choices that an environment does not have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.text import split_ids
+from zerobeast.services.envserver.backend import Backend
+from zerobeast.services.envserver.catalogue import make_env
+from zerobeast.services.envserver.padding import alike
+from zerobeast.services.envserver.scenes import names_of
+from zerobeast.services.envserver.spaces import env_spec
+
+LEVELS = ("zipf", "uniform", "rare")
+RARE = 0.2  #: of the list
+MASK = "action_mask"  #: in infos, as gymnasium's own environments name it
+SEEDS = 2**31
+
+
+class Mixture(NamedTuple):
+    """What an id means."""
+
+    law: str
+    ids: list[str]
+    number: float = 1.0  #: exponent of zipf, rank of only
+
+    @classmethod
+    def parse(cls, env_id: str) -> Mixture:
+        """Read an id. Raises EnvError if it is malformed."""
+        law, _, rest = env_id.partition("(")
+        listed, semicolon, text = rest.removesuffix(")").partition(";")
+        what, ids = f"env.id {env_id!r}", split_ids(listed)
+        if not rest.endswith(")") or not all(ids) or len(set(ids)) < len(ids):
+            raise EnvError(f"{what}: expected {law}(env1,env2,...), each once, and ;exponent or ;rank after them")
+        if any(each.startswith(tuple(f"{name}(" for name in (*LEVELS, "only"))) for each in ids):
+            raise EnvError(f"{what}: a mix of mixes, expected environments")
+        if not semicolon:
+            return cls(law, ids)
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if law == "zipf" and not 0 <= number < math.inf:
+            raise EnvError(f"{what}: exponent {text.strip()!r}, expected a number of at least 0, and finite")
+        if law == "only" and number not in range(1, len(ids) + 1):
+            raise EnvError(f"{what}: rank {text.strip()!r}, expected a number from 1 to {len(ids)}")
+        if law not in ("zipf", "only"):
+            raise EnvError(f"{what}: expected nothing behind the list, not {text.strip()!r}")
+        return cls(law, ids, number)
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """Of each environment, [len(ids)]."""
+        count = len(self.ids)
+        ranks = np.arange(1.0, count + 1)
+        if self.law == "rare":
+            weights = np.where(ranks > count - max(1, math.floor(RARE * count)), 1.0, 0.0)
+        elif self.law == "only":
+            weights = np.where(ranks == self.number, 1.0, 0.0)
+        else:
+            weights = ranks ** -(self.number if self.law == "zipf" else 0.0)
+        found: NDArray[np.float64] = weights / weights.sum()
+        return found
+
+
+def levels(env_id: str) -> Mapping[str, str]:
+    """The ids of the same list under each law, by its name, and of each environment alone, by its id.
+
+    Raises:
+      EnvError: the id is malformed.
+    """
+    given = Mixture.parse(env_id)
+    listed = ",".join(given.ids)
+    alone = {each: f"only({listed};{rank})" for rank, each in enumerate(given.ids, 1)}
+    return alone | {law: f"{law}({listed})" for law in LEVELS} | {given.law: env_id}
+
+
+class Mix(gymnasium.Env[Any, Any]):
+    """One environment that is several, each of which is made at once.
+
+    The info of an episode's last step has `level`, the rank of its environment counted from 0, the most frequent.
+
+    Args:
+      env_id: of the mix.
+      kwargs: of the constructor of each environment.
+
+    Raises:
+      EnvError: the id is malformed, or an environment cannot be made or is unlike the others.
+    """
+
+    def __init__(self, env_id: str, kwargs: dict[str, Any]) -> None:
+        mixture = Mixture.parse(env_id)
+        self._probabilities = mixture.probabilities
+        self._envs = [make_env(each, dict(kwargs)) for each in mixture.ids]
+        made = zip(mixture.ids, self._envs, strict=True)
+        specs = [env_spec(each, env.observation_space, env.action_space) for each, env in made]
+        padding, first = alike(specs), self._envs[0]
+        self._sizes = padding
+        self.observation_space, self.action_space = first.observation_space, first.action_space
+        self.metadata, self.render_mode = dict(first.metadata or {}), kwargs.get("render_mode")
+        if padding.obs:
+            boxes = [padding.of(spec).obs.arrays[0] for spec in specs]
+            low, high = min(box.low[0] for box in boxes), max(box.high[0] for box in boxes)
+            self.observation_space = spaces.Box(low, high, padding.obs, np.dtype(boxes[0].dtype).type)
+        if padding.actions:
+            self.metadata["action_mask"] = MASK
+        if isinstance(first.action_space, spaces.Discrete):  # of which each may count its choices from another number
+            self.action_space = spaces.Discrete(padding.actions or first.action_space.n)
+        self._rank = 0
+        self._seeds: dict[int, int] = {}
+
+    @property
+    def _current(self) -> Any:
+        return self._envs[self._rank]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in an environment that is drawn anew."""
+        super().reset(seed=seed)
+        count = len(self._envs)
+        if seed is not None:
+            self._seeds = dict(enumerate(self.np_random.integers(SEEDS, size=count).tolist()))
+        self._rank = int(self.np_random.choice(count, p=self._probabilities))
+        asked = {} if options is None else {"options": options}
+        obs, info = self._current.reset(seed=self._seeds.pop(self._rank, None), **asked)
+        return self._padded(obs), self._told(info)
+
+    def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the current environment."""
+        own = self._current.action_space
+        chosen = action + int(own.start) if isinstance(own, spaces.Discrete) else action
+        obs, reward, terminated, truncated, info = self._current.step(chosen)
+        told = self._told(info)
+        if terminated or truncated:
+            told["level"] = self._rank
+        return self._padded(obs), reward, terminated, truncated, told
+
+    def render(self) -> Any:
+        """What the current environment draws."""
+        return self._current.render()
+
+    def get_action_meanings(self) -> list[str]:
+        """What the current environment calls its choices; empty if it has no names for them."""
+        names = names_of(self._current)
+        return names and [*names, *["none"] * (self._sizes.actions - len(names))]
+
+    def close(self) -> None:
+        """Close all environments."""
+        for env in self._envs:
+            env.close()
+
+    def _padded(self, obs: Any) -> Any:
+        if not self._sizes.obs:
+            return obs
+        whole = np.zeros(self._sizes.obs, self.observation_space.dtype)
+        whole[tuple(map(slice, np.shape(obs)))] = obs
+        return whole
+
+    def _told(self, info: Any) -> dict[str, Any]:
+        """A copy of an info, with a mask if there are choices that the current environment does not have."""
+        told = dict(info or {})
+        if self._sizes.actions:
+            legal, count = np.zeros(self._sizes.actions, np.bool_), int(self._current.action_space.n)
+            legal[:count] = told.get(MASK, True)
+            told[MASK] = legal
+        return told
+
+
+BACKEND = Backend(make=Mix, levels=levels)

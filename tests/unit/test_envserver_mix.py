@@ -1,0 +1,162 @@
+"""Mixes of environments: which is drawn how often, in what the policy sees them, and ids that are refused."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, Space
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.services.envserver.backend import backend_at, reference_for
+from zerobeast.services.envserver.catalogue import make_env, make_vector_env
+from zerobeast.services.envserver.mix import LEVELS, Mixture
+
+SMALL, LARGE = f"{__name__}:Small", f"{__name__}:Large"
+LIST, NAMES = ",".join("abcdefghijk"), [(1, "MinAtar/Breakout-v1"), (2, "x.py:B")]
+
+
+class Small(gymnasium.Env[np.ndarray, int]):
+    """Episodes of one step. The observation is a random number, and the second of two choices is masked."""
+
+    size, action_space = 1, Discrete(2, start=5)
+
+    def __init__(self) -> None:
+        self.observation_space: Space[Any] = Box(0, 255, (self.size,), np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return self._seen(), {"action_mask": [True, False]}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return self._seen(), float(action), True, False, {"action_mask": [True, False]}
+
+    def _seen(self) -> np.ndarray:
+        return self.np_random.integers(1, 255, self.size).astype(np.uint8)
+
+
+class Large(Small):
+    """Larger, and without masks."""
+
+    size, action_space = 3, Discrete(4)
+
+    def reset(self, **given: Any) -> tuple[np.ndarray, dict]:
+        return super().reset(**given)[0], {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return (*super().step(action)[:-1], {})
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expected"),
+    [
+        ("zipf(a,b,c;0)", [1 / 3] * 3),
+        ("zipf(a,b,c)", np.array([6, 3, 2]) / 11),
+        ("zipf(a,b; 2 )", [0.8, 0.2]),
+        ("zipf(a,b;400)", [1.0, 0.0]),
+        ("uniform(a,b)", [0.5, 0.5]),
+        ("rare(a)", [1.0]),
+        ("only(a,b;2)", [0.0, 1.0]),
+        ("rare(a,b,c)", [0.0, 0.0, 1.0]),
+        (f"rare({LIST})", [0.0] * 9 + [0.5] * 2),
+    ],
+)
+def test_environments_are_drawn_by_their_ranks(env_id: str, expected: Any) -> None:
+    assert np.allclose(Mixture.parse(env_id).probabilities, expected, atol=1e-12)
+
+
+def test_levels_are_the_same_list_under_each_law() -> None:
+    for level in LEVELS:
+        env_id = f"{level}(MinAtar/Breakout-v1,x.py:B{';2' if level == 'zipf' else ''})"
+        backend = backend_at(reference_for(env_id), env_id)
+        whole = {name: f"{name}(MinAtar/Breakout-v1,x.py:B)" for name in LEVELS}
+        alone = {name: f"only(MinAtar/Breakout-v1,x.py:B;{rank})" for rank, name in NAMES}
+        assert backend.levels(env_id) == whole | alone | {level: env_id}
+
+
+def test_frequencies_levels_and_seeds_of_episodes() -> None:
+    def played(seed: int) -> list[tuple[int, list[int]]]:
+        env = make_env(f"zipf({SMALL},{LARGE})", {})
+        found = []
+        for episode in range(600):
+            first, _ = env.reset(seed=None if episode else seed)
+            *_, info = env.step(0)
+            found.append((info["level"], first.tolist()))
+        return found
+
+    episodes = played(3)
+    assert episodes == played(3) != played(4)
+    assert all((level == 0) == (first[1:] == [0, 0]) for level, first in episodes)
+    share = np.mean([level for level, _ in episodes])
+    assert abs(share - 1 / 3) < 4 * np.sqrt(2 / 9 / len(episodes))
+
+
+def test_a_policy_sees_equal_spaces_and_the_choices_of_the_current_environment() -> None:
+    config = EnvConfig(id=f"uniform({SMALL},{LARGE})")
+    env = make_vector_env(config, 2, 0, EnvServerConfig(in_process=True))
+    seen, rewards = set(), set()
+    assert env.collect() or env.collect()
+    env.reset()
+    for _ in range(60):
+        assert env.collect()
+        small = env.rows["obs"][:, 1] == 0
+        for own, mask in zip(small, env.rows["action_mask"], strict=True):
+            assert mask.tolist() == ([True, False, False, False] if own else [True] * 4)
+            seen.add(bool(own))
+        rewards |= set(env.rows["reward"][env.rows["terminated"]].tolist())
+        env.step(np.where(small, 0, 3))
+    assert seen == {True, False}
+    assert rewards == {5.0, 3.0}, "choices of an environment count from where its own space starts"
+    assert (env.spec.obs.arrays[0].shape, env.spec.obs.arrays[0].high) == ((3,), (255.0,))
+    env.close()
+
+
+def test_an_environment_with_equal_spaces_needs_no_mask() -> None:
+    env = make_env("zipf(CartPole-v1)", {})
+    assert env.observation_space.shape == (4,)
+    assert "action_mask" not in env.metadata
+    assert "action_mask" not in env.reset(seed=1)[1]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "sentence"),
+    [
+        ("zipf(A-v0", r"expected zipf\(env1,env2,\.\.\.\), each once, and ;exponent or ;rank after them$"),
+        ("zipf(A-v0)B", r"expected zipf\(env1"),
+        ("rare()", r"expected rare\(env1"),
+        ("zipf(A-v0,,B-v0)", r"expected zipf\("),
+        ("zipf(A-v0,A-v0)", r"expected zipf\("),
+        ("zipf(A-v0;)", "exponent '', expected a number of at least 0, and finite$"),
+        ("zipf(A-v0;-1)", "exponent '-1', expected"),
+        ("zipf(A-v0;nan)", "exponent 'nan', expected"),
+        ("zipf(A-v0;inf)", "exponent 'inf', expected"),
+        ("only(A-v0;2)", "rank '2', expected a number from 1 to 1$"),
+        ("uniform(A-v0;1)", "expected nothing behind the list, not '1'$"),
+        ("zipf(A-v0,rare(B-v0,C-v0))", "a mix of mixes, expected environments$"),
+        (
+            "zipf(CartPole-v1,Pendulum-v1)",
+            "env.id Pendulum-v1: action.kind is box, expected discrete as in CartPole",
+        ),
+        ("zipf(ALE/Pong-v5,CartPole-v1)", "^env.id 'ALE/Pong-v5': its backend makes no single ones, which mixes, "),
+        ("zipf(No-v0)", "^env.id 'No-v0' cannot be made: NameNotFound: "),
+    ],
+)
+def test_wrong_ids_are_refused_in_a_sentence(env_id: str, sentence: str) -> None:
+    with pytest.raises(EnvError, match=sentence):
+        make_env(env_id, {})
+
+
+def test_two_asterisks_of_a_pattern_stand_for_any_characters() -> None:
+    assert reference_for("zipf(a/b,c/d;1)").endswith("mix:BACKEND")
+    assert reference_for("zipf/Gridworld").endswith("zipf:BACKEND")
+    assert reference_for("a/zipf(b)").endswith("gymnasium_backend:BACKEND")
+
+
+def test_levels_of_minigrid_are_what_the_agent_sees_without_text() -> None:
+    env = make_env("uniform(MiniGrid-Empty-5x5-v0,MiniGrid-Dynamic-Obstacles-5x5-v0)", {})
+    obs, info = env.reset(seed=1)
+    assert set(obs) == {"image", "direction"}
+    assert info["action_mask"].size == 7
+    env.close()

@@ -31,10 +31,10 @@ class Padding(NamedTuple):
 
     @classmethod
     def among(cls, specs: Sequence[EnvSpec]) -> Padding:
-        """The sizes of the largest of each, if they differ; what differs in another way has none."""
+        """The sizes of the largest of each, if they differ, or only some have masks; of other differences none."""
         shapes, counts = [_shape(spec.obs) for spec in specs], [_choices(spec.action) for spec in specs]
         obs = len(set(shapes)) > 1 and len(set(map(len, shapes))) == 1
-        actions = len(set(counts)) > 1 and all(counts)
+        actions = len({(spec.action_mask, *spec.action.choices) for spec in specs}) > 1 and all(counts)
         return cls(tuple(map(max, *shapes)) if obs else (), max(counts) if actions else 0)
 
     def of(self, spec: EnvSpec) -> EnvSpec:

@@ -113,6 +113,7 @@ BOX, TALL = Box(0, 1, (4,)), Box(0, 1, (2, 2))
         ([spec(BOX, Discrete(2)), spec(Box(0, 1, (9,)), Discrete(2))], Padding((9,))),
         ([spec(BOX, Discrete(2)), spec(BOX, Discrete(3)), spec(BOX, Discrete(1))], Padding((), 3)),
         ([spec(Box(0, 1, (2, 5)), Discrete(2)), spec(Box(0, 1, (4, 3)), Discrete(4))], Padding((4, 5), 4)),
+        ([spec(BOX, Discrete(2)), spec(BOX, Discrete(2), masked=True)], Padding((), 2)),
         ([spec(BOX, Discrete(2)), spec(TALL, Discrete(2))], Padding()),
         ([spec(BOX, Discrete(2)), spec(BOX, BOX)], Padding()),
         ([spec(Dict(a=BOX), Discrete(2)), spec(BOX, Discrete(2))], Padding()),

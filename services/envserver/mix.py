@@ -28,9 +28,15 @@ from zerobeast.services.envserver.backend import Backend
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.padding import alike
 from zerobeast.services.envserver.scenes import names_of
-from zerobeast.services.envserver.spaces import env_spec
+from zerobeast.services.envserver.spaces import env_spec, fitted
 
 LEVELS = ("zipf", "uniform", "rare")
+FORMS = {
+    "zipf": "zipf(env1,env2,...;exponent)",
+    "uniform": "uniform(env1,env2,...)",
+    "rare": "rare(env1,env2,...)",
+    "only": "only(env1,env2,...;rank)",
+}
 RARE = 0.2  #: of the list
 MASK = "action_mask"  #: in infos, as gymnasium's own environments name it
 SEEDS = 2**31
@@ -49,10 +55,11 @@ class Mixture(NamedTuple):
         law, _, rest = env_id.partition("(")
         listed, semicolon, text = rest.removesuffix(")").partition(";")
         what, ids = f"env.id {env_id!r}", split_ids(listed)
-        if not rest.endswith(")") or not all(ids) or len(set(ids)) < len(ids):
-            raise EnvError(f"{what}: expected {law}(env1,env2,...), each once, and ;exponent or ;rank after them")
-        if any(each.startswith(tuple(f"{name}(" for name in (*LEVELS, "only"))) for each in ids):
-            raise EnvError(f"{what}: a mix of mixes, expected environments")
+        listed_well = rest.endswith(")") and all(ids) and len(set(ids)) == len(ids)
+        if not listed_well or (semicolon and ";" not in FORMS[law]):
+            raise EnvError(f"{what}: expected {FORMS[law]}, each environment once")
+        if any(each.partition("(")[0] in FORMS and "(" in each for each in ids):
+            raise EnvError(f"{what}: expected environments in the list, not mixes")
         if not semicolon:
             return cls(law, ids)
         try:
@@ -63,8 +70,6 @@ class Mixture(NamedTuple):
             raise EnvError(f"{what}: exponent {text.strip()!r}, expected a number of at least 0, and finite")
         if law == "only" and number not in range(1, len(ids) + 1):
             raise EnvError(f"{what}: rank {text.strip()!r}, expected a number from 1 to {len(ids)}")
-        if law not in ("zipf", "only"):
-            raise EnvError(f"{what}: expected nothing behind the list, not {text.strip()!r}")
         return cls(law, ids, number)
 
     @property
@@ -113,8 +118,9 @@ class Mix(gymnasium.Env[Any, Any]):
         self._envs = [make_env(each, dict(kwargs)) for each in mixture.ids]
         made = zip(mixture.ids, self._envs, strict=True)
         specs = [env_spec(each, env.observation_space, env.action_space) for each, env in made]
-        padding, first = alike(specs), self._envs[0]
-        self._sizes = padding
+        self._seen = [spec.obs for spec in specs]
+        self._padding = padding = alike(specs)
+        first = self._envs[0]
         self.observation_space, self.action_space = first.observation_space, first.action_space
         self.metadata, self.render_mode = dict(first.metadata or {}), kwargs.get("render_mode")
         if padding.obs:
@@ -141,17 +147,17 @@ class Mix(gymnasium.Env[Any, Any]):
         self._rank = int(self.np_random.choice(count, p=self._probabilities))
         asked = {} if options is None else {"options": options}
         obs, info = self._current.reset(seed=self._seeds.pop(self._rank, None), **asked)
-        return self._padded(obs), self._told(info)
+        return self._padded(obs), self._masked(info)
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the current environment."""
         own = self._current.action_space
         chosen = action + int(own.start) if isinstance(own, spaces.Discrete) else action
         obs, reward, terminated, truncated, info = self._current.step(chosen)
-        told = self._told(info)
+        masked = self._masked(info)
         if terminated or truncated:
-            told["level"] = self._rank
-        return self._padded(obs), reward, terminated, truncated, told
+            masked["level"] = self._rank
+        return self._padded(obs), reward, terminated, truncated, masked
 
     def render(self) -> Any:
         """What the current environment draws."""
@@ -160,7 +166,7 @@ class Mix(gymnasium.Env[Any, Any]):
     def get_action_meanings(self) -> list[str]:
         """What the current environment calls its choices; empty if it has no names for them."""
         names = names_of(self._current)
-        return names and [*names, *["none"] * (self._sizes.actions - len(names))]
+        return names and [*names, *["none"] * (self._padding.actions - len(names))]
 
     def close(self) -> None:
         """Close all environments."""
@@ -168,20 +174,21 @@ class Mix(gymnasium.Env[Any, Any]):
             env.close()
 
     def _padded(self, obs: Any) -> Any:
-        if not self._sizes.obs:
+        if not self._padding.obs:
             return obs
-        whole = np.zeros(self._sizes.obs, self.observation_space.dtype)
-        whole[tuple(map(slice, np.shape(obs)))] = obs
+        (own,) = self._seen[self._rank].arrays
+        whole = np.zeros(self._padding.obs, own.dtype)
+        whole[tuple(map(slice, own.shape))] = fitted("an observation", obs, own)
         return whole
 
-    def _told(self, info: Any) -> dict[str, Any]:
+    def _masked(self, info: Any) -> dict[str, Any]:
         """A copy of an info, with a mask if there are choices that the current environment does not have."""
-        told = dict(info or {})
-        if self._sizes.actions:
-            legal, count = np.zeros(self._sizes.actions, np.bool_), int(self._current.action_space.n)
-            legal[:count] = told.get(MASK, True)
-            told[MASK] = legal
-        return told
+        copy = dict(info or {})
+        if self._padding.actions:
+            legal, count = np.zeros(self._padding.actions, np.bool_), int(self._current.action_space.n)
+            legal[:count] = copy.get(MASK, True)
+            copy[MASK] = legal
+        return copy
 
 
 BACKEND = Backend(make=Mix, levels=levels)

@@ -101,11 +101,10 @@ class Remembering:
             self._refresh()
         if not learned.metrics:
             return learned
-        contents = self._memory.contents
         return learned._replace(
             metrics={
                 **learned.metrics,
-                "memory_entries": contents.filled.float(),
+                "memory_entries": torch.full_like(self._loss, len(self._remembered.entries)),
                 "memory_gate": self._memory.gate.detach().tanh().abs().mean(),
                 "memory_loss": self._loss,
             }

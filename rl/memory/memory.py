@@ -20,8 +20,7 @@ class Memory:
     def __init__(self, contents: Contents, decay: float) -> None:
         self.entries: list[Entry] = []  #: by place
         self.contents, self._decay = contents, decay
-        contents.filled.zero_()
-        contents.states.zero_()
+        contents.clear()
 
     def write(self, entry: Entry) -> int | None:
         """Keep an entry, in place of the most familiar one if there is no room; returns its place.
@@ -42,7 +41,7 @@ class Memory:
         contents.states[place] = entry.step.state
         contents.priorities[place] = entry.priority
         contents.versions[place] = entry.step.version
-        contents.filled.fill_(len(self.entries))
+        contents.absent[place] = 0.0
         contents.written.add_(1)
         return place
 

@@ -21,15 +21,15 @@ from torch.nn.functional import normalize
 from zerobeast.rl.nets.precision import without_autocast
 
 TEMPERATURE = 0.1  #: of the weights
-EMPTY = -1e9  #: similarity of a key to a place without an entry
+EMPTY = -1e9  #: likeness of any key to a place without an entry, whose state is 0
 SEED = 0  #: of R, which every process makes for itself
 
 
 class Found(NamedTuple):
-    """The k entries whose keys are nearest to each of n queries; weight 0 if there are fewer."""
+    """The k entries with the nearest keys, for each of n queries; empty places have no weight if there is any entry."""
 
     places: Tensor  #: [n, k] int64
-    weights: Tensor  #: [n, k] float32, which sum to 1; all 0 if there are none
+    weights: Tensor  #: [n, k] float32, which sum to 1
 
 
 class Contents(nn.Module):
@@ -46,7 +46,7 @@ class Contents(nn.Module):
     states: Tensor  #: [N, H] float32
     priorities: Tensor  #: [N] float32, in [0, 1]: how rare each one is
     versions: Tensor  #: [N] int64, the policy_version that wrote each one
-    filled: Tensor  #: [] int64, how many places are taken: the first ones
+    absent: Tensor  #: [N] float32, 0 if there is an entry, else `EMPTY`
     written: Tensor  #: [] int64, how many entries were ever written, by which copies of the contents can be compared
     centre: Tensor  #: [E] float32
 
@@ -56,11 +56,18 @@ class Contents(nn.Module):
             "keys": (size, key_size),
             "states": (size, state_size),
             "priorities": (size,),
+            "absent": (size,),
             "centre": (feature_size,),
         }.items():
             self.register_buffer(name, torch.zeros(shape))
-        for name, shape in {"versions": (size,), "filled": (), "written": ()}.items():
+        for name, shape in {"versions": (size,), "written": ()}.items():
             self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self.states.zero_()
+        self.absent.fill_(EMPTY)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Contents":
         return self
@@ -95,16 +102,13 @@ class EpisodicMemory(nn.Module):
     @torch.no_grad()
     def retrieve(self, keys: Tensor) -> Found:
         """The nearest entries of each of n keys [n, K]."""
-        contents = self.contents
         with without_autocast(keys.device):
-            likeness = keys @ contents.keys.T
-        places = torch.arange(len(contents.keys), device=keys.device)
-        nearest = likeness.masked_fill(places >= contents.filled, EMPTY).topk(self._neighbours)
-        weights = (nearest.values / TEMPERATURE).softmax(-1) * (nearest.values > EMPTY)
-        return Found(nearest.indices, weights)
+            likeness = torch.addmm(self.contents.absent, keys, self.contents.keys.T)
+        nearest = likeness.topk(self._neighbours, sorted=False)
+        return Found(nearest.indices, (nearest.values / TEMPERATURE).softmax(-1))
 
     def reinstate(self, features: Tensor) -> Tensor:
         """What the hidden states before steps gain, [T, B, E] -> [T, B, H]; with gradient of the gate alone."""
         places, weights = self.retrieve(self.key(features).flatten(0, 1))
-        remembered = (weights.unsqueeze(-1) * self.contents.states[places]).sum(-2)
+        remembered = (weights.unsqueeze(1) @ self.contents.states[places]).squeeze(1)
         return self.gate.tanh() * remembered.view(*features.shape[:2], -1)

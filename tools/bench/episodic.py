@@ -145,7 +145,7 @@ def costs(config: RunConfig, seconds: float) -> Iterator[Figure]:
             state_size=net.lstm_size,
             feature_size=256,
         )
-        memory.contents.filled.fill_(size)
+        memory.contents.absent.zero_()
         torch.nn.init.normal_(memory.contents.keys)
         for rows in ROWS:
             with torch.inference_mode():

@@ -31,7 +31,8 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     if net.memory != "none":
         numbers = net.memory_size * (net.memory_key_size + net.lstm_size)
         parameters += numbers
-        among = f", among them {numbers:,} of net.memory_size {net.memory_size}, which travel with each version"
+        size = f"{4 * numbers / 2**20:,.0f} MiB of each version that is sent"
+        among = f", among them {numbers:,} of net.memory_size {net.memory_size}, {size}"
     if parameters > net.max_parameters:
         raise ConfigError(
             f"{env.env_id}: a network of {parameters:,} parameters{among}, expected at most {net.max_parameters:,} "

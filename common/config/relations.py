@@ -43,7 +43,8 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
             f"net.action_log_std {config.net.action_log_std} with net.squash_actions: expected at most "
             f"{MAX_SQUASHED_LOG_STD:g}, the widest that squashed actions begin with",
         )
-    yield from _memory(config)
+    if config.net.memory != "none":
+        yield from _memory(config)
     if config.security.secret and not config.security.keys:
         yield Relation(
             ("security.secret", "security.keys"),
@@ -57,9 +58,7 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
 
 def _memory(config: RunConfig) -> Iterator[Relation]:
     """The relations of the episodic memory that are broken."""
-    net, own = config.net, config.memory
-    if net.memory == "none":
-        return
+    net, own, steps = config.net, config.memory, config.learner.unroll_length
     if not net.use_lstm:
         yield Relation(
             ("net.use_lstm", "net.memory"),
@@ -71,11 +70,16 @@ def _memory(config: RunConfig) -> Iterator[Relation]:
             f"net.memory_neighbours {net.memory_neighbours} is above net.memory_size {net.memory_size}: expected at "
             f"most as many as there are entries",
         )
-    steps = own.refresh_every * min(own.steps_per_batch, config.learner.batch_size)
-    if own.familiar < steps:
+    if steps < 2:
+        yield Relation(
+            ("learner.unroll_length", "net.memory"),
+            f"learner.unroll_length {steps} with net.memory {net.memory}: expected at least 2, because only steps with "
+            f"a successor in their rollout are remembered",
+        )
+    if own.familiar < (least := own.refresh_every * min(own.steps_per_batch, config.learner.batch_size)):
         yield Relation(
             ("memory.familiar", "memory.refresh_every", "memory.steps_per_batch"),
-            f"memory.familiar {own.familiar}: expected at least {steps}, memory.refresh_every times "
+            f"memory.familiar {own.familiar}: expected at least {least}, memory.refresh_every times "
             f"memory.steps_per_batch, because steps would leave before their rarity is measured",
         )
     if net.memory == "momentum" and not own.contrastive_rate:
@@ -83,11 +87,23 @@ def _memory(config: RunConfig) -> Iterator[Relation]:
             ("memory.contrastive_rate", "net.memory"),
             "memory.contrastive_rate 0.0 with net.memory momentum: expected more, because that loss is its signal",
         )
-    if own.replay_share and not config.algorithm.corrects_age:
+    yield from _replayed(config)
+
+
+def _replayed(config: RunConfig) -> Iterator[Relation]:
+    """The relations of `memory.replay_share` that are broken."""
+    share, algo = config.memory.replay_share, config.section
+    if share and not config.algorithm.corrects_age:
         yield Relation(
             ("memory.replay_share", "algo"),
-            f"memory.replay_share {own.replay_share} with algo {config.section}: expected 0, because it learns from "
-            f"new rollouts alone, or has a replay of its own",
+            f"memory.replay_share {share} with algo {algo}: expected 0, because it learns from new rollouts alone, or "
+            f"has a replay of its own",
+        )
+    if share and getattr(config.algorithm, "replay_share", 0):
+        yield Relation(
+            ("memory.replay_share", f"{algo}.replay_share"),
+            f"memory.replay_share {share} with {algo}.replay_share: expected 0 for one of them, because each would "
+            f"replay what the other has replayed",
         )
 
 

@@ -170,11 +170,11 @@ class SyncConfig(Section):
 class MemoryConfig(Section):
     """How the learner fills the episodic memory of `net.memory` (Fernandes et al. 2025, unless noted)."""
 
-    familiar: int = setting(1024, "steps in the familiarity buffer, first in, first out", ge=2, le=1_000_000)
+    familiar: int = setting(1024, "steps in the familiarity buffer, first in, first out", ge=2, le=100_000)
     steps_per_batch: int = setting(8, "steps that are written to it from each batch, each of another rollout", ge=1)
     refresh_every: int = setting(
         16,
-        "updates between two epochs of the contrastive loss, after which rarity is measured and keys are computed anew",
+        "batches between two epochs of the contrastive loss, after which rarity is measured and keys are computed anew",
         ge=1,
         le=LIMIT,
     )

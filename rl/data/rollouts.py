@@ -77,7 +77,7 @@ class Rollouts:
         )
 
     def joined_by(self, old: Batch) -> Rollouts:
-        """These rollouts, with the rows of `old` at the end of their batch; nothing else counts them."""
+        """These rollouts, with the rows of `old` at the end of their batch, which are not counted as agent steps."""
         joined = replace(self)
         vars(joined)["batch"] = Batch.joined([self.batch, old])  # as `cached_property` keeps it
         return joined

@@ -5,6 +5,7 @@ average of an entry's losses over several epochs is its momentum loss (Zhou et a
 Boosted Memorization", section 3.2).
 """
 
+import math
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from zerobeast.rl.nets.torsos import ImageShape
 from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.settings import LearnerSettings
 
-MINIBATCH = 128
+MINIBATCH = 128  #: observations at once, at most
 PROJECTED = 64  #: width of what the loss compares
 NOISE = 0.1  #: deviation of the noise, in that of the values of a minibatch
 CUT = 0.5  #: side of the cutout, in that of the image
@@ -33,14 +34,14 @@ class Contrastive(Parts):
     Args:
       config: of the run.
       env: its observations.
-      body: on the device where it is trained.
+      body: of the network that is trained.
+      device: where that is.
     """
 
-    def __init__(self, config: RunConfig, env: EnvSpec, body: Body) -> None:
-        self._env, self._body, self._settings = env, body, config.memory
+    def __init__(self, config: RunConfig, env: EnvSpec, body: Body, device: torch.device) -> None:
+        self._env, self._body, self._settings, self._device = env, body, config.memory, device
         encoder = body.torsos[0]
         width: int = encoder.out_size  # type: ignore[assignment]  # it is a `Torso`
-        device = next(encoder.parameters()).device
         self._head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTED)).to(device)
         pace = LearnerSettings(
             learning_rate=config.memory.contrastive_rate, schedule="constant", epsilon=1e-8, max_grad_norm=40.0
@@ -48,20 +49,21 @@ class Contrastive(Parts):
         self._descent = GradientDescent(config, pace, [*encoder.parameters(), *self._head.parameters()])
         self.parts = {"head": self._head, "optimizer": self._descent}
 
-    def epoch(self, obs: Any, keys: Tensor) -> Tensor:
-        """Take a step on each minibatch of n observations.
+    def epoch(self, obs: Any, n: int, keys: Tensor | None = None) -> Tensor:
+        """Take a step on each minibatch. They are of one size, because the loss grows with the number of negatives.
 
         Args:
-          obs: [n, (k,) *frame], or a tree of such.
-          keys: [n, K], of length 1: observations whose keys are alike are no negatives of each other.
+          obs: n observations [n, (k,) *frame], or a tree of such.
+          n: how many.
+          keys: [n, K], of length 1, if observations whose keys are alike are to be no negatives of each other.
 
         Returns:
           [n] the loss of each, before the step on it.
         """
-        losses = torch.zeros(len(keys), device=keys.device)
-        for part in torch.split(torch.randperm(len(keys), device=keys.device), MINIBATCH):
+        losses = torch.zeros(n, device=self._device)
+        for part in torch.tensor_split(torch.randperm(n, device=self._device), math.ceil(n / MINIBATCH)):
             drawn = tree_map(lambda entries, part=part: entries[part][None], obs)  # one step of so many environments
-            alike = keys[part] @ keys[part].T >= self._settings.negatives_below
+            alike = None if keys is None else keys[part] @ keys[part].T >= self._settings.negatives_below
             with self._descent.autocast():
                 ours, theirs = (self._head(self._body.embed(each))[0] for each in (drawn, self._view(drawn)))
             found = nt_xent(ours.float(), theirs.float(), self._settings.contrastive_temperature, alike)
@@ -98,13 +100,18 @@ def nt_xent(ours: Tensor, theirs: Tensor, temperature: float, alike: Tensor | No
 
 
 def augmented(array: Tensor, space: ArraySpace, frame_stack: int) -> Tensor:
-    """[1, n, (k,) *frame] with Gaussian noise, and a part set to 0; choices as they are."""
+    """[1, n, (k,) *frame] with Gaussian noise, as float32, and a part set to 0.
+
+    Whole numbers that are no image get no noise, and choices stay as they are.
+    """
     if space.kind != "box":
         return array
+    if space.image_size is None and not array.is_floating_point():
+        return array.masked_fill(torch.rand(array.shape, device=array.device) < DROPPED, 0)
     noisy = array.float()
     noisy = noisy + NOISE * noisy.std() * torch.randn_like(noisy)
     if space.image_size is None:
-        return noisy * (torch.rand_like(noisy) >= DROPPED)
+        return noisy.masked_fill(torch.rand_like(noisy) < DROPPED, 0.0)
     axes = (-2, -1) if ImageShape.of(space, frame_stack).channels_first else (-3, -2)
     inside = torch.ones(1, dtype=torch.bool, device=array.device)
     for axis in axes:

@@ -1,8 +1,8 @@
-"""Learning with an episodic memory: a `Learning` around that of any recurrent algorithm, which does not notice.
+"""Learning with an episodic memory: a `Learning` around that of any recurrent algorithm.
 
 a batch --> the algorithm, and with it rollouts that are remembered
-        --> a step of some of its rollouts: the familiarity buffer, first in, first out
-every so many updates: an epoch of the contrastive loss over the buffer; the rarity of its entries; all keys anew
+        --> then a step of some of its rollouts: the familiarity buffer, first in, first out
+every so many batches: an epoch of the contrastive loss over the buffer; the rarity of its entries; all keys anew
 what leaves the buffer --> the episodic memory, in place of what is most familiar there
 """
 
@@ -21,7 +21,7 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import Origin
 from zerobeast.rl.data import Batch, Pace, Rollouts
 from zerobeast.rl.learning.returns import discounts, shaped
-from zerobeast.rl.memory.contrastive import Contrastive
+from zerobeast.rl.memory.contrastive import MINIBATCH, Contrastive
 from zerobeast.rl.memory.entries import Entry, Step, restored, saved, stacked
 from zerobeast.rl.memory.memory import Memory
 from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
@@ -32,8 +32,9 @@ from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.protocol import Algorithm, Credit, Learned, Learning
 from zerobeast.rl.settings import LearnerSettings
 
-MINIBATCH = 256  #: observations that are embedded at once
+STATE = "episodic_memory"  #: name of its part of a checkpoint
 VALUES = ("value", "q_max")  #: extras that are values of states
+RESCALED = ("value_rescaling", "normalize_returns", "popart")  #: settings by which they are not in units of rewards
 
 
 class Remembering:
@@ -49,19 +50,26 @@ class Remembering:
       ConfigError: the network has no such memory, or the signal of rarity needs values that the policy does not send.
     """
 
+    _added: Batch | None = None  #: of which nothing is remembered before the algorithm has learned from it
+
     def __init__(self, learning: Learning, algorithm: Algorithm, config: RunConfig, net: Network) -> None:
         self._learning, self._config, self._settings = learning, config, config.memory
         self._env, self._device, self._what = algorithm.env, net.device, f"net.memory {config.net.memory}"
-        self._body, self._memory = _memory_of(getattr(learning, "trained", net), self._what)
+        self._body, self._memory = memory_of(getattr(learning, "trained", net), self._what)
         extras = {field.name for field in algorithm.policy.extras}
         self._values = next((name for name in VALUES if name in extras), "")
-        if config.net.memory == "td_error" and not self._values:
-            raise ConfigError(f"{self._what}: expected another, because {config.section} sends no values")
+        if config.net.memory == "td_error":
+            scaled = next((name for name in RESCALED if getattr(config.algorithm, name, False)), "")
+            why = f" in units of rewards, with {config.section}.{scaled} true" if scaled else ""
+            if scaled or not self._values:
+                raise ConfigError(f"{self._what}: expected another, because {config.section} sends no values{why}")
         self._signal = signal_of(config.net.memory)
         self._familiar = deque[Entry]()
         self._remembered = Memory(self._memory.contents, config.memory.decay)
-        self._contrastive = Contrastive(config, self._env, self._body) if config.memory.contrastive_rate else None
-        self._updates = 0  #: since the last refresh
+        self._contrastive = None
+        if config.memory.contrastive_rate:
+            self._contrastive = Contrastive(config, self._env, self._body, net.device)
+        self._batches = 0  #: since the last refresh
         self._owed = 0.0  #: remembered rollouts that rounding left out so far
         self._loss = torch.zeros((), device=net.device)  #: of the last epoch
 
@@ -85,20 +93,19 @@ class Remembering:
         return self._learning.recovered()
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
-        """Hand over the rollouts, and remember steps of them."""
+        """Hand over the rollouts, and those that are remembered."""
         self._learning.add(self._joined(rollouts), agent_steps)
-        for entry in self._entries(rollouts.batch):
-            self._familiar.append(entry)
-            if len(self._familiar) > self._settings.familiar and (oldest := self._familiar.popleft()).key is not None:
-                self._remembered.write(oldest)
+        if self.credit == "after_store":  # the rows may be reused from now on
+            self._take(rollouts.batch)
+        else:
+            self._added = rollouts.batch
 
     def step(self, agent_steps: int) -> Learned:
-        """One step of the algorithm, and now and then one of the memory."""
+        """One step of the algorithm, with the contents with which the policy has acted, and then one of the memory."""
         learned = self._learning.step(agent_steps)
-        self._updates += learned.steps > 0
-        if self._updates >= self._settings.refresh_every and len(self._familiar) > 1:
-            self._updates = 0
-            self._refresh()
+        if self._added is not None:
+            self._take(self._added)
+            self._added = None
         if not learned.metrics:
             return learned
         return learned._replace(
@@ -111,24 +118,23 @@ class Remembering:
         )
 
     def state(self) -> dict[str, Any]:
-        """The training state of the algorithm, and as "memory" that of the memory without its contents."""
+        """The training state of the algorithm, and that of the memory without its contents."""
         own = {
             "familiar": saved(self._familiar),
             "remembered": saved(self._remembered.entries),
-            "updates": self._updates,
+            "batches": self._batches,
             "owed": self._owed,
             "contrastive": self._contrastive and self._contrastive.state(),
         }
-        return {**self._learning.state(), "memory": own}
+        return {**self._learning.state(), STATE: own}
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from `state`, with the newest entries if there is less room."""
-        others = {name: entry for name, entry in state.items() if name != "memory"}
-        self._learning.load(others)
-        own, steps = state["memory"], self._config.learner.unroll_length
+        self._learning.load({name: entry for name, entry in state.items() if name != STATE})
+        own, steps = state[STATE], self._config.learner.unroll_length
         self._familiar = deque([*restored(own["familiar"], self._device, steps)][-self._settings.familiar :])
         self._remembered.restore(restored(own["remembered"], self._device, steps))
-        self._updates, self._owed = own["updates"], own["owed"]
+        self._batches, self._owed = own["batches"], own["owed"]
         if self._contrastive and own["contrastive"]:
             self._contrastive.load(own["contrastive"])
 
@@ -139,27 +145,38 @@ class Remembering:
             return rollouts
         wanted = len(rollouts) * share / (1 - share) + self._owed
         drawn = [entry.rollout for entry in self._remembered.draw(round(wanted)) if entry.rollout is not None]
-        self._owed = wanted - round(wanted)
+        self._owed = min(wanted - len(drawn), len(rollouts))
         return rollouts.joined_by(Batch.joined(drawn).unpacked()) if drawn else rollouts
+
+    def _take(self, batch: Batch) -> None:
+        """Remember steps of a batch, and now and then measure how rare they are."""
+        for entry in self._entries(batch):
+            self._familiar.append(entry)
+            if len(self._familiar) > self._settings.familiar and (oldest := self._familiar.popleft()).key is not None:
+                self._remembered.write(oldest)
+        self._batches += 1
+        if self._batches >= self._settings.refresh_every and len(self._familiar) > 1:
+            self._batches = 0
+            self._refresh()
 
     @torch.no_grad()
     def _entries(self, batch: Batch) -> Iterator[Entry]:
-        """A step of each of some rollouts, at random among those with a successor in the rollout."""
-        rows = torch.randperm(batch.mask.shape[1], device=self._device)[: self._settings.steps_per_batch]
-        rows = rows[batch.mask[:-1, rows].any(0)]
-        if not len(rows):
+        """The same step of each of some rollouts, at random among those with a successor in the rollout."""
+        time = int(torch.randint(len(batch.mask) - 1, ()))
+        rows = batch.mask[time].nonzero().squeeze(-1)
+        part = batch.pick(rows[torch.randperm(len(rows), device=self._device)][: self._settings.steps_per_batch])
+        if not part.mask.shape[1]:
             return
-        part = batch.pick(rows)
-        times = torch.multinomial(part.mask[:-1].float().T, 1).squeeze(-1).tolist()
-        [hidden], _ = self._body(part.inputs, part.core_state)
+        until = tree_map(lambda entry: entry[: time + 1], part.inputs)  # the rest costs time and changes nothing
+        hidden, _ = self._body.remember(until, part.core_state)
         returns, errors = self._returns(part)
-        for row, time in enumerate(times):
+        for row in range(part.mask.shape[1]):
             obs = tree_map(lambda frames, at=(time, row): frames[at].clone(), part.obs)
-            numbers = (errors[time, row], returns[time, row], part.policy_version[time, row])
+            numbers = (hidden[time, row], errors[time, row], returns[time, row], part.policy_version[time, row])
             rollout = None
             if self._settings.replay_share:
                 rollout = part.pick(torch.tensor([row], device=self._device)).packed(self._env.frame_stack)
-            yield Entry(Step(obs, hidden[time, row].clone(), *(number.clone() for number in numbers)), rollout)
+            yield Entry(Step(obs, *(number.clone() for number in numbers)), rollout)
 
     def _returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[T, B] returns up to the episode's or the rollout's end; [T - 1, B] |TD errors| by the values when acting."""
@@ -201,7 +218,8 @@ class Remembering:
     def _learn(self, obs: Any) -> None:
         """An epoch of the contrastive loss, which is averaged for each entry."""
         assert self._contrastive is not None, "it is on"
-        losses = self._contrastive.epoch(obs, self._memory.key(self._features(obs)))
+        alike = self._memory.key(self._features(obs)) if self._settings.negatives_below < 1 else None
+        losses = self._contrastive.epoch(obs, len(self._familiar), alike)
         self._loss, beta = losses.mean(), self._settings.momentum
         for entry, loss in zip(self._familiar, losses, strict=True):
             entry.loss = loss if entry.loss is None else beta * entry.loss + (1 - beta) * loss
@@ -209,13 +227,12 @@ class Remembering:
     @torch.no_grad()
     def _features(self, obs: Any) -> Tensor:
         """[n, E] of [n, (k,) *frame]."""
-        n = len(leaves(obs)[0])
-        parts = torch.split(torch.arange(n, device=self._device), MINIBATCH)
+        parts = torch.split(torch.arange(len(leaves(obs)[0]), device=self._device), MINIBATCH)
         embedded = (self._body.embed(tree_map(lambda of, part=part: of[part][None], obs))[0] for part in parts)
         return torch.cat(list(embedded))
 
 
-def _memory_of(net: Network, what: str) -> tuple[Body, EpisodicMemory]:
+def memory_of(net: Network, what: str) -> tuple[Body, EpisodicMemory]:
     """The body of a network that has an episodic memory, and that."""
     for part in net.modules():
         if isinstance(part, Body) and part.memory is not None:

@@ -61,3 +61,4 @@ class Memory:
     def restore(self, entries: Iterable[Entry]) -> None:
         """Continue with the entries of a checkpoint, whose network has the rest."""
         self.entries = list(entries)
+        self.contents.clear(len(self.entries))

@@ -15,6 +15,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.net import MEMORIES
 
 NEIGHBOURS = 10
+ROWS = 1024  #: of distances at once, which bounds their memory
 
 
 class Familiar(NamedTuple):
@@ -37,8 +38,12 @@ def momentum(familiar: Familiar) -> Tensor:
 
 def knn(familiar: Familiar) -> Tensor:
     """Mean distance to the 10 nearest other keys: what has few neighbours is rare."""
-    distances = torch.cdist(familiar.keys, familiar.keys).fill_diagonal_(torch.inf)
-    return distances.topk(min(NEIGHBOURS, len(distances) - 1), largest=False).values.mean(-1)
+    keys, nearest = (
+        familiar.keys,
+        min(NEIGHBOURS + 1, len(familiar.keys)),
+    )  # each is its own nearest, at a distance of 0
+    found = [torch.cdist(rows, keys).topk(nearest, largest=False).values for rows in torch.split(keys, ROWS)]
+    return torch.cat(found).sum(-1) / (nearest - 1)
 
 
 def td_error(familiar: Familiar) -> Tensor:

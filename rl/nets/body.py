@@ -74,14 +74,20 @@ class Body(nn.Module):
           a list of features [T, B, out_size] float32, one entry for each head or one for all, so that the first entry
           is the first head's and the last entry the last head's; and the state after the last step, [B, core_size].
         """
+        if self.core is not None:
+            hidden, core = self.remember(inputs, core)
+            return [hidden], core
         last = self._last_step(inputs)
-        seen = [self._over_time(torso, inputs.obs) for torso in self.torsos]
-        features = [torch.cat([each, *last], dim=-1) for each in seen]
-        if self.core is None:
-            return features, core
-        reinstated = self.memory.reinstate(seen[0]) if self.memory else None
-        hidden, core = self.core(features[0], inputs.first, core, reinstated)
-        return [hidden], core
+        return [torch.cat([self._over_time(torso, inputs.obs), *last], dim=-1) for torso in self.torsos], core
+
+    def remember(self, inputs: StepInput, core: Tensor) -> tuple[Tensor, Tensor]:
+        """The hidden states of the LSTM after each step, [T, B, H], and its state after the last one."""
+        assert self.core is not None, "the settings have one"
+        seen = self.embed(inputs.obs)
+        reinstated = self.memory.reinstate(seen) if self.memory else None
+        hidden: Tensor
+        hidden, core = self.core(torch.cat([seen, *self._last_step(inputs)], dim=-1), inputs.first, core, reinstated)
+        return hidden, core
 
     def embed(self, obs: Any) -> Tensor:
         """The features of the torso, [T, B, E] float32, of observations [T, B, (k,) *frame]."""

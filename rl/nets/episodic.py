@@ -7,11 +7,11 @@
 R is a fixed random projection, c the mean of recent features, and g a gate per unit, learned, which is 0 at first: then
 the network computes what it would without a memory, bit for bit. Retrieval has no gradient; the gate and the core do.
 
-The contents are buffers, so they travel with the weights: brokers, targets and checkpoints have the same ones as the
-learner. `zerobeast.rl.memory` decides what they are.
+The contents are buffers, so they travel with the weights: brokers and checkpoints have the same ones as the
+learner, and a target network has those from when it followed. `zerobeast.rl.memory` decides what they are.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 
 class Contents(nn.Module):
-    """N entries. All copies of a network in one process, such as its targets, share them.
+    """N entries.
 
     Args:
       size: N.
@@ -64,13 +64,10 @@ class Contents(nn.Module):
             self.register_buffer(name, torch.zeros(shape, dtype=torch.int64))
         self.clear()
 
-    def clear(self) -> None:
-        """Forget all entries."""
-        self.states.zero_()
-        self.absent.fill_(EMPTY)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Contents":
-        return self
+    def clear(self, start: int = 0) -> None:
+        """Forget the entries from this place on."""
+        self.states[start:] = 0.0
+        self.absent[start:] = EMPTY
 
 
 class EpisodicMemory(nn.Module):
@@ -110,5 +107,6 @@ class EpisodicMemory(nn.Module):
     def reinstate(self, features: Tensor) -> Tensor:
         """What the hidden states before steps gain, [T, B, E] -> [T, B, H]; with gradient of the gate alone."""
         places, weights = self.retrieve(self.key(features).flatten(0, 1))
-        remembered = (weights.unsqueeze(1) @ self.contents.states[places]).squeeze(1)
+        with without_autocast(features.device):
+            remembered = (weights.unsqueeze(1) @ self.contents.states[places]).squeeze(1)
         return self.gate.tanh() * remembered.view(*features.shape[:2], -1)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory import rarity
 from zerobeast.rl.memory.contrastive import augmented, nt_xent
@@ -24,8 +24,11 @@ from zerobeast.rl.memory.entries import Entry, Step
 from zerobeast.rl.memory.learning import Remembering
 from zerobeast.rl.memory.memory import Memory
 from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
-from zerobeast.rl.nets.episodic import Contents, EpisodicMemory
+from zerobeast.rl.nets.body import Body
+from zerobeast.rl.nets.episodic import EpisodicMemory
 from zerobeast.rl.nets.weights import flatten
+from zerobeast.services.learner.checkpoint import restore_random_state
+from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.bench.in_process import InProcess
 
@@ -267,9 +270,9 @@ def test_of_vectors_some_numbers_are_left_out_and_choices_stay() -> None:
 # -- learning
 
 
-@pytest.fixture(params=["impala", "vmpo", "r2d2"])
+@pytest.fixture(params=["impala", "a2c", "ppo", "impact", "vmpo", "r2d2"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[InProcess]:
-    share = {} if request.param == "r2d2" else {"replay_share": 0.25}
+    share = {"replay_share": 0.25} if request.param in ("impala", "impact", "vmpo") else {}
     with InProcess(run_config(tmp_path, request.param, **share), lag=0) as made:
         yield made
 
@@ -286,8 +289,6 @@ def test_any_recurrent_algorithm_fills_it_and_learns_with_it(run: InProcess) -> 
     torch.testing.assert_close(contents.keys.norm(dim=-1), torch.ones(12))
     assert contents.versions.max() > contents.versions.min() >= 0
     assert trainer.net.body.memory.gate.abs().sum() > 0, "the loss uses what is reinstated"
-    trained = getattr(trainer.learning._learning, "trained", trainer.net)
-    assert trained.body.memory.contents is contents
 
 
 def test_brokers_have_the_learners_contents_after_each_version(run: InProcess) -> None:
@@ -307,23 +308,45 @@ def test_brokers_have_the_learners_contents_after_each_version(run: InProcess) -
     assert snapshot.nbytes == flatten(Trainer(plain, CPU, trainer.env).net).nbytes + memory + gate
 
 
-def test_a_checkpoint_continues_bit_for_bit(tmp_path: Path) -> None:
-    config = run_config(tmp_path, memory="momentum", replay_share=0.3)
+@pytest.mark.parametrize("algo", ["impala", "vmpo", "ppo"])
+def test_a_run_that_is_continued_is_one_that_was_never_interrupted(tmp_path: Path, algo: str) -> None:
+    share = 0.0 if algo == "ppo" else 0.3
+    config = run_config(tmp_path, algo, "momentum", replay_share=share)
     with InProcess(config, lag=0) as run:
         for _ in range(20):
             run.learn(run.collect())
         torch.save(run.trainer.state(), tmp_path / "saved.pt")
-        rows = [run.collect().copy() for _ in range(6)]
+        rows = [run.collect().copy() for _ in range(12)]
         other = Trainer(config, CPU, run.trainer.env)
+        saved = torch.load(tmp_path / "saved.pt", weights_only=True)
+        other.load(tmp_path, saved)
         for trainer in (run.trainer, other):
-            trainer.load(tmp_path, torch.load(tmp_path / "saved.pt", weights_only=True))
+            restore_random_state(saved["rng"])
             for each in rows:
                 trainer.add(each)
-                trainer.step()
+                while trainer.learning.due:
+                    trainer.step()
         for name, value in run.trainer.net.state_dict().items():
             assert torch.equal(value, other.net.state_dict()[name]), name
-        saved = torch.load(tmp_path / "saved.pt", weights_only=True)["model"]["body.memory.contents.written"]
-        assert int(other.net.body.memory.contents.written) > int(saved) > 0
+        learned, again = (tree_leaves(trainer.learning.state()) for trainer in (run.trainer, other))
+        for value, its in zip(learned, again, strict=True):
+            assert torch.equal(value, its) if isinstance(value, Tensor) else value == its
+
+
+@pytest.mark.parametrize("algo", ["impala", "vmpo", "r2d2"])
+def test_a_run_that_begins_from_another_has_an_empty_memory(tmp_path: Path, algo: str) -> None:
+    config = run_config(tmp_path, algo)
+    with InProcess(config, lag=0) as run:
+        for _ in range(25):
+            run.learn(run.collect())
+        torch.save(run.trainer.state(), tmp_path / "saved.pt")
+    parent = Parent("run", tmp_path / "saved.pt", torch.load(tmp_path / "saved.pt", weights_only=True))
+    with InProcess(config, lag=0) as run:
+        fork = Trainer(run.trainer.config, CPU, run.trainer.env, parent)
+        memory = fork.learning._memory  # type: ignore[attr-defined]
+        assert not (memory.contents.absent == 0).any()
+        assert not memory.contents.states.any()
+        assert memory.gate.any(), "the weights are the parent's"
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.75])
@@ -333,7 +356,7 @@ def test_momentum_losses_are_a_moving_average(tmp_path: Path, beta: float, monke
         for _ in range(3):
             run.learn(run.collect())
         losses = iter([torch.full((len(learning._familiar),), value) for value in (4.0, 8.0)])
-        monkeypatch.setattr(learning._contrastive, "epoch", lambda _obs, _keys: next(losses))
+        monkeypatch.setattr(learning._contrastive, "epoch", lambda _obs, _n, _keys: next(losses))
         for each in learning._familiar:
             each.loss = None
         learning._refresh()
@@ -359,6 +382,53 @@ def test_remembered_rollouts_join_the_batch_and_count_nowhere(tmp_path: Path) ->
         assert run.trainer.counters.agent_steps == 30 * 4 * 8
 
 
+class TwoHeads(Body):
+    """A body of another package: a feature more, and an entry for each head."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.out_size += 1
+
+    def forward(self, inputs: Any, core: Tensor) -> tuple[list[Tensor], Tensor]:
+        [features], core = super().forward(inputs, core)
+        return [torch.cat([features, features[..., :1]], -1)] * 2, core
+
+
+class Plain(torch.nn.Module):
+    """A torso of another package, without parameters."""
+
+    def __init__(self, _net: Any, _env: Any) -> None:
+        super().__init__()
+        self.out_size = 4
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return obs
+
+
+@pytest.mark.parametrize("torso", ["TwoHeads", "Plain"])
+def test_networks_of_other_packages_have_it_too(tmp_path: Path, torso: str) -> None:
+    config = run_config(tmp_path)
+    config = config.model_copy(update={"net": config.net.model_copy(update={"torso": f"{__name__}:{torso}"})})
+    with InProcess(config, lag=0) as run:
+        for _ in range(25):
+            run.learn(run.collect())
+        assert int(run.trainer.net.body.memory.contents.written) > 0
+
+
+def test_on_policy_the_contents_are_those_that_acted(tmp_path: Path) -> None:
+    with InProcess(run_config(tmp_path, "a2c"), lag=0) as run:
+        run.trainer.net.body.memory.gate.data.fill_(0.5)
+        run._keep()
+        for _ in range(25):
+            rows = run.collect()
+            run.trainer.add(rows)
+            metrics = run.trainer.step().metrics
+            assert float(metrics["behaviour_kl"]) < 1e-6
+            run._builder.recycle(rows)
+            run._keep()
+        assert int(run.trainer.net.body.memory.contents.written) > 0
+
+
 # -- bad input
 
 LSTM = ["--net.use_lstm=true"]
@@ -375,6 +445,12 @@ LSTM = ["--net.use_lstm=true"]
         (["--net.memory=knn", *LSTM, "--net.memory_size=4"], "net.memory_neighbours 8 is above net.memory_size 4"),
         (["--net.memory=momentum", *LSTM, "--memory.contrastive_rate=0"], "memory.contrastive_rate 0.0 with net.mem"),
         (["--net.memory=knn", *LSTM, "--algo=ppo", "--memory.replay_share=0.5"], "replay_share 0.5 with algo ppo:"),
+        (["--net.memory=knn", *LSTM, "--learner.unroll_length=1"], "learner.unroll_length 1 with net.memory knn"),
+        (["--net.memory=knn", *LSTM, "--memory.familiar=100"], "memory.familiar 100: expected at least 128"),
+        (
+            ["--net.memory=knn", *LSTM, "--memory.replay_share=0.5", "--impala.replay_share=0.5"],
+            "memory.replay_share 0.5 with impala.replay_share: expected 0 for one of them",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_in_one_sentence(flags: list[str], sentence: str) -> None:
@@ -397,14 +473,27 @@ def test_a_signal_that_fails_is_named(tmp_path: Path) -> None:
             run.learn(rows)
 
 
-def test_td_errors_need_values(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"priority_exponent": 0.0, "value_rescaling": False}, "r2d2 sends no values"),
+        ({}, "r2d2 sends no values in units of rewards, with r2d2.value_rescaling true"),
+    ],
+)
+def test_td_errors_need_values_in_units_of_rewards(tmp_path: Path, settings: dict[str, Any], why: str) -> None:
     config = run_config(tmp_path, "r2d2", "td_error")
-    config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"priority_exponent": 0.0})})
-    with pytest.raises(ConfigError, match=r"net\.memory td_error: expected another, because r2d2 sends no values"):
+    config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update=settings)})
+    with pytest.raises(ConfigError, match=f"net.memory td_error: expected another, because {why}$"):
         Trainer(config, CPU, VECTORS)
 
 
-def test_contents_are_shared_by_copies() -> None:
-    made = memory()
-    assert deepcopy(made).contents is made.contents
-    assert isinstance(made.contents, Contents)
+def test_td_errors_of_right_values_are_zero(tmp_path: Path) -> None:
+    with InProcess(run_config(tmp_path, "impala", "td_error"), lag=0) as run:
+        learning: Any = run.trainer.learning
+        batch = Rollouts(run.collect(), run.trainer.record, run.trainer.env, CPU).batch
+        ones = torch.ones_like(batch.reward)
+        perfect = torch.full_like(batch.extras["value"], 1 / (1 - 0.99))
+        batch = batch._replace(reward=ones, terminated=ones < 0, mask=batch.mask | True, extras={"value": perfect})
+        returns, errors = learning._returns(batch)
+        torch.testing.assert_close(errors, torch.zeros_like(errors), atol=1e-4, rtol=0)
+        torch.testing.assert_close(returns[:, 0], (1 - 0.99 ** torch.arange(8, 0, -1)) / 0.01)

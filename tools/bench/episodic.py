@@ -20,13 +20,12 @@ from zerobeast.common.wire.episodes import Episode
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory import rarity
 from zerobeast.rl.memory.contrastive import Contrastive
+from zerobeast.rl.memory.learning import memory_of
 from zerobeast.rl.memory.rarity import Familiar
-from zerobeast.rl.nets import Network
-from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.episodic import EpisodicMemory
 from zerobeast.rl.nets.weights import flatten
 from zerobeast.tools.bench.figures import Figure, figure, per_second
-from zerobeast.tools.bench.in_process import finish, make_envs
+from zerobeast.tools.bench.in_process import CPU, finish, make_envs
 from zerobeast.tools.bench.options import SETTINGS, emit_figures, numeric
 from zerobeast.tools.throwaway_run import settings
 
@@ -101,8 +100,8 @@ def ranked(config: RunConfig, seen: Seen, epochs: int) -> Iterator[Figure]:
         own = config.model_copy(update={"memory": config.memory.model_copy(update={"negatives_below": below})})
         torch.manual_seed(config.seed)
         algorithm = make_algorithm(own, seen.env)
-        body, memory = _body(algorithm.network())
-        contrastive = Contrastive(own, algorithm.env, body)
+        body, memory = memory_of(algorithm.network(), f"net.memory {own.net.memory}")
+        contrastive = Contrastive(own, algorithm.env, body, CPU)
         losses = torch.zeros(len(seen.obs))
         for epoch in range(epochs + 1):
             with torch.no_grad():
@@ -114,7 +113,7 @@ def ranked(config: RunConfig, seen: Seen, epochs: int) -> Iterator[Figure]:
                 if below == 1.0:
                     yield from _judged(f"knn, after {epoch} epochs", rarity.knn(known), seen)
             if epoch < epochs:
-                found = contrastive.epoch(seen.obs, keys)
+                found = contrastive.epoch(seen.obs, len(keys), keys)
                 losses = found if epoch == 0 else config.memory.momentum * losses + (1 - config.memory.momentum) * found
         yield from _judged(f"momentum, negatives below {below}, after {epochs} epochs", losses, seen)
     yield from _judged("uniform", rarity.uniform(known), seen)
@@ -157,9 +156,3 @@ def costs(config: RunConfig, seconds: float) -> Iterator[Figure]:
 def _retrieved(memory: EpisodicMemory, features: Tensor) -> int:
     memory.reinstate(features)
     return 1
-
-
-def _body(net: Network) -> tuple[Body, EpisodicMemory]:
-    body = next(part for part in net.modules() if isinstance(part, Body))
-    assert body.memory is not None, "the settings have it"
-    return body, body.memory

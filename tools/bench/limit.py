@@ -24,7 +24,7 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.tree import ALGORITHM
 from zerobeast.common.wire import Space, action_record, by_array, rollout_record
 from zerobeast.rl.data import Rollouts
-from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.factory import begin_learning, make_algorithm
 from zerobeast.rl.nets import autocast
 from zerobeast.rl.nets.precision import native_bfloat16
 from zerobeast.rl.ops.tree import tree_map
@@ -185,7 +185,7 @@ class Parts:
         with folder_on_disk(self._config.root) as root:
             config = _with_a_small_replay(self._config.model_copy(update={"learner": learner, "root": root}))
             algorithm = make_algorithm(config, self._algorithm.env)
-            learning = algorithm.learning(algorithm.network())
+            learning = begin_learning(algorithm, config, algorithm.network())
             while not learning.due:
                 learning.add(batch, 0)
 

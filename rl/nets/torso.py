@@ -17,7 +17,8 @@ Names of parameters are those of the checkpoint. Its weights stay float32; where
 autocast in it.
 
 A subclass of `zerobeast.rl.nets.body.Body` takes the place of all that is in front of the heads, memory included. A
-subclass of `Torso` gets arrays as they were sent, as ours do, and from an episodic memory images with noise, as float32.
+subclass of `Torso` gets arrays as they were sent, as ours do, and images with noise, as float32, from an episodic
+memory.
 """
 
 from collections.abc import Sequence

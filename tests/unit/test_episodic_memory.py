@@ -62,7 +62,10 @@ def filled(made: EpisodicMemory, n: int) -> list[Entry]:
 
 def run_config(root: Path, algo: str = "impala", memory: str = "knn", **settings: Any) -> RunConfig:
     own = {"familiar": 40, "steps_per_batch": 4, "refresh_every": 2, **settings}
-    small = {"r2d2": {"burn_in": 0, "sequence_length": 8, "replay_min_size": 64, "batch_size": 4, "replay_size": 4000}}
+    small = {
+        "ppo": {"epochs": 1, "minibatches": 2},
+        "r2d2": {"burn_in": 0, "sequence_length": 8, "replay_min_size": 64, "batch_size": 4, "replay_size": 4000},
+    }
     return RunConfig.model_validate(
         {
             "name": "run",

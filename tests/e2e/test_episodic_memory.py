@@ -23,7 +23,7 @@ def remembered(folder: Path) -> int:
 
 
 def test_a_gridworld_is_learned_and_what_is_remembered_outlives_a_kill(tmp_path: Path) -> None:
-    flags = f"{GRIDWORLD} --net.memory knn --memory.replay_share 0.1 --total_steps 250000".split()
+    flags = f"{GRIDWORLD} --net.memory knn --memory.replay_share 0.1 --total_steps 180000".split()
     process = beast_train(tmp_path, "gw", *flags, "--learner.checkpoint_every_s", "2")
     with killed_at_last(process):
         wait_until(lambda: remembered(tmp_path / "gw"), 120)
@@ -33,7 +33,7 @@ def test_a_gridworld_is_learned_and_what_is_remembered_outlives_a_kill(tmp_path:
     rows = train(tmp_path, "gw")
     assert float(rows[lines]["memory_entries"]) >= before > 0, "the first row after the kill"
     assert float(rows[-1]["memory_entries"]) == 512
-    assert best(rows) >= 0.4, "a random policy is at 0.19"
+    assert best(rows) >= 0.35, "a random policy is at 0.19"
 
 
 def test_a_signal_can_be_a_function_of_your_own(tmp_path: Path) -> None:

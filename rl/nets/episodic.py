@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import embedding_bag, normalize
 
 from zerobeast.rl.nets.precision import without_autocast
 
@@ -107,6 +107,5 @@ class EpisodicMemory(nn.Module):
     def reinstate(self, features: Tensor) -> Tensor:
         """What the hidden states before steps gain, [T, B, E] -> [T, B, H]; with gradient of the gate alone."""
         places, weights = self.retrieve(self.key(features).flatten(0, 1))
-        with without_autocast(features.device):
-            remembered = (weights.unsqueeze(1) @ self.contents.states[places]).squeeze(1)
+        remembered = embedding_bag(places, self.contents.states, mode="sum", per_sample_weights=weights)
         return self.gate.tanh() * remembered.view(*features.shape[:2], -1)

@@ -52,13 +52,13 @@ class LSTM(nn.Module):
           outputs [T, B, H] float32 and the state after the last step.
         """
         shares = self.from_input(x.to(self.from_input.weight.dtype))
-        if reinstated is not None:
-            shares = shares + self.from_hidden(reinstated.to(shares.dtype))
         hidden, cell = state.chunk(2, dim=-1)
         outputs = []
-        for share, reset in zip(shares.unbind(), first.unsqueeze(-1).unbind(), strict=True):
+        added = [None] * len(shares) if reinstated is None else reinstated.unbind()
+        for share, reset, more in zip(shares.unbind(), first.unsqueeze(-1).unbind(), added, strict=True):
             hidden, cell = hidden.masked_fill(reset, 0.0), cell.masked_fill(reset, 0.0)
-            gates = (share + self.from_hidden(hidden.to(share.dtype))).float()
+            seen = hidden if more is None else hidden + more
+            gates = (share + self.from_hidden(seen.to(share.dtype))).float()
             admit, keep, show = gates[:, : 3 * self.hidden_size].sigmoid().chunk(3, dim=-1)
             candidate = gates[:, 3 * self.hidden_size :].tanh()
             cell = torch.addcmul(admit * candidate, keep, cell)

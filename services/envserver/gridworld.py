@@ -19,6 +19,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from zerobeast.services.envserver.odds import odds
+
 Array = NDArray[np.int64]
 Picture = NDArray[np.uint8]
 
@@ -26,10 +28,8 @@ ROOM = 3  #: squares a side
 VIEW = 7  #: squares a side that the agent sees, itself in the middle
 PIXELS = 9  #: of a square, a side
 MAP_SEED = 1234  #: of the first map; map i has this seed + i
-RARE = 0.2  #: share of maps and of objects that the level `rare` draws, from the end
 MOVES = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
 DIRECTIONS = ("N", "NE", "E", "SE", "S", "SW", "W", "NW")  #: of these moves
-LEVELS = ("zipf", "uniform", "rare")
 NO_OBJECT = -1
 
 WALL, CUE_GROUND, AGENT = 40, 180, 255  #: greys
@@ -155,15 +155,6 @@ class Gridworlds:
         squares[tuple(self._at[env])] = AGENT
         squares[0, 0] = tiles.cues[number, self.target[env]]
         return _joined(squares)
-
-
-def odds(n: int, level: str, exponent: float) -> NDArray[np.float64]:
-    """[n] how likely each of n ranks is drawn."""
-    ranks = np.arange(1, n + 1)
-    weights = ranks ** -(exponent if level == "zipf" else 0.0)
-    if level == "rare":
-        weights[: n - max(1, round(RARE * n))] = 0
-    return np.asarray(weights / weights.sum())
 
 
 def _drawn(cumulated: NDArray[np.float64], uniform: NDArray[np.float64]) -> Array:

@@ -4,7 +4,7 @@
 |---|---|
 | `zipf(env1,env2,...;exponent)` | probabilities in proportion to rank^-exponent, rank 1 first; exponent 1 if left out |
 | `uniform(env1,env2,...)` | equal probabilities |
-| `rare(env1,env2,...)` | equal probabilities of the last 20 % of the list, at least one, and none of the others |
+| `rare(env1,env2,...)` | equal probabilities of the last fifth of the list (`odds.py`), none of the others |
 | `only(env1,env2,...;rank)` | that one alone, which looks as in the mix |
 
 Of environments of unequal sizes, smaller observations end in zeros, and `action_mask` in the info of each step forbids
@@ -26,18 +26,17 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.text import split_ids
 from zerobeast.services.envserver.backend import Backend
 from zerobeast.services.envserver.catalogue import make_env
+from zerobeast.services.envserver.odds import LEVELS, odds
 from zerobeast.services.envserver.padding import alike
 from zerobeast.services.envserver.scenes import names_of
 from zerobeast.services.envserver.spaces import env_spec, fitted
 
-LEVELS = ("zipf", "uniform", "rare")
 FORMS = {
     "zipf": "zipf(env1,env2,...;exponent)",
     "uniform": "uniform(env1,env2,...)",
     "rare": "rare(env1,env2,...)",
     "only": "only(env1,env2,...;rank)",
 }
-RARE = 0.2  #: of the list
 MASK = "action_mask"  #: in infos, as gymnasium's own environments name it
 SEEDS = 2**31
 
@@ -76,15 +75,7 @@ class Mixture(NamedTuple):
     def probabilities(self) -> NDArray[np.float64]:
         """Of each environment, [len(ids)]."""
         count = len(self.ids)
-        ranks = np.arange(1.0, count + 1)
-        if self.law == "rare":
-            weights = np.where(ranks > count - max(1, math.floor(RARE * count)), 1.0, 0.0)
-        elif self.law == "only":
-            weights = np.where(ranks == self.number, 1.0, 0.0)
-        else:
-            weights = ranks ** -(self.number if self.law == "zipf" else 0.0)
-        found: NDArray[np.float64] = weights / weights.sum()
-        return found
+        return np.eye(count)[int(self.number) - 1] if self.law == "only" else odds(count, self.law, self.number)
 
 
 def levels(env_id: str) -> Mapping[str, str]:

@@ -15,15 +15,16 @@ from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
-from zerobeast.services.envserver.gridworld import LEVELS, Gridworlds, Size
+from zerobeast.services.envserver.gridworld import Gridworlds, Size
 from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.odds import LEVELS
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import Only
 
 SIZES = {
     "zipf/Gridworld": Size(maps=20, rooms=3, objects=20, looks=15, limit=100, planes=False),
-    "zipf/Gridworld-small": Size(maps=8, rooms=2, objects=8, looks=6, limit=50, planes=True),
+    "zipf/Gridworld-small": Size(maps=10, rooms=2, objects=10, looks=6, limit=50, planes=True),
 }
 EXPONENT = 2.0
 

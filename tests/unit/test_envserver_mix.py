@@ -11,7 +11,8 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.backend import backend_at, reference_for
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
-from zerobeast.services.envserver.mix import LEVELS, Mixture
+from zerobeast.services.envserver.mix import Mixture
+from zerobeast.services.envserver.odds import LEVELS
 
 SMALL, LARGE = f"{__name__}:Small", f"{__name__}:Large"
 LIST, NAMES = ",".join("abcdefghijk"), [(1, "MinAtar/Breakout-v1"), (2, "x.py:B")]

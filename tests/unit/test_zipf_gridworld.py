@@ -12,7 +12,8 @@ from tests.unit.test_envserver_catalogue import made, refusal
 from zerobeast.common.settings import EnvConfig, EnvServerConfig, NetConfig, Reading
 from zerobeast.services.envserver import gridworld
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
-from zerobeast.services.envserver.gridworld import DIRECTIONS, NO_OBJECT, Gridworlds, Maps, Size, maps_of, odds, shapes
+from zerobeast.services.envserver.gridworld import DIRECTIONS, NO_OBJECT, Gridworlds, Maps, Size, maps_of, shapes
+from zerobeast.services.envserver.odds import odds
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.zipf import SIZES, TASKS
 
@@ -52,8 +53,9 @@ def test_an_exponent_of_0_is_uniform_and_rare_puts_nothing_on_the_first_80_perce
     assert odds(20, "zipf", 0.0) == pytest.approx(np.full(20, 0.05))
     assert odds(20, "uniform", 2.0) == pytest.approx(np.full(20, 0.05))
     assert odds(20, "rare", 2.0) == pytest.approx([0] * 16 + [0.25] * 4)
-    assert odds(8, "rare", 2.0) == pytest.approx([0] * 6 + [0.5] * 2)
-    assert odds(2, "rare", 2.0).tolist() == [0, 1], "at least one"
+    assert odds(10, "rare", 2.0) == pytest.approx([0] * 8 + [0.5] * 2)
+    assert odds(9, "rare", 2.0).tolist() == [0] * 8 + [1], "never more than a fifth"
+    assert odds(2, "rare", 2.0).tolist() == [0, 1], "but at least one"
     assert odds(20, "zipf", 2.0)[:4] == pytest.approx([0.6265, 0.1566, 0.0696, 0.0392], abs=1e-4)
 
 

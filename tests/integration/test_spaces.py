@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import running_still
+from zerobeast.cli import slurm
 from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.layers import Given
+from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher import spaces
@@ -85,7 +87,9 @@ def test_a_start_makes_each_environment_and_refuses_what_does_not_fit_before_ser
         spaces.spec_for(config("CartPole-v1", "sac"))
 
 
-def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused_before_services_start() -> None:
+def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused_before_services_start(
+    tmp_path: Path,
+) -> None:
     def config(ids: str) -> RunConfig:
         return RunConfig.model_validate({"env": {"id": ids}})
 
@@ -95,6 +99,8 @@ def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused
     assert spec is not None
     assert (spec.env_id, spec.obs.arrays[0].shape, spec.action_mask) == ("CartPole-v1", (6,), True)
     assert spaces.padded(run) == run, "a run that continues"
+    assert slurm.main(["--env", run.env.id, "--name", "x", "--root", str(tmp_path)]) == 0
+    assert load(["--config", str(tmp_path / "x" / "config.yaml"), "--security.keys="], {}).env.pad_obs == (6,)
     assert spaces.padded(alike := config("CartPole-v1,CartPole-v0")) == alike
     with pytest.raises(ConfigError, match=r"^env.id Pendulum-v1: action.kind is box, expected discrete as in Acrobot-"):
         spec_of(given("Acrobot-v1,Pendulum-v1"))

@@ -80,14 +80,14 @@ def test_hosts_need_a_learner_that_they_can_reach(tmp_path: Path) -> None:
 
 def test_files_of_this_folder_that_settings_refer_to_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for part in ("config.yaml", "mine/own.py", *(f"keys/{part}" for part in FOR_WORKERS)):
+    for part in ("config.yaml", "mine/own.py", "a.py", "b.py", *(f"keys/{part}" for part in FOR_WORKERS)):
         (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / part).touch()
     others = f"{tmp_path}/mine/own.py:Env,mine/../mine/own.py:Env,none.py:Env,module:Env"
-    files = own_files(["--algo", "mine/own.py:SPEC", "--env", f"{others},mine/own.py:Env"])
+    files = own_files(["--algo", "mine/own.py:SPEC", "--env", f"{others},mine/own.py:Env,zipf(a.py:A,b.py:B;1)"])
     with tarfile.open(fileobj=io.BytesIO(pack(tmp_path, tmp_path / "keys", files))) as archive:
         assert archive.getnames()[0] == "config.yaml"
-        assert [name for name in archive.getnames() if name.endswith(".py")] == ["mine/own.py"]
+        assert [name for name in archive.getnames() if name.endswith(".py")] == ["mine/own.py", "a.py", "b.py"]
 
 
 @pytest.fixture

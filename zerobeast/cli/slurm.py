@@ -25,6 +25,7 @@ from zerobeast.common.settings import RunConfig, setting
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import service_command
 from zerobeast.launcher.hosts import of_workers
+from zerobeast.launcher.spaces import padded
 from zerobeast.launcher.start import RunFlags, settle, with_keys
 
 HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
@@ -125,6 +126,7 @@ def main(argv: list[str]) -> int:
         return 0
     now = datetime.now().astimezone()
     config, flags, saved, _, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))
+    config = padded(config)
     if flags.submit and shutil.which("sbatch") is None:
         raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
     if flags.fresh:

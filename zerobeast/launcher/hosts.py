@@ -196,7 +196,7 @@ def connect(host: str, script: str, archive: bytes, over: Callable[[float], bool
 
 def own_files(flags: Iterable[str]) -> list[str]:
     """The files below this folder that references in flags name: workers look for them in theirs."""
-    homes = [part.rpartition(":")[0] for word in flags for part in word.split(",")]
+    homes = [part.rpartition(":")[0] for word in flags for part in re.split("[,();]", word)]
     below = [home for home in homes if home.endswith(".py") and not {"/", ".."} & set(Path(home).parts)]
     return [home for home in below if Path(home).is_file()]
 

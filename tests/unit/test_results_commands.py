@@ -148,7 +148,14 @@ def test_each_level_of_evaluations_is_a_line_and_a_row(
     assert [(row["group"], row["mean"]) for row in rows(argv, capsys)] == [
         *(("PPO, small", 0.75), ("PPO, small-rare", 0.25))
     ]
+    other = saved(root, "zipf2", env="small", seed=2)  # without levels
+    evaluations.write(other, [evaluation(100, 0.25, "small")])
+    argv[0] = "zipf*"
+    for of in ("evaluation", "mean_return", "episodes"):
+        found = [(row["runs"], row["n"]) for row in rows([*argv, "--of", of], capsys)]
+        assert found == [(["zipf", "zipf2"], 2), (["zipf"], 1)]
     assert len(rows([*argv, "--env", "small-rare"], capsys)) == len(rows([*argv, "--of", "training"], capsys)) == 1
+    assert len(drawn(monkeypatch, [*argv, "--out", str(root / "curves.png")]).axes[0].lines) == 2
 
 
 def test_values_after_the_same_steps_and_of_each_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

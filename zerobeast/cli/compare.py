@@ -13,6 +13,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.results import curves
 from zerobeast.results.comparison import Row, markdown, row, values
 from zerobeast.results.groups import by_env, by_level, grouped
+from zerobeast.results.run import SavedRun
 
 DESCRIPTION = """A table of what runs came to.
 
@@ -32,10 +33,14 @@ def main(argv: list[str]) -> int:
     flags = _parser().parse_args(argv)
     runs, of = chosen(flags)
     rows, remarks = list[Row](), list[str]()
+
+    def has(run: SavedRun, env: str) -> bool:
+        return len(values(run, of, env=env, at=flags.at).x) > 0
+
     for own in by_env(runs, asked=flags.by_env).values():
-        known = [run for run in own if len(values(run, of, env=flags.env, at=flags.at).x)]
+        known = [run for run in own if has(run, flags.env)]
         remarks += [f"left out: {run.name}, which has no {of} until then" for run in own if run not in known]
-        for group in by_level(grouped(known, each=flags.each), of, flags.env):
+        for group in by_level(grouped(known, each=flags.each), of, has, flags.env):
             rows.append(row(group, of, at=flags.at, threshold=flags.threshold))
     if not rows:
         raise ConfigError(f"nothing to compare: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")

@@ -30,11 +30,15 @@ def main(argv: list[str]) -> int:
     picture.refuse_unknown(flags.out)
     runs, of = chosen(flags)
     axes, rows, remarks = flags.x.split(","), list[list[Panel]](), list[str]()
+
+    def has(run: SavedRun, env: str) -> bool:
+        return all(len(_curve(run, x, of, env, flags).x) for x in axes)
+
     for env, own in by_env(runs, asked=flags.by_env).items():
-        known = [run for run in own if all(len(_curve(run, x, of, flags.env, flags).x) for x in axes)]
+        known = [run for run in own if has(run, flags.env)]
         remarks += [f"left out: {run.name}, which has no {of} yet" for run in own if run not in known]
         if known:
-            groups = by_level(grouped(known), of, flags.env)
+            groups = list(by_level(grouped(known), of, has, flags.env))
             rows.append([_panel(env, x, of, groups, flags, remarks) for x in axes])
     if not rows:
         raise ConfigError(f"nothing to draw: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")

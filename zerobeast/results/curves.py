@@ -70,7 +70,8 @@ def _table(run: SavedRun, of: str, env: str) -> Mapping[str, Values]:
     if of == TRAINING or (of != EVALUATION and of in run.metrics):
         return run.metrics or dict.fromkeys([RETURNS[TRAINING], *AXES.values()], np.empty(0))
     points = evaluations.by_steps([row for row in run.evaluations if env in ("", row.get("env"))]).values()
-    names = [name for point in points for name in point] + [RETURNS[EVALUATION], *AXES.values()] * (of == EVALUATION)
+    known = evaluations.by_steps(run.evaluations).values()
+    names = [name for point in known for name in point] + [RETURNS[EVALUATION], *AXES.values()] * (of == EVALUATION)
     return {name: np.array([point.get(name, np.nan) for point in points]) for name in dict.fromkeys(names)}
 
 

@@ -4,7 +4,7 @@ A group is the runs whose settings differ in nothing that decides what is learne
 algorithm if there are several, and of the other settings as few as tell the groups apart.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from zerobeast.common.config.describe import as_text
@@ -56,23 +56,26 @@ def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
     return groups
 
 
-def by_level(groups: Sequence[Group], of: str, env: str = "") -> list[Group]:
-    """The same groups, with one for each environment of those that were evaluated by `evaluate.levels`.
+def by_level(
+    groups: Sequence[Group], of: str, has: Callable[[SavedRun, str], bool], env: str = ""
+) -> Iterator[Group]:
+    """The same groups, with one for each environment of those of which a run was evaluated by `evaluate.levels`.
 
     Args:
       groups: as of `grouped`.
       of: what is shown of them: as for `curves.curve`.
+      has: whether there is something to show of a run in an environment; others are left out of its group.
       env: the only environment that is asked for, if any.
     """
-    found = list[Group]()
     for group in groups:
-        asked = not env and of not in (TRAINING, *group.runs[0].metrics) and group.runs[0].settings.get(LEVELS)
+        of_evaluations = of not in (TRAINING, *group.runs[0].metrics)
+        asked = not env and of_evaluations and any(run.settings.get(LEVELS) for run in group.runs)
         rows = [row for run in group.runs for row in run.evaluations if asked]
-        names = list(dict.fromkeys(str(row["env"]) for row in rows)) or [env]
+        names = list(dict.fromkeys(str(row.get("env", "")) for row in rows)) or [env]
         for place, name in enumerate(names):
-            label, number = group.label + f", {name}" * bool(asked), group.number * len(names) + place
-            found.append(Group(label, group.algo, number, group.siblings * len(names), group.runs, name))
-    return found
+            label, number = group.label + f", {name}" * asked, group.number * len(names) + place
+            if runs := [run for run in group.runs if has(run, name)]:
+                yield Group(label, group.algo, number, group.siblings * len(names), runs, name)
 
 
 def by_env(runs: Sequence[SavedRun], *, asked: bool) -> dict[str, list[SavedRun]]:

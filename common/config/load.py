@@ -22,7 +22,7 @@ from zerobeast.common.config.describe import differences, dump, expectation, set
 from zerobeast.common.config.flags import CommandLine, read_flags, split
 from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_environment, from_tree, read_yaml
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer
-from zerobeast.common.config.table import RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
+from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
@@ -46,6 +46,21 @@ class Loaded(NamedTuple):
     own: Any  #: an instance of the `own` of `gather`
     origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
     notes: tuple[str, ...]  #: remarks for the log, such as on flags without effect
+
+    def for_its_env(self, file: str) -> "Loaded":
+        """The same, without the levels of a run's file if its environment is not that of this file.
+
+        Args:
+          file: how the origins of what this file gives begin.
+        """
+        theirs = (self.origins.get(path, file).startswith(file) for path in ("env.id", LEVELS))
+        if tuple(theirs) != (False, True):
+            return self
+        evaluate = self.config.evaluate.model_copy(update={"levels": ""})
+        origins = {path: where for path, where in self.origins.items() if path != LEVELS}
+        config = self.config.model_copy(update={"evaluate": evaluate})
+        note = f"{self.origins[LEVELS]} has no effect, because env.id is given anew"
+        return Loaded(config, self.own, origins, (*self.notes, note))
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:

@@ -12,6 +12,8 @@ from zerobeast.common.settings.algorithm import section
 
 Table = Mapping[str, FieldInfo]
 
+LEVELS = "evaluate.levels"
+
 #: what settings are about that do not decide what is learned -> their paths, of which the first that fits counts
 ABOUT = {
     "identity": r"name|root|seed|parent\..*",

@@ -4,9 +4,12 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
+
 import zerobeast
 from tests.e2e.test_run import beast
 from tests.helpers import finished
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 
 INFO = "tests.integration.info_env:Info-v0"
@@ -76,3 +79,8 @@ def test_levels_by_name_are_evaluated_while_training_and_afterwards(tmp_path: Pa
     assert rare["info/is_success"] == rare["mean_return"]
     found = zerobeast.evaluate(tmp_path / "x", levels=["uniform", small], episodes=2)
     assert [each.env for each in found] == [f"{small}-uniform", small]
+    assert zerobeast.load(tmp_path / "x").config.evaluate.levels == "rare,zipf"
+    assert zerobeast.load(tmp_path / "x", env=small).config.evaluate.levels == "", "they are of the run's environment"
+    assert zerobeast.evaluate(tmp_path / "x", f"{small}-uniform", episodes=2).env == f"{small}-uniform"
+    with pytest.raises(ConfigError, match=f"env is None, expected one of {small}-rare, {small}; levels may name"):
+        zerobeast.evaluate(tmp_path / "x")

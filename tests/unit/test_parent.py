@@ -147,6 +147,14 @@ def test_a_fork_has_the_settings_of_its_parent_under_those_that_are_given_and_na
     assert settled.origins["net.hidden_size"].startswith(f"file {run}/config.yaml")
 
 
+def test_levels_of_a_parent_are_of_its_environment(run: Path) -> None:
+    file = run / "config.yaml"
+    file.write_text(file.read_text().replace("levels: ''", "levels: rare"))
+    assert forked(run).config.evaluate.levels == "rare"
+    assert forked(run, "--env", "CartPole-v0").config.evaluate.levels == ""
+    assert forked(run, "--env", "CartPole-v0", "--evaluate.levels", "zipf").config.evaluate.levels == "zipf"
+
+
 def test_with_another_algorithm_only_environment_and_network_are_those_of_the_parent(run: Path) -> None:
     config = forked(run, "--algo", "impala").config
     assert (config.section, config.preset, config.env.id) == ("impala", "cartpole-impala", "CartPole-v1")

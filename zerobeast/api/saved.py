@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import value_at
+from zerobeast.common.config.load import Loaded, gather
+from zerobeast.common.config.table import LEVELS, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.plugins import reference_to, refuse_imported
@@ -21,7 +21,6 @@ from zerobeast.exporting.weights import is_export
 from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
 from zerobeast.launcher.run_folder import trained
-from zerobeast.results.run import LEVELS
 from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.results import Evaluation
@@ -103,8 +102,9 @@ def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Secti
     read = partial(gather, environ=os.environ, own=own, read_only=read_only)
     flags = [*trust.ALONE, *flags]
     exported = is_export(place)
-    if folder := place.is_dir() and not exported:  # mistakes are reported before torch is loaded
-        loaded = read(["--config", str(place / run_files.CONFIG), *flags])
+    file = place / run_files.CONFIG if place.is_dir() and not exported else place
+    if folder := file != place:  # mistakes are reported before torch is loaded
+        loaded = read(["--config", str(file), *flags])
     from zerobeast.clients.policy import Policy
     from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 
@@ -112,7 +112,7 @@ def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Secti
     assert saved is not None, "`find` has found one"
     if not folder:
         loaded = read(flags, trees={f"file {place}": saved["config"]})
-    return Policy(loaded, saved, place / run_files.CHECKPOINT if folder else place)
+    return Policy(loaded.for_its_env(f"file {file}"), saved, place / run_files.CHECKPOINT if folder else place)
 
 
 @overload
@@ -155,11 +155,12 @@ def evaluate(
 
     Args:
       run: a policy, or what `load` takes.
-      env: as for `zerobeast.train`; None: the environment that the policy was trained in.
+      env: as for `zerobeast.train`; None: the environment in which the settings of the run evaluate.
       episodes: how many, at least 1.
       deterministic: take the likeliest or best actions, or draw them, as in training; None: draw them unless that is
         exploration, as with DQN and TD3.
       levels: as `evaluate.levels`, or a list of names; then there is a result for each environment, in that order.
+        None: those of the run, unless `env` is given; they must be of one environment.
       seed: of environments and actions; by default one that nothing was trained on.
       max_steps: agent steps after which an episode is cut off and counted.
       algo, settings: as for `load`; none if `run` is a policy.
@@ -176,21 +177,24 @@ def evaluate(
         raise ConfigError(f"{' '.join(given)}: expected no settings, because a policy has its own; give them to load")
     policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
     actions = None if deterministic is None else "greedy" if deterministic else "sampled"
-    names = levels if isinstance(levels, str) else ",".join(levels or ())  # none but those of this call
+    names = levels if levels is None or isinstance(levels, str) else ",".join(levels)
     asked = ("episodes", episodes), ("levels", names), ("seed", seed), ("max_steps", max_steps), ("actions", actions)
     own = {name: value for name, value in asked if value is not None}
     checked = gather(flags_for({"evaluate": own}), {}).config.evaluate
     how = policy.config.evaluate.model_copy(update={name: getattr(checked, name) for name in own})
-    config, origins = policy.config.model_copy(update={"evaluate": how}), {**policy.loaded.origins, LEVELS: "levels"}
+    config, origins = policy.config.model_copy(update={"evaluate": how}), dict(policy.loaded.origins)
+    if levels is not None:
+        origins[LEVELS] = "levels"
     if env is not None:
         origins["env.id"], env_id = "env", env if isinstance(env, str) else reference_to(env, "env")
         config = config.model_copy(update={"env": config.env.alone(env_id)})
-    guarded = {path: Given(path, value_at(config, path), origins[path]) for path in trust.GUARDED if path in origins}
+    config, _, where, _ = Loaded(config, None, origins, ()).for_its_env("file ")
+    guarded = {path: Given(path, value_at(config, path), where[path]) for path in trust.GUARDED if path in where}
     if refusals := list(trust.refusals(guarded)):
         raise ConfigError("\n".join(refusals))
-    if levels is None and len(config.env.tasks) > 1:
-        raise ConfigError(f"env is {env!r}, expected one of {config.env.id}, in which the policy was trained")
     tasks = evaluated(config)
+    if levels is None and len(tasks) > 1:
+        raise ConfigError(f"env is {env!r}, expected one of {', '.join(tasks)}; levels may name several")
     with env_server(config) as endpoint:
         alone = (config.model_copy(update={"env": config.env.alone(task)}) for task in tasks)
         found = [play(policy, each, endpoint) for each in alone]

@@ -28,7 +28,8 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [sett
   --sample       draw actions as in training after its first random steps: the default of all others
   --max_steps N  cut an episode off after this many agent steps and count it, 30,000 by default
   --levels A,B   environments to play in instead of the run's own: some of these by the ends of their ids, levels such
-                 as rare by their names, or others with equal spaces by their ids
+                 as rare by their names, or others with equal spaces by their ids; by default those that the run was
+                 evaluated in, unless --env is given
   --json         print one JSON object instead of a table; a run of several environments has one of each
 
 Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.

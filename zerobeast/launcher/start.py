@@ -130,7 +130,7 @@ def _forked(
     """As `settle`, for a new run that begins with the weights of another."""
     label = f"file {parent.file}"
     trees = {label: parent.settings(_section(argv, environ))}
-    loaded = gather(argv, environ, own=own, describe=describe, groups=groups_of, trees=trees)
+    loaded = gather(argv, environ, own=own, describe=describe, groups=groups_of, trees=trees).for_its_env(label)
     theirs = [path for path in ("name", "root") if loaded.origins.get(path, label).startswith(label)]
     config = loaded.config.model_copy(update={**{path: RUN[path].default for path in theirs}, "parent": parent.entry})
     config = config.model_copy(update={"name": config.name or run_folder.default_name(config, now)})

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import EARLIER
-from zerobeast.common.config.table import TREE, about
+from zerobeast.common.config.table import LEVELS, TREE, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.text import printable
 from zerobeast.results.curves import TRAINING
-from zerobeast.results.run import LEVELS, SavedRun
+from zerobeast.results.run import SavedRun
 from zerobeast.results.style import place_of, title
 
 FORKED = "parent.run"
@@ -56,9 +56,7 @@ def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
     return groups
 
 
-def by_level(
-    groups: Sequence[Group], of: str, has: Callable[[SavedRun, str], bool], env: str = ""
-) -> Iterator[Group]:
+def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, str], bool], env: str = "") -> Iterator[Group]:
     """The same groups, with one for each environment of those of which a run was evaluated by `evaluate.levels`.
 
     Args:

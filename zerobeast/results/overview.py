@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from zerobeast.common.config.table import LEVELS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.text import printable
-from zerobeast.results.run import LEVELS, SavedRun, read
+from zerobeast.results.run import SavedRun, read
 
 RUNNING, DONE, STOPPED, FAILED, UNKNOWN = "running", "done", "stopped", "failed", "unknown"
 LOCKS = (run_files.LAUNCHER_LOCK, run_files.LEARNER_LOCK)

@@ -19,7 +19,6 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, metrics, run_files
 from zerobeast.common.text import printable
 
-LEVELS = "evaluate.levels"
 MAX_SETTINGS = 10_000  #: that count: YAML's references can stand for more than fits into memory
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C is ten times faster
 

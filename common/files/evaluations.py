@@ -1,7 +1,7 @@
 """evaluations.csv of a run: a row for each evaluation of one of its policies, in one environment.
 
     agent_steps, env_frames, elapsed_s    of the run, when the policy was saved
-    env, actions, seed                    where it was evaluated, and how
+    env, level, actions, seed             where it was evaluated, by which name in `evaluate.levels`, and how
     episodes, bounded                     how many were played; how many of them reached `evaluate.max_steps`
     mean_return, stderr_return, iqm_return, min_return, max_return, mean_length
     info/NAME                             mean over the episodes whose last info has that number
@@ -13,17 +13,18 @@ A name of an info may appear late: the file is written anew with each row.
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.text import split_ids
 
 csv.field_size_limit(1 << 30)  # a cell has the returns of all episodes
 LISTS = {"returns": float, "lengths": int}
-TEXTS = ("env", "actions")
+TEXTS = ("env", "level", "actions")
 
 Row = dict[str, Any]  #: text, a number (None where there is none), or a list of numbers
 
@@ -80,17 +81,22 @@ def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
     return {steps: {name: sum(values) / len(values) for name, values in items} for steps, items in means}
 
 
-def scores(rows: Sequence[Row], levels: object) -> dict[int, float]:
-    """What counts of each evaluated policy, by agent steps: the mean of its returns in the environments of the run, or,
-    given `evaluate.levels`, the return in the first of these. It decides which policy is the best, and when a run ends
-    at `stop_at_return`.
+def scores(rows: Sequence[Row], names: Collection[str]) -> dict[int, float]:
+    """What counts of each evaluated policy, by agent steps: its mean return over these environments.
+
+    It decides which policy is the best, and when a run ends at `stop_at_return`.
+
+    Args:
+      rows: of evaluations, in whichever environments.
+      names: ids of environments or, as in `evaluate.levels`, names of levels; "" are environments without such a name.
     """
-    if not levels:
-        return {steps: numbers["mean_return"] for steps, numbers in by_steps(rows).items()}
-    found: dict[int, float] = {}
-    for row in rows:
-        found.setdefault(row["agent_steps"], row["mean_return"])
-    return found
+    counted = [row for row in rows if row.get("env") in names or (row.get("level") or "") in names]
+    return {steps: numbers["mean_return"] for steps, numbers in by_steps(counted).items()}
+
+
+def first_level(levels: str) -> str:
+    """The name in `evaluate.levels` that decides, for `scores`."""
+    return next(filter(None, split_ids(levels)), "")
 
 
 def _row(cells: dict[str, str]) -> Row:

@@ -11,17 +11,19 @@ from zerobeast.services.envserver.backend import backend_of
 from zerobeast.services.envserver.vector import contained
 
 
-def evaluated(config: RunConfig) -> tuple[str, ...]:
-    """Ids, in the order in which they are named; the first one's return is the score of a policy.
+def evaluated(config: RunConfig) -> dict[str, str]:
+    """Ids and by which name they are evaluated, in that order; the first name's returns are the score of a policy.
 
     A name is the id of an environment of the run or the end of one, a level of these (`Backend.levels`), or another id.
 
     Raises:
       ConfigError: nothing has this name, or several environments of the run end with it.
     """
-    names = filter(None, split_ids(config.evaluate.levels))
-    found = [env_id for name in names for env_id in _named(name, config.env.tasks)]
-    return tuple(dict.fromkeys(found)) or config.env.tasks
+    found: dict[str, str] = {}
+    for name in filter(None, split_ids(config.evaluate.levels)):
+        for env_id in _named(name, config.env.tasks):
+            found.setdefault(env_id, name)
+    return found or dict.fromkeys(config.env.tasks, "")
 
 
 def _named(name: str, tasks: tuple[str, ...]) -> Iterable[str]:

@@ -78,6 +78,8 @@ class Evaluator(Service):
         except OSError as error:
             raise ConfigError(f"{queue}: cannot be written: {error.strerror or error}") from error
         self._levels = evaluated(self.config)
+        first = next(iter(self._levels.values()))
+        self._deciding = [task for task, level in self._levels.items() if level == first]
         self._best = max(self._scores().values(), default=None)
 
     def take(self) -> None:
@@ -144,11 +146,11 @@ class Evaluator(Service):
         rows = []
         try:
             self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
-            for task in self._levels:
+            for task, level in self._levels.items():
                 alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
                 self._before, self._steps = self._before + self._steps, 0
                 found = play(policy, alone, self._endpoint, watch=self._watch)
-                rows.append({**found.row(), "elapsed_s": round(elapsed_s, 1)})
+                rows.append({**found.row(), "elapsed_s": round(elapsed_s, 1), "level": level})
         except BaseException as error:  # the next one gets a fresh env-server
             self._endpoint = ""
             self._hosting.__exit__(type(error), error, error.__traceback__)  # may raise an error that explains more
@@ -199,8 +201,9 @@ class Evaluator(Service):
                 self._discard()
             return
         self._evaluations, self._trouble = self._evaluations + 1, ""
-        self._last = evaluations.scores(rows, self.config.evaluate.levels)[rows[0]["agent_steps"]]
-        log.info("step %d: return %.4g over %d episodes", steps, self._last, sum(row["episodes"] for row in rows))
+        self._last = evaluations.scores(rows, self._deciding)[rows[0]["agent_steps"]]
+        played = sum(row["episodes"] for row in rows if row["env"] in self._deciding)
+        log.info("step %d: return %.4g over %d episodes", steps, self._last, played)
         self._draw(rows, steps)
         with contextlib.suppress(OSError, ConfigError):  # a full disk costs the copy
             self._keep_if_best(steps)
@@ -222,7 +225,7 @@ class Evaluator(Service):
 
     def _scores(self) -> dict[int, float]:
         """By agent steps, of all policies so far. Raises ConfigError if they cannot be read."""
-        return evaluations.scores(evaluations.read(self.config.folder), self.config.evaluate.levels)
+        return evaluations.scores(evaluations.read(self.config.folder), self._deciding)
 
     def _discard(self) -> None:
         with contextlib.suppress(OSError):

@@ -247,13 +247,13 @@ class Learner(Service):
 
     def _end_at_return(self) -> None:
         """End the run once `stop_at_return` is reached: by any evaluation or, if there are none, in training."""
-        goal, scores = self.config.stop_at_return, [self.meters.score]
+        goal, first = self.config.stop_at_return, evaluations.first_level(self.config.evaluate.levels)
         if goal is None or self.training is None:
             return
+        scores = [] if self.config.evaluates else [self.meters.score]
         if self.config.evaluates:
-            scores.clear()
             with contextlib.suppress(ConfigError):  # if no file can be opened now, the next row reads it again
-                scores += evaluations.scores(evaluations.read(self.config.folder), self.config.evaluate.levels).values()
+                scores += evaluations.scores(evaluations.read(self.config.folder), [first]).values()
         self.training.ended |= any(score is not None and score >= goal for score in scores)
 
     def _rest(self, training: TrainingRun) -> None:

@@ -18,9 +18,10 @@ def test_a_table_grows_by_rows_and_by_names(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_is_repeated_takes_the_place_of_the_earlier_one(tmp_path: Path) -> None:
-    other = {**FIRST, "env": "B", "mean_return": 7.5}
+    other = {**FIRST, "env": "B", "level": "rare", "mean_return": 7.5}
     evaluations.append(tmp_path, [FIRST])  # then the process was killed
     evaluations.append(tmp_path, [{**FIRST, "mean_return": 2.5, "returns": [0.5] * 20_000}, other])
-    rows = [*evaluations.read(tmp_path), LATER, {**LATER, "env": "B", "mean_return": 9.0}]
-    assert evaluations.scores(rows[:2], "") == {100: 5.0}
-    assert evaluations.scores(rows, "CartPole-v1,B") == {100: 2.5, 200: 1e-7}, "the first of the levels"
+    rows = [*evaluations.read(tmp_path), LATER]
+    assert evaluations.scores(rows, ["CartPole-v1", "B"]) == {100: 5.0, 200: 1e-7}
+    assert evaluations.scores(rows, [""]) == evaluations.scores(rows, ["CartPole-v1"]) == {100: 2.5, 200: 1e-7}
+    assert evaluations.scores(rows, [evaluations.first_level(", rare,CartPole-v1")]) == {100: 7.5}

@@ -36,7 +36,7 @@ def evaluate(run: RunConfig, monkeypatch: pytest.MonkeyPatch) -> Evaluate:
     def found(then: Callable[[Path], None], scores: dict[int, float]) -> None:
         def play(_self: Evaluator, policy: Policy, _elapsed_s: float) -> list[dict[str, Any]]:
             then(run.folder / run_files.TO_EVALUATE / f"{policy.agent_steps}.pt")
-            return [Evaluation("x", [scores[policy.agent_steps]], [1], True, 0, 1, policy.agent_steps).row()]
+            return [Evaluation(run.env.id, [scores[policy.agent_steps]], [1], True, 0, 1, policy.agent_steps).row()]
 
         monkeypatch.setattr(Evaluator, "_play", play)
         state = torch.load(run.folder / run_files.CHECKPOINT)
@@ -88,4 +88,4 @@ def test_a_policy_whose_row_cannot_be_written_waits_until_it_can(
     monkeypatch.setattr(evaluations, "append", full)
     monkeypatch.setattr(service, "DISK_S", 0.0)
     evaluate(lambda _path: None, {10: 3.0})
-    assert evaluations.scores(evaluations.read(run.folder), "") == {10: 3.0}
+    assert evaluations.scores(evaluations.read(run.folder), [run.env.id]) == {10: 3.0}

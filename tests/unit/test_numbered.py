@@ -106,6 +106,6 @@ def test_a_run_that_continues_from_an_earlier_step_keeps_nothing_of_later_ones(
     assert not caplog.text
     NumberedCheckpoints(config, 54)
     assert caplog.text.count("the run continues at step 54") == 1
-    assert evaluations.scores(evaluations.read(config.folder), "") == {30: 30}
+    assert evaluations.scores(evaluations.read(config.folder), [""]) == {30: 30}
     assert (steps(config, run_files.CHECKPOINTS), steps(config, run_files.TO_EVALUATE)) == ([30], [])
     assert (config.folder / f"{run_files.numbered(60)}.old").exists()

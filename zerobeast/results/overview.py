@@ -85,7 +85,8 @@ def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]
       ConfigError: a table cannot be read.
     """
     steps, returns = (_finite(run, name) for name in ("agent_steps", "mean_return_100"))
-    evaluated = evaluations.scores(run.evaluations, run.settings.get(LEVELS))
+    first = evaluations.first_level(str(run.settings.get(LEVELS) or ""))
+    evaluated = evaluations.scores(run.evaluations, [first])
     done = max([*steps[-1:], *evaluated], default=None)
     scores = [*evaluated.values()] or returns
     last, best = (scores[-1], max(scores)) if scores else (None, None)

@@ -13,8 +13,11 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig
 from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
+from zerobeast.services.envserver.backend import backend_of
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.levels import evaluated
+from zerobeast.services.envserver.mix import BACKEND as MIX
+from zerobeast.services.envserver.mix import Mixture
 from zerobeast.services.envserver.padding import alike, refuse_unlike
 from zerobeast.services.envserver.vector import contained
 
@@ -29,14 +32,21 @@ def main(argv: Sequence[str]) -> int:
         specs = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
         padding = alike(specs)
         spec = padding.of(specs[0])
+        made = set(map(_listed, config.env.tasks))
         for level in evaluated(config):
-            if level not in config.env.tasks:
+            if _listed(level) not in made:
+                made.add(_listed(level))
                 refuse_unlike(spec, padding.of(describe(config.env.alone(level), config.envserver)))
     except BeastError as error:
         sys.stderr.write(f"envserver: {printable(str(error))}\n")
         return error.exit_code
     os.write(answer, json.dumps(spec.to_wire() | {"padding": dict(zip(PADDING, padding, strict=True))}).encode())
     return 0
+
+
+def _listed(env_id: str) -> str | tuple[str, ...]:
+    """What an environment looks like depends on: its id, or the list of a mix, but not on its law."""
+    return tuple(Mixture.parse(env_id).ids) if backend_of(env_id) is MIX else env_id
 
 
 def describe(config: EnvConfig, server: EnvServerConfig) -> EnvSpec:

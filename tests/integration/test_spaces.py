@@ -12,10 +12,13 @@ from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.start import settle
+from zerobeast.services.envserver import describe as envserver
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 AIM, ODD = "tests.e2e.action_envs:Aim-v0", "tests.integration.odd_env:Odd-v0"
@@ -59,7 +62,7 @@ def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, meth
             ODD,
             {"make_s": 50},
             0.1,
-            r"^env.id '.*' was not made within 0.1 s \(envserver.step_timeout_s\)$",
+            r"^env.id '.*' was not made within 0.1 s \(envserver.step_timeout_s for each environment\)$",
         ),
     ],
 )
@@ -104,6 +107,28 @@ def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused
     assert spaces.padded(alike := config("CartPole-v1,CartPole-v0")) == alike
     with pytest.raises(ConfigError, match=r"^env.id Pendulum-v1: action.kind is box, expected discrete as in Acrobot-"):
         spec_of(given("Acrobot-v1,Pendulum-v1"))
+
+
+def test_a_mix_is_made_once_for_all_its_laws_and_the_limit_is_for_each_environment(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mix, made = "zipf(CartPole-v1,CartPole-v0;1)", []
+
+    def describe(config: EnvConfig, _server: EnvServerConfig) -> EnvSpec:
+        made.append(config.id)
+        return EnvSpec(config.id, ArraySpace.box((2,)), ArraySpace.discrete(2))
+
+    monkeypatch.setattr(envserver, "describe", describe)
+    levels = "zipf,uniform,rare,CartPole-v0,Acrobot-v1,zipf(Acrobot-v1),rare(Acrobot-v1)"
+    assert envserver.main(["--env", mix, "--evaluate.levels", levels]) == 0
+    assert capfd.readouterr().err == ""
+    assert made == [mix, "Acrobot-v1", "zipf(Acrobot-v1)"]
+    limits = []
+    monkeypatch.setattr(spaces, "_ask", lambda *key: (limits.append(key[2]), {}))
+    run = RunConfig.model_validate({"env": {"id": f"{mix},CartPole-v1"}, "evaluate": {"levels": "zipf,rare"}})
+    spaces.padded(run)
+    spec_of(given(mix))
+    assert limits == [6 * spaces.LIMIT_S, spaces.LIMIT_S]
 
 
 def test_a_limit_given_as_text_is_no_reason_to_make_an_environment_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.table import RUN, value_at
+from zerobeast.common.config.table import LEVELS, RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
+from zerobeast.common.text import split_ids
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.records import oversize
 from zerobeast.launcher.fleet import child_environ, service_command
@@ -29,7 +30,7 @@ SHAPING = (
     "env.action_mask",
     "env.pad_obs",
     "env.pad_actions",
-    "evaluate.levels",
+    LEVELS,
     *ATARI,
     LIMIT := "envserver.step_timeout_s",
 )
@@ -72,7 +73,9 @@ def _described(given: Mapping[str, Given]) -> tuple[EnvSpec, Mapping[str, Any]]:
     values = {path: given[path].value for path in SHAPING if path in given}
     with contextlib.suppress(KeyError, ValueError, TypeError):  # not given, or wrong, which is refused later
         values[LIMIT] = float(values[LIMIT])  # a number as text is the same flag as the number
-        limit_s = max(limit_s, min(LONGEST_S, values[LIMIT]))
+        limit_s = max(limit_s, values[LIMIT])
+    tasks, levels = (sum(map(bool, split_ids(str(values.get(path, ""))))) for path in ("env.id", LEVELS))
+    limit_s = min(LONGEST_S, limit_s * tasks * (1 + levels))  # each may have each level; they are made one by one
     changed = {path: value for path, value in values.items() if value != RUN[path].default}
     texts = [value if isinstance(value, str) else json.dumps(value, default=str) for value in changed.values()]
     return _ask(values["env.id"], tuple(map("--{}={}".format, changed, texts)), limit_s)
@@ -105,7 +108,7 @@ def _ask(env_id: str, flags: tuple[str, ...], limit_s: float) -> tuple[EnvSpec, 
                 timeout=limit_s,
             ).returncode
         except subprocess.TimeoutExpired as error:
-            why = f"was not made within {limit_s:g} s (envserver.step_timeout_s)"
+            why = f"was not made within {limit_s:g} s (envserver.step_timeout_s for each environment)"
             raise ConfigError(f"env.id {env_id!r} {why}") from error
         answer.seek(0)
         complaint.seek(0)

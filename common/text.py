@@ -53,14 +53,15 @@ def split_ids(text: str) -> list[str]:
     >>> split_ids("CartPole-v1, zipf(a, b; 1)")
     ['CartPole-v1', 'zipf(a,b; 1)']
     """
-    ids, depth = [""], 0
-    for part in re.split(r"([(),])", re.sub(r"\s*,\s*", ",", text.strip())):
-        depth += (part == "(") - (part == ")")
-        if part == "," and depth <= 0:
-            ids.append("")
+    ids: list[list[str]] = []
+    depth = 0
+    for part in map(str.strip, text.split(",")):
+        if depth > 0:
+            ids[-1].append(part)
         else:
-            ids[-1] += part
-    return ids
+            ids.append([part])
+        depth += part.count("(") - part.count(")")
+    return [",".join(parts) for parts in ids]
 
 
 def _flat(name: str) -> str:

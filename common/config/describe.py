@@ -22,7 +22,7 @@ KINDS: dict[Any, str] = {
     bool: "true or false",
     str: "text",
 }
-BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "max_length": "length at most"}
 #: first words of origins, the lowest layer first
 RANKS = ("chosen", "preset", "deterministic", "file", "environment", "flag")
 WIDTH, COLUMN = 112, 36

@@ -30,6 +30,7 @@ class EnvConfig(Section):
         "PongNoFrameskip-v4",
         "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of "
         "several; with commas: one policy for several",
+        max_length=10_000,  # a mix of 200 environments, or a long path; checked before anything reads the list
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
     action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")

@@ -176,7 +176,9 @@ class ServerPort(Port):
 
     def error(self, request: Header, reason: Reason, sentence: str, *, epoch: int = 0) -> None:
         """Send an ERROR with a description of what is wrong."""
-        body = (str(reason), sentence[:2000])
+        if len(sentence) > 2000:  # after the long name of what is wrong, its end has the reason
+            sentence = f"{sentence[:995]} ... {sentence[-1000:]}"
+        body = (str(reason), sentence)
         self.send(Header(Kind.ERROR, request.sender, request.slot, epoch, request.seq, body))
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES
 from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes that end in one step fit a header
-MAX_ID_LENGTH = 1000  #: a path of a file may be long, and a sentence on the wire has twice as many
 UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
 
 
@@ -40,16 +39,11 @@ class SessionRequest(BaseModel):
         if isinstance(wanted, dict) and len(wanted) > known:  # pydantic would list each
             raise RemoteProtocolError(f"env: {len(wanted)} entries, but only {known} are known", "terms")
         try:
-            request = cls.model_validate(entries)
+            return cls.model_validate(entries)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise RemoteProtocolError(f"{where}: {first['msg']}, not {first['input']!r:.200}", "terms") from error
-        if (size := len(request.env.id)) > MAX_ID_LENGTH:
-            raise RemoteProtocolError(
-                f"env.id: {size} characters, expected at most {MAX_ID_LENGTH}: a relative path is enough", "terms"
-            )
-        return request
 
 
 class ResetRequest(NamedTuple):

@@ -30,7 +30,8 @@ def test_good_terms_are_read() -> None:
         ({"env": {"id": "A", "frame_skp": 4}}, "env.frame_skp: "),
         ({"env": {"id": "A", "kwargs": {1: 2}}}, "env.kwargs"),
         ({"env": {f"k{i}": 1 for i in range(7000)}}, "env: 7000 entries, but only"),
-        ({"env": {"id": "A" * 60_000}}, "env.id: 60000 characters, expected at most 1000"),
+        ({"env": {"id": "A" * 60_000}}, "env.id: String should have at most 10000 characters"),
+        ({"env": {"id": "A" + "," * 60_000}}, "env.id: String should have at most 10000 characters"),
         ({"env": {"id": "A" * 10_000, "frame_skip": "B" * 10_000}}, "env.frame_skip"),
     ],
 )

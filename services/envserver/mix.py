@@ -15,21 +15,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.text import split_ids
+from zerobeast.common.wire import by_array, nested
 from zerobeast.services.envserver.backend import Backend
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.odds import LEVELS, odds
 from zerobeast.services.envserver.padding import alike
+from zerobeast.services.envserver.reading import Reading, called, mask_of
 from zerobeast.services.envserver.scenes import names_of
-from zerobeast.services.envserver.spaces import env_spec, fitted
+from zerobeast.services.envserver.spaces import fitted, gym_space
 
 FORMS = {
     "zipf": "zipf(env1,env2,...;exponent)",
@@ -107,27 +109,21 @@ class Mix(gymnasium.Env[Any, Any]):
         mixture = Mixture.parse(env_id)
         self._probabilities = mixture.probabilities
         self._envs = [make_env(each, dict(kwargs)) for each in mixture.ids]
-        made = zip(mixture.ids, self._envs, strict=True)
-        specs = [env_spec(each, env.observation_space, env.action_space) for each, env in made]
-        self._seen = [spec.obs for spec in specs]
+        self._readings = [Reading.of(*made) for made in zip(mixture.ids, self._envs, strict=True)]
+        specs = [reading.spec for reading in self._readings]
         self._padding = padding = alike(specs)
-        first = self._envs[0]
-        self.observation_space, self.action_space = first.observation_space, first.action_space
-        self.metadata, self.render_mode = dict(first.metadata or {}), kwargs.get("render_mode")
+        self._spec = spec = padding.of(specs[0])
+        obs, self.metadata = spec.obs, dict(self._envs[0].metadata or {})
         if padding.obs:
-            boxes = [padding.of(spec).obs.arrays[0] for spec in specs]
+            boxes = [padding.of(each).obs.arrays[0] for each in specs]
             low, high = min(box.low[0] for box in boxes), max(box.high[0] for box in boxes)
-            self.observation_space = spaces.Box(low, high, padding.obs, np.dtype(boxes[0].dtype).type)
-        if padding.actions:
+            obs = replace(boxes[0], low=(low,), high=(high,))
+        self.observation_space, self.action_space = gym_space(obs), gym_space(spec.action)
+        if spec.action_mask:
             self.metadata["action_mask"] = MASK
-        if isinstance(first.action_space, spaces.Discrete):  # of which each may count its choices from another number
-            self.action_space = spaces.Discrete(padding.actions or first.action_space.n)
+        self.render_mode = kwargs.get("render_mode")
         self._rank = 0
         self._seeds: dict[int, int] = {}
-
-    @property
-    def _current(self) -> Any:
-        return self._envs[self._rank]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in an environment that is drawn anew."""
@@ -137,26 +133,26 @@ class Mix(gymnasium.Env[Any, Any]):
             self._seeds = dict(enumerate(self.np_random.integers(SEEDS, size=count).tolist()))
         self._rank = int(self.np_random.choice(count, p=self._probabilities))
         asked = {} if options is None else {"options": options}
-        obs, info = self._current.reset(seed=self._seeds.pop(self._rank, None), **asked)
-        return self._padded(obs), self._masked(info)
+        obs, info = self._call("reset", seed=self._seeds.pop(self._rank, None), **asked)
+        return self._padded(obs), self._masked(obs, info, over=False)
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the current environment."""
-        own = self._current.action_space
-        chosen = action + int(own.start) if isinstance(own, spaces.Discrete) else action
-        obs, reward, terminated, truncated, info = self._current.step(chosen)
-        masked = self._masked(info)
-        if terminated or truncated:
+        chosen = nested(self._spec.action, (np.asarray(part)[()] for _, part in by_array(self._spec.action, action)))
+        obs, reward, terminated, truncated, info = self._call("step", self._readings[self._rank].action(chosen))
+        over = bool(terminated or truncated)
+        masked = self._masked(obs, info, over=over)
+        if over:
             masked["level"] = self._rank
         return self._padded(obs), reward, terminated, truncated, masked
 
     def render(self) -> Any:
         """What the current environment draws."""
-        return self._current.render()
+        return self._envs[self._rank].render()
 
     def get_action_meanings(self) -> list[str]:
         """What the current environment calls its choices; empty if it has no names for them."""
-        names = names_of(self._current)
+        names = names_of(self._envs[self._rank])
         return names and [*names, *["none"] * (self._padding.actions - len(names))]
 
     def close(self) -> None:
@@ -164,20 +160,27 @@ class Mix(gymnasium.Env[Any, Any]):
         for env in self._envs:
             env.close()
 
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return called(self._envs[self._rank], self._readings[self._rank].spec.env_id, name, *args, **kwargs)
+
     def _padded(self, obs: Any) -> Any:
+        """An observation of the current environment as one of `observation_space`."""
+        own = self._readings[self._rank]
+        parts = by_array(own.spec.obs, own.adapt_obs(obs))
         if not self._padding.obs:
-            return obs
-        (own,) = self._seen[self._rank].arrays
-        whole = np.zeros(self._padding.obs, own.dtype)
-        whole[tuple(map(slice, own.shape))] = fitted("an observation", obs, own)
+            return nested(own.spec.obs, (part for _, part in parts), tuples=True)
+        ((space, values),) = parts
+        whole = np.zeros(self._padding.obs, space.dtype)
+        whole[tuple(map(slice, space.shape))] = fitted("an observation", values, space)
         return whole
 
-    def _masked(self, info: Any) -> dict[str, Any]:
-        """A copy of an info, with a mask if there are choices that the current environment does not have."""
-        copy = dict(info or {})
-        if self._padding.actions:
-            legal, count = np.zeros(self._padding.actions, np.bool_), int(self._current.action_space.n)
-            legal[:count] = copy.get(MASK, True)
+    def _masked(self, obs: Any, info: Any, *, over: bool) -> dict[str, Any]:
+        """A copy of an info, with the mask of the current environment within that of all, if there is one."""
+        copy, own = dict(info or {}), self._readings[self._rank]
+        if self._spec.action_mask:
+            key, action = own.mask or (MASK if MASK in copy else ""), own.spec.action
+            legal = np.zeros(self._spec.mask_size, np.bool_)
+            legal[: sum(action.choices)] = mask_of(key, obs, copy, action, over=over) if key else True
             copy[MASK] = legal
         return copy
 

@@ -1,30 +1,25 @@
 """Single environments in this process, stepped one after the other: in a worker, or in the env-server itself."""
 
 import contextlib
-import os
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, WrongInterface
-from zerobeast.common.wire import EnvSeeds, Space, by_array
-from zerobeast.common.wire.checks import forbidden
+from zerobeast.common.wire import EnvSeeds, by_array
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.infos import InfoTable, numbers
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.spaces import action_adapter, env_spec, fitted, obs_adapter
+from zerobeast.services.envserver.reading import Reading, called, mask_of
+from zerobeast.services.envserver.spaces import fitted
 from zerobeast.services.envserver.vector import Only, contained
 
 MAX_FAILURES = 10  #: of one environment without a step in between, after which its session ends
 FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
-CALLS = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
-INFO = (dict, Mapping, type(None))
-MISFITS = ("to unpack", "argument 'seed'", "argument 'options'")  #: in what a caller raises about what it calls
-MUST_RETURN = "reset(seed, options) must return ({}) and step(action) ({})".format(*map(", ".join, CALLS.values()))
 MAX_TEXT = 4000
 LARGEST = float(np.finfo(np.float32).max)
 BACKOFF_S, LONGEST_BACKOFF_S, PAUSE_S = 0.1, 2.0, 0.1
@@ -49,7 +44,7 @@ class Shard(InlineEnvs):
       make: makes one of them.
       num_envs: n.
       seed: of the first environment's first reset, or None.
-      mask: the key of action masks; "": the one that the environment's metadata has as `action_mask`, or none.
+      mask: as in `Reading.of`.
       failed: how often each has failed in a row, in the process before this one.
       wants_infos: as in `InlineEnvs`.
       progress: called after each environment that was made, reset or stepped.
@@ -75,11 +70,9 @@ class Shard(InlineEnvs):
     ) -> None:
         self._make, self._progress = make, progress
         self._envs = [self._made() for _ in range(num_envs)]
-        self.mask = mask = mask or str((self._envs[0].metadata or {}).get("action_mask", ""))
-        obs, action = without_mask(self._envs[0].observation_space, mask), self._envs[0].action_space
-        super().__init__(env_spec(env_id, obs, action, masked=bool(mask)), num_envs)
+        self._reading = Reading.of(env_id, self._envs[0], mask)
+        super().__init__(self._reading.spec, num_envs)
         self.wants_infos = wants_infos
-        self._adapt_obs, self._adapt_action = obs_adapter(obs), action_adapter(action)
         self._seeds = one_by_one(seed, num_envs)
         self._actions: NDArray[Any] = np.empty(0)
         self._done = np.zeros(num_envs, np.bool_)
@@ -114,8 +107,7 @@ class Shard(InlineEnvs):
                 self._reset(i)
                 continue
             try:
-                action = self._adapt_action(self._actions[i])
-                self._write(i, *self._call(i, "step", action.item() if isinstance(action, np.integer) else action))
+                self._write(i, *self._call(i, "step", self._reading.action(self._actions[i])))
             except Exception as error:  # foreign code: contained, counted and reported
                 self._fail(i, error)
             else:
@@ -137,21 +129,7 @@ class Shard(InlineEnvs):
         return env
 
     def _call(self, i: int, name: str, *args: Any, **kwargs: Any) -> Any:
-        """What reset or step of an environment returns. Raises WrongInterface if that is not what gymnasium's do."""
-        try:
-            answer = getattr(self._envs[i], name)(*args, **kwargs)
-        except (TypeError, ValueError) as error:
-            place = traceback.extract_tb(error.__traceback__)[-1].filename
-            ours = place == __file__ or f"{os.sep}gymnasium{os.sep}" in place  # or that of a wrapper
-            if not ours or not any(words in str(error) for words in MISFITS):
-                raise
-            came = str(error)
-        else:
-            several = isinstance(answer, (tuple, list))
-            if several and len(answer) == len(CALLS[name]) and isinstance(answer[-1], INFO):
-                return answer
-            came = f"{name} returned {type(answer).__name__}{f' of {len(answer)}' if several else ''}"
-        raise WrongInterface(f"environment {self.spec.env_id!r}: {MUST_RETURN}, but {came}")
+        return called(self._envs[i], self.spec.env_id, name, *args, **kwargs)
 
     def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
         number = np.asarray(reward, np.float64).item()
@@ -159,11 +137,11 @@ class Shard(InlineEnvs):
             raise EnvError(f"a reward is {number}, expected a finite float32")
         row, over = self.rows[i], bool(terminated or truncated)
         try:
-            entries = by_array(self.spec.obs, self._adapt_obs(obs))
+            entries = by_array(self.spec.obs, self._reading.adapt_obs(obs))
             for (space, column), (_, value) in zip(self.columns, entries, strict=True):
                 column[i] = fitted("an observation", value, space)
-            if self.mask:
-                row["action_mask"][: self.own.mask_size] = mask_of(self.mask, obs, info, self.own.action, over=over)
+            if mask := self._reading.mask:
+                row["action_mask"][: self.own.mask_size] = mask_of(mask, obs, info, self.own.action, over=over)
         except Exception as error:
             if not terminated:
                 raise
@@ -228,43 +206,3 @@ def _said(error: BaseException) -> str:
 def _close(env: Any) -> None:
     with contextlib.suppress(Exception):  # foreign code, and nothing depends on it
         env.close()
-
-
-def without_mask(space: Any, key: str) -> Any:
-    """A gymnasium observation space without its mask entry."""
-    from gymnasium import spaces
-
-    if not key or not isinstance(space, spaces.Dict) or key not in space.spaces:
-        return space
-    return spaces.Dict({name: part for name, part in space.items() if name != key})
-
-
-def mask_of(key: str, obs: Any, info: Any, action: Space, *, over: bool) -> NDArray[np.bool_]:
-    """Which choices are legal, [choices of all components].
-
-    Args:
-      key: of the mask.
-      obs: observation that may hold the mask.
-      info: holds the mask if the observation does not.
-      action: the action space.
-      over: whether the episode has ended, so that there need not be a legal choice.
-
-    Raises:
-      EnvError: there is no mask, it has the wrong size, holds anything but 0 and 1, or forbids everything.
-    """
-    source = obs if isinstance(obs, dict) and key in obs else info
-    if key not in source:
-        raise EnvError(f"env.action_mask {key!r}: there is none in the observation or the info of a step")
-    found = source[key]
-    mask = np.concatenate([np.ravel(part) for part in found]) if isinstance(found, tuple) else np.ravel(found)
-    size = sum(action.choices)
-    if mask.size != size:
-        raise EnvError(f"env.action_mask {key!r}: a mask of {mask.size} entries, expected {size}")
-    legal: NDArray[np.bool_] = mask.astype(np.bool_)
-    if mask.dtype != np.bool_ and not (legal == mask).all():
-        raise EnvError(f"env.action_mask {key!r}: a mask holds something else than 0 and 1")
-    if sentence := forbidden(legal, action):
-        if not over:
-            raise EnvError(f"env.action_mask {key!r}: a mask {sentence}")
-        legal[:] = True
-    return legal

@@ -6,7 +6,7 @@ from gymnasium import spaces
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
-from zerobeast.services.envserver.shard import mask_of, without_mask
+from zerobeast.services.envserver.reading import mask_of, without_mask
 
 ACTION = CompositeSpace(
     "dict", (Part("go", ArraySpace.discrete(2)), Part("aim", ArraySpace.box((1,))), Part("who", ArraySpace.discrete(3)))

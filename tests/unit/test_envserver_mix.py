@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, Space
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.backend import backend_at, reference_for
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
 from zerobeast.services.envserver.mix import Mixture
 from zerobeast.services.envserver.odds import LEVELS
 
-SMALL, LARGE = f"{__name__}:Small", f"{__name__}:Large"
+SMALL, LARGE, PLAIN, MASKED, OLD = (f"{__name__}:{name}" for name in ("Small", "Large", "Plain", "Masked", "Old"))
 LIST, NAMES = ",".join("abcdefghijk"), [(1, "MinAtar/Breakout-v1"), (2, "x.py:B")]
 
 
@@ -47,6 +47,36 @@ class Large(Small):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         return (*super().step(action)[:-1], {})
+
+
+class Plain(gymnasium.Env[int, int]):
+    """Episodes of one step with a reward of the action. The observation is the second of two."""
+
+    action_space: Space[Any] = Discrete(3)
+    start, info = 0, dict[str, Any]()
+
+    def __init__(self) -> None:
+        self.observation_space = Discrete(2, start=self.start)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict]:
+        return self.start + 1, self.info
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+        return self.start + 1, float(action), True, False, self.info
+
+
+class Masked(Plain):
+    """With a mask that allows the last choice, under a name of its own, and observations that count from 10."""
+
+    metadata = {"action_mask": "legal"}  # noqa: RUF012  # gymnasium's declaration
+    start, info = 10, {"legal": [0, 0, 1]}
+
+
+class Old(Plain):
+    """With the interface of gym before 0.26."""
+
+    def reset(self) -> int:  # type: ignore[override]
+        return 1
 
 
 @pytest.mark.parametrize(
@@ -113,11 +143,35 @@ def test_a_policy_sees_equal_spaces_and_the_choices_of_the_current_environment()
     env.close()
 
 
-def test_an_environment_with_equal_spaces_needs_no_mask() -> None:
-    env = make_env("zipf(CartPole-v1)", {})
-    assert env.observation_space.shape == (4,)
+@pytest.mark.parametrize("ids", [(PLAIN, MASKED), (MASKED, PLAIN)])
+def test_each_environment_has_its_own_mask_and_counts_from_its_own_start(ids: tuple[str, str]) -> None:
+    env = make_vector_env(EnvConfig(id=f"uniform({','.join(ids)})"), 2, 0, EnvServerConfig(in_process=True))
+    assert env.collect() or env.collect()
+    env.reset()
+    seen = set()
+    for _ in range(30):
+        assert env.collect()
+        assert (env.rows["obs"] == 1).all()
+        seen |= {tuple(mask) for mask in env.rows["action_mask"].tolist()}
+        env.step(np.array([2, 2]))
+    assert seen == {(True, True, True), (False, False, True)}
+    assert env.errors == 0
+    env.close()
+
+
+def test_an_environment_of_the_old_interface_is_refused_at_once() -> None:
+    env = make_vector_env(EnvConfig(id=f"rare({PLAIN},{OLD})"), 1, 0, EnvServerConfig(in_process=True))
+    assert env.collect() or env.collect()
+    env.reset()
+    with pytest.raises(WrongInterface, match=rf"^environment '{OLD}': reset\(seed, options\) must return"):
+        env.collect()
+
+
+def test_environments_with_equal_spaces_need_no_mask() -> None:
+    env = make_env(f"zipf({PLAIN},{OLD})", {})
+    assert env.observation_space == Discrete(2)
     assert "action_mask" not in env.metadata
-    assert "action_mask" not in env.reset(seed=1)[1]
+    assert "action_mask" not in env.step(0)[-1]
     env.close()
 
 

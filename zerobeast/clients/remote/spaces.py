@@ -2,48 +2,11 @@
 
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from zerobeast.clients.env_session import Infos, Mask
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested
-
-
-def gym_space(space: Space, stack: int = 1) -> gymnasium.Space[Any]:
-    """The gymnasium space of one environment's observations or actions; its choices count from 0.
-
-    Args:
-      space: as an env-server describes it.
-      stack: how many of the newest observations are seen as one, [stack, *shape] if more than 1.
-    """
-    if not isinstance(space, ArraySpace):
-        parts = [(part.name, gym_space(part.space, stack)) for part in space.spaces]
-        return spaces.Dict(parts) if space.kind == "dict" else spaces.Tuple([part for _, part in parts])
-    dtype: Any = np.dtype(space.dtype).type
-    lead = (stack,) if stack > 1 else ()
-    if space.kind == "box":
-        low, high = (np.broadcast_to(_bound(bound, dtype), lead + space.shape) for bound in space.bounds)
-        return spaces.Box(low, high, dtype=dtype)
-    if space.kind == "multi_binary":
-        return spaces.MultiBinary(lead + space.shape if lead or len(space.shape) > 1 else space.shape[0])
-    if space.kind == "discrete" and not lead:
-        return spaces.Discrete(space.sizes[0], dtype=dtype)
-    sizes = np.broadcast_to(np.reshape(space.sizes, space.shape), lead + space.shape)
-    return spaces.MultiDiscrete(sizes.copy(), dtype=dtype)
-
-
-def _bound(bound: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
-    """A box's bound in its dtype. Sent as float64, it may lie beyond an integer's limits: infinity, or 2^63."""
-    if (kind := np.dtype(dtype).kind) == "f":
-        return bound.astype(dtype)
-    least, most = (0, 1) if kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    found = np.full(bound.shape, least, dtype)
-    found[bound >= most] = most
-    within = (bound > least) & (bound < most)
-    found[within] = bound[within].astype(dtype)
-    return found
+from zerobeast.common.wire import EnvSpec, by_array, nested
 
 
 class Observations:

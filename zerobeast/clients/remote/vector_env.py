@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos, Mask
-from zerobeast.clients.remote.spaces import Observations, gym_space, select
+from zerobeast.clients.remote.spaces import Observations, select
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, short
+from zerobeast.services.envserver.spaces import gym_space
 
 Step = tuple[Any, NDArray[np.float64], Mask, Mask, Infos]
 

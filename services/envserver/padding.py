@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, Space
+from zerobeast.common.wire.spaces import MAX_CHOICES
 from zerobeast.services.envserver.spaces import accepted
 
 if TYPE_CHECKING:  # which imports this module
@@ -73,8 +74,14 @@ class Padding(NamedTuple):
 def alike(specs: Sequence[EnvSpec]) -> Padding:
     """The padding with which policies see the same in all, but for the name. Raises EnvError if there is none."""
     padding = Padding.among(specs)
+    if max(padding.obs, default=0) > MAX_CHOICES:  # which `env.pad_obs` does not take
+        largest = max(specs, key=lambda spec: max(_shape(spec.obs)))
+        raise EnvError(
+            f"env.id {largest.env_id}: obs.shape is {list(_shape(largest.obs))}, expected sizes of at most "
+            f"{MAX_CHOICES}, since others are padded to it"
+        )
     first, *others = map(padding.of, specs)
-    for other in others:
+    for other in sorted(others, key=lambda other: _form(other) == _form(first)):  # sizes are not to blame for a kind
         refuse_unlike(first, other)
     return padding
 
@@ -93,6 +100,12 @@ def padded(make: Callable[..., InlineEnvs], padding: Padding, *args: Any, **more
     if any(padding):
         envs.pad(padding)
     return envs
+
+
+def _form(spec: EnvSpec) -> list[tuple[str, str, int]]:
+    """What padding cannot change: the kind, dtype and number of dimensions of each array."""
+    arrays = (*spec.obs.arrays, *spec.action.arrays)
+    return [(array.kind, array.dtype, len(array.shape)) for array in arrays]
 
 
 def _shape(space: Space) -> tuple[int, ...]:

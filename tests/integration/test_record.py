@@ -37,11 +37,16 @@ def policy_for(
 
 
 @pytest.mark.parametrize(
-    ("env_id", "actions"),
-    [("CartPole-v1", "sampled"), ("ALE/Freeway-v5", "greedy"), ("Pendulum-v1", "sampled"), ("Pendulum-v1", "greedy")],
+    ("env_id", "actions", "sizes"),
+    [
+        ("CartPole-v1", "sampled", {"pad_obs": [6], "pad_actions": 3}),
+        ("ALE/Freeway-v5", "greedy", {}),
+        ("Pendulum-v1", "sampled", {}),
+        ("Pendulum-v1", "greedy", {}),
+    ],
 )
-def test_it_plays_what_the_evaluator_plays(tmp_path: Path, env_id: str, actions: str) -> None:
-    policy, config = policy_for(tmp_path, env_id, actions=actions)
+def test_it_plays_what_the_evaluator_plays(tmp_path: Path, env_id: str, actions: str, sizes: dict[str, Any]) -> None:
+    policy, config = policy_for(tmp_path, env_id, actions=actions, **sizes)
     found = record(policy, config, tmp_path / "x.mp4")
     with running(endpoint := f"ipc://{tmp_path}/envs"):
         played = play(policy, config, endpoint)

@@ -35,6 +35,8 @@ def config(root: Path | str = "runs", **settings: object) -> RunConfig:
         ("CartPole-v1", "CartPole-v1-impala-20260131-235958"),
         ("ALE/Pong-v5", "ALE-Pong-v5-impala-20260131-235958"),
         ("zipf(MinAtar/Breakout-v1,MinAtar/Freeway-v1;2)", "zipf-MinAtar-Breakout-v1-impala-20260131-235958"),
+        ("zipf(a/file.py:Env,b/file.py:Env)", "zipf-file.py-Env-impala-20260131-235958"),
+        ("MinAtar/Breakout-v1,b/file.py:Env", "MinAtar-Breakout-v1-file.py-Env-impala-20260131-235958"),
         ("../../etc", "etc-impala-20260131-235958"),
         ("🎲", "run-impala-20260131-235958"),
     ],

@@ -11,7 +11,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.padding import Padding
+from zerobeast.services.envserver.padding import Padding, alike
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import VectorEnv
 
@@ -103,7 +103,7 @@ def test_a_choice_that_only_padding_has_reaches_no_environment() -> None:
         env.close()
 
 
-BOX, TALL = Box(0, 1, (4,)), Box(0, 1, (2, 2))
+BOX, LONG, TALL = Box(0, 1, (4,)), Box(0, 1, (6,)), Box(0, 1, (2, 2))
 
 
 @pytest.mark.parametrize(
@@ -139,3 +139,24 @@ def test_only_sizes_that_differ_are_padded_to_the_largest(specs: list[EnvSpec], 
 def test_what_does_not_fit_is_refused_in_a_sentence(sizes: Padding, wrong: EnvSpec, sentence: str) -> None:
     with pytest.raises(EnvError, match=sentence):
         sizes.of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("spaces", "sentence"),
+    [
+        ([(BOX, Discrete(2)), (LONG, Discrete(3)), (BOX, BOX)], "^env.id 2: action.kind is box, expected"),
+        (
+            [(BOX, Discrete(2)), (LONG, Discrete(2)), (TALL, Discrete(2))],
+            r"^env.id 2: obs.shape is \[2, 2\]",
+        ),
+        (
+            [(BOX, Discrete(2)), (Box(0, 1, (70_000,)), Discrete(2))],
+            r"^env.id 1: obs.shape is \[70000\], expected ",
+        ),
+    ],
+)
+def test_the_environment_that_cannot_be_like_the_others_is_named(
+    spaces: list[tuple[Space[Any], Space[Any]]], sentence: str
+) -> None:
+    with pytest.raises(EnvError, match=sentence):
+        alike([env_spec(str(i), *each) for i, each in enumerate(spaces)])

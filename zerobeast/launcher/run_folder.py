@@ -32,8 +32,8 @@ MAX_NAME = 100
 def default_name(config: RunConfig, now: datetime) -> str:
     """<env>-<algorithm>-<date>-<time>, such as Pong-v5-impala-20260131-235959, for a run without a name."""
     suffix = f"-{config.section}-{now:%Y%m%d-%H%M%S}"
-    env_id = re.sub(r"\(([^,;()]*)[^()]*\)", r"-\1", config.env.id)  # of a mix, its first environment
-    env_id = re.sub(r"[^,]*/(?=[^/]*:)", "", env_id)  # of a reference to a file, its name
+    env_id = re.sub(r"[^,(]*/(?=[^/,]*:)", "", config.env.id)  # of a reference to a file, its name
+    env_id = re.sub(r"\(([^,;()]*)[^()]*\)", r"-\1", env_id)  # of a mix, its law and first environment
     env = re.sub(r"[^A-Za-z0-9._]+", "-", env_id).strip("-._") or "run"
     return _free(Path(config.root).expanduser() / (env[: MAX_NAME - len(suffix) - 3] + suffix)).name
 

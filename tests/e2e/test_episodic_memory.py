@@ -33,7 +33,7 @@ def test_a_gridworld_is_learned_and_what_is_remembered_outlives_a_kill(tmp_path:
     rows = train(tmp_path, "gw")
     assert float(rows[lines]["memory_entries"]) >= before > 0, "the first row after the kill"
     assert float(rows[-1]["memory_entries"]) == 512
-    assert best(rows) >= 0.35, "a random policy is at 0.19"
+    assert best(rows) >= 0.35, "a random policy is at 0.15"
 
 
 def test_a_signal_can_be_a_function_of_your_own(tmp_path: Path) -> None:

@@ -123,7 +123,9 @@ def test_a_missing_run_is_a_sentence() -> None:
 
 def evaluator_of(config: RunConfig, every: int) -> Evaluator:
     evaluate = config.evaluate.model_copy(update={"video_every": every})
-    return Evaluator(config.model_copy(update={"evaluate": evaluate}), Instance())
+    evaluator = Evaluator(config.model_copy(update={"evaluate": evaluate}), Instance())
+    evaluator.open()
+    return evaluator
 
 
 def test_an_evaluator_records_the_first_episode_of_every_nth_evaluation(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_an_evaluator_records_the_first_episode_of_every_nth_evaluation(tmp_path
     evaluator, video = evaluator_of(config, 2), config.folder / "videos" / "0.mp4"
     evaluator._record(policy)
     assert not video.exists(), "this is the first"
-    (config.folder / "evaluations.csv").write_text("agent_steps,mean_return,returns,lengths\n100,1.0,1.0,5\n")
+    (config.folder / "evaluations.csv").write_text("agent_steps,env,mean_return\n100,CartPole-v1,1.0\n")
     evaluator._record(policy)
     assert video.exists()
 

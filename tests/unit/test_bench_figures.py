@@ -102,7 +102,7 @@ def test_the_report_runs_its_commands_and_says_which_failed(
     assert {command.split()[0] for command in report.COMMANDS} == {*bench.COMMANDS} - {
         "all",
         "compare",
-        "curve",
+        "episodic",
         "limit",
         "profile",
         "stale",

@@ -79,6 +79,7 @@ def gather(
     describe: Describe | None = None,
     groups: Groups | None = None,
     read_only: bool = False,
+    partial: bool = False,
     trees: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Loaded:
     """Read all layers.
@@ -90,6 +91,7 @@ def gather(
       describe: called if the environment's id does not tell which preset fits; without it the classic one is taken.
       groups: called if the run is deterministic; without it `learner.batch_size` is taken as it is.
       read_only: nothing is started under these settings, so a file may decide all but what is imported (`trust`).
+      partial: these are not all layers, so what must hold between several settings is not checked yet.
       trees: settings that were found in other files, by the layer's name.
 
     Raises:
@@ -120,12 +122,13 @@ def gather(
     _add_counts(good, spec, line, mistakes)
     good |= check(list(deterministic_layer(_tree(good, spec), good, groups)), mistakes)[0]
     config = _tree(good, spec)
-    with calling(f"algo {spec.name}: relations"):
-        found = list(broken(config, groups))
-    mistakes += [_sentence(relation, good) for relation in found if not refused.intersection(relation.paths)]
     origins = {path: given.where for path, given in good.items()}
-    with calling(f"algo {spec.name}: unused"):
-        mistakes += remarks.unused(config, origins)
+    if not partial:
+        with calling(f"algo {spec.name}: relations"):
+            found = list(broken(config, groups))
+        mistakes += [_sentence(relation, good) for relation in found if not refused.intersection(relation.paths)]
+        with calling(f"algo {spec.name}: unused"):
+            mistakes += remarks.unused(config, origins)
     own_good, _ = check(line.own, mistakes, own)
     if mistakes:
         raise ConfigError("\n".join(mistakes))

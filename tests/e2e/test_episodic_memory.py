@@ -1,4 +1,4 @@
-"""A run with an episodic memory: it learns, and its memory outlives a kill; its signal can be anybody's."""
+"""A run with an episodic memory whose signal is a function of one's own: it learns, and its memory outlives a kill."""
 
 from pathlib import Path
 
@@ -23,19 +23,15 @@ def remembered(folder: Path) -> int:
 
 
 def test_a_gridworld_is_learned_and_what_is_remembered_outlives_a_kill(tmp_path: Path) -> None:
-    flags = f"{GRIDWORLD} --net.memory knn --memory.replay_share 0.1 --total_steps 180000".split()
-    process = beast_train(tmp_path, "gw", *flags, "--learner.checkpoint_every_s", "2")
+    memory = ("--net.memory", f"{SIGNAL}:newest")  # given again below: config.yaml alone may not import it
+    flags = f"{GRIDWORLD} --memory.replay_share 0.1 --total_steps 200000 --learner.checkpoint_every_s 2".split()
+    process = beast_train(tmp_path, "gw", *flags, *memory)
     with killed_at_last(process):
         wait_until(lambda: remembered(tmp_path / "gw"), 120)
         for each in (*psutil.Process(process.pid).children(recursive=True), process):
             each.kill()
     before, lines = remembered(tmp_path / "gw"), len(rows_of(tmp_path, "gw"))
-    rows = train(tmp_path, "gw")
+    rows = train(tmp_path, "gw", *memory)
     assert float(rows[lines]["memory_entries"]) >= before > 0, "the first row after the kill"
     assert float(rows[-1]["memory_entries"]) == 512
-    assert best(rows) >= 0.35, "a random policy is at 0.15"
-
-
-def test_a_signal_can_be_a_function_of_your_own(tmp_path: Path) -> None:
-    rows = train(tmp_path, "own", *f"{GRIDWORLD} --net.memory {SIGNAL}:newest --total_steps 40000".split())
-    assert float(rows[-1]["memory_entries"]) > 0
+    assert best(rows) >= 0.3, "a random policy is at 0.15"

@@ -40,6 +40,16 @@ def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path
     assert saved.seed == 7
 
 
+@pytest.mark.parametrize("memory", ["knn", "tests.e2e.rare_signal:newest"])
+def test_new_flags_have_to_fit_the_saved_settings_and_not_the_defaults(tmp_path: Path, memory: str) -> None:
+    save(tmp_path, "x", "--env", "CartPole-v1", "--net.use_lstm", "true", "--net.memory", memory)
+    flags = ["--root", str(tmp_path), "--name", "x", "--net.memory", memory]
+    config, _, saved, *_ = settle([*flags, "--memory.decay", "0.5"], {}, NOW, own=TrainFlags)
+    assert (config.net, config.memory.decay) == (saved.net, 0.5)
+    with pytest.raises(ConfigError, match=r"net\.use_lstm false with net\.memory"):
+        settle([*flags, "--net.use_lstm", "false"], {}, NOW, own=TrainFlags)
+
+
 def test_a_run_of_an_algorithm_given_by_reference_continues_with_any_reference_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,7 @@ def settle(
     """
     if parent is not None:
         return _forked(parent, argv, environ, now, own=own, describe=describe, say=say)
-    given = gather(argv, environ, own=own, describe=describe, groups=groups_of)
+    given = gather(argv, environ, own=own, describe=describe, groups=groups_of, partial=True)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     if given.config.name and not file.exists() and "env.id" not in given.origins:
@@ -104,9 +104,8 @@ def settle(
     loaded = gather([*before, *argv], environ, own=own, describe=describe, groups=groups_of)
     if referred:
         before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
-    torso = str({path: value for path, value, _ in from_tree(tree, "", [])}.get("net.torso", ""))
-    if ":" in torso:  # reading imports none
-        before.append(f"--net.torso={torso}")
+    parts = {path: str(value) for path, value, _ in from_tree(tree, "", []) if path in ("net.torso", "net.memory")}
+    before += [f"--{path}={value}" for path, value in parts.items() if ":" in value]  # reading imports none
     saved = gather(before, {}, read_only=True).config if before else None
     _refuse(loaded)
     for note in (*loaded.notes, *_ineffective(given)):

@@ -50,7 +50,7 @@ CLASSES = {
     "actor": "Actor",
     "evaluator": "Evaluator",
 }
-NICENESS = {"worker": 5, "evaluator": 19}  #: of processes that could use every core all the time
+NICENESS = {"worker": 5, "evaluator": 15}  #: of processes that could use every core all the time
 INSIDE = ("broker", "envserver")  #: roles whose planes stay in a process that hosts their clients as well
 
 

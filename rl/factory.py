@@ -9,7 +9,7 @@ from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.fit import refuse_unfit
-from zerobeast.rl.memory.learning import Remembering
+from zerobeast.rl.memory.learning import MemoryLearning
 from zerobeast.rl.nets import Network
 from zerobeast.rl.protocol import Algorithm, Learning
 
@@ -58,4 +58,4 @@ def begin_learning(algorithm: Algorithm, config: RunConfig, net: Network) -> Lea
       ConfigError: the network has no place for it.
     """
     learning = algorithm.learning(net)
-    return learning if config.net.memory == "none" else Remembering(learning, algorithm, config, net)
+    return learning if config.net.memory == "none" else MemoryLearning(learning, algorithm, config, net)

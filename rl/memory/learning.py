@@ -37,7 +37,7 @@ VALUES = ("value", "q_max")  #: extras that are values of states
 RESCALED = ("value_rescaling", "normalize_returns", "popart")  #: settings by which they are not in units of rewards
 
 
-class Remembering:
+class MemoryLearning:
     """See `zerobeast.rl.protocol.Learning`.
 
     Args:
@@ -168,7 +168,7 @@ class Remembering:
         if not part.mask.shape[1]:
             return
         until = tree_map(lambda entry: entry[: time + 1], part.inputs)  # the rest costs time and changes nothing
-        hidden, _ = self._body.remember(until, part.core_state)
+        hidden, _ = self._body.unroll(until, part.core_state)
         returns, errors = self._returns(part)
         for row in range(part.mask.shape[1]):
             obs = tree_map(lambda frames, at=(time, row): frames[at].clone(), part.obs)

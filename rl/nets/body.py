@@ -75,12 +75,12 @@ class Body(nn.Module):
           is the first head's and the last entry the last head's; and the state after the last step, [B, core_size].
         """
         if self.core is not None:
-            hidden, core = self.remember(inputs, core)
+            hidden, core = self.unroll(inputs, core)
             return [hidden], core
         last = self._last_step(inputs)
         return [torch.cat([self._over_time(torso, inputs.obs), *last], dim=-1) for torso in self.torsos], core
 
-    def remember(self, inputs: StepInput, core: Tensor) -> tuple[Tensor, Tensor]:
+    def unroll(self, inputs: StepInput, core: Tensor) -> tuple[Tensor, Tensor]:
         """The hidden states of the LSTM after each step, [T, B, H], and its state after the last one."""
         assert self.core is not None, "the settings have one"
         seen = self.embed(inputs.obs)

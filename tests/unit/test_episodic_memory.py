@@ -21,7 +21,7 @@ from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory import rarity
 from zerobeast.rl.memory.contrastive import augmented, nt_xent
 from zerobeast.rl.memory.entries import Entry, Step
-from zerobeast.rl.memory.learning import Remembering
+from zerobeast.rl.memory.learning import MemoryLearning
 from zerobeast.rl.memory.memory import Memory
 from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
 from zerobeast.rl.nets.body import Body
@@ -285,7 +285,7 @@ def test_any_recurrent_algorithm_fills_it_and_learns_with_it(run: InProcess) -> 
     contents = trainer.net.body.memory.contents
     for _ in range(30):
         run.learn(run.collect())
-    assert isinstance(trainer.learning, Remembering)
+    assert isinstance(trainer.learning, MemoryLearning)
     assert int((contents.absent == 0).sum()) == 12
     assert int(contents.written) > 12
     assert 0 < float(contents.priorities.min()) <= float(contents.priorities.max()) <= 1

@@ -15,7 +15,10 @@ from zerobeast.common.settings import AlgorithmSettings, Run
 Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]
 TraceDecay = Annotated[float, Field(description="lambda: decay of the trace coefficients", ge=0, le=1)]
 RewardClipping = Annotated[
-    Literal["abs_one", "none"], Field(description="abs_one: clip rewards to [-1, 1], in the learner only")
+    Literal["abs_one", "soft_asymmetric", "none"],
+    Field(
+        description="in the learner only; abs_one: to [-1, 1]; soft_asymmetric: to (-1.5, 5), losses at 0.3 of gains"
+    ),
 ]
 RewardScale = Annotated[
     float, Field(description="factor on rewards, in the learner only, applied before clipping", gt=0)

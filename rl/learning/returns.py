@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from zerobeast.rl.data import Batch
@@ -14,9 +15,19 @@ CLIP = 10.0  #: limit on rewards in units of the deviation of returns
 
 
 def shaped(rewards: Tensor, settings: LearnerSettings) -> Tensor:
-    """Rewards as the learner sees them: scaled, then clipped."""
+    """Rewards as the learner sees them: scaled, then clipped.
+
+    `soft_asymmetric` is the optimistic asymmetric clipping of IMPALA's runs on DMLab (Espeholt et al. 2018, figure D.1)
+    in the form of their released code, whose slope at 0 is 1 for gains: the paper has 5 tanh(r) for them.
+    """
     scaled = rewards * settings.reward_scale
-    return scaled.clamp(-1.0, 1.0) if settings.reward_clipping == "abs_one" else scaled
+    match settings.reward_clipping:
+        case "abs_one":
+            return scaled.clamp(-1.0, 1.0)
+        case "soft_asymmetric":
+            return 5.0 * torch.tanh(scaled / 5.0) * torch.where(scaled < 0.0, 0.3, 1.0)
+        case "none":
+            return scaled
 
 
 def discounts(batch: Batch, discount: float) -> Tensor:

@@ -158,6 +158,17 @@ def test_each_level_of_evaluations_is_a_line_and_a_row(
     assert len(drawn(monkeypatch, [*argv, "--out", str(root / "curves.png")]).axes[0].lines) == 2
 
 
+def test_a_run_of_several_games_has_a_row_and_a_normalised_score_of_each(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    games = {"PongNoFrameskip-v4": 14.6, "BreakoutNoFrameskip-v4": 1.7}
+    folder = saved(root, "games", {100: 1.0}, env=",".join(games))
+    evaluations.write(folder, [evaluation(100, value, env) for env, value in games.items()])
+    wanted = ("group", "mean", "human_normalized")
+    found = [tuple(row[name] for name in wanted) for row in rows(["games", "--root", str(root)], capsys)]
+    assert found == [("PPO, PongNoFrameskip-v4", 14.6, 1.0), ("PPO, BreakoutNoFrameskip-v4", 1.7, 0.0)]
+
+
 def test_values_after_the_same_steps_and_of_each_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(["ppo*", "--root", str(root), "--at", "250", "--each"], capsys)
     assert [(row["group"], row["mean"], row["most_agent_steps"]) for row in found] == [

@@ -55,7 +55,7 @@ def row(group: Group, of: str, *, at: int | None = None, threshold: float | None
             "seconds_to_threshold": _median(seconds_to),
         }
     returns = of in RETURNS or of in RETURNS.values()
-    if returns and (normalized := human_normalized(found["env"], found["mean"])) is not None:
+    if returns and (normalized := human_normalized(group.env or found["env"], found["mean"])) is not None:
         found["human_normalized"] = normalized
     return found | {"runs": [run.name for run in group.runs], "scores": scores.tolist()}
 

@@ -57,7 +57,7 @@ def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
 
 
 def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, str], bool], env: str = "") -> Iterator[Group]:
-    """The same groups, with one for each environment of those of which a run was evaluated by `evaluate.levels`.
+    """The same groups, with one for each environment of runs that were evaluated in several or by `evaluate.levels`.
 
     Args:
       groups: as of `grouped`.
@@ -67,11 +67,12 @@ def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, str], bo
     """
     for group in groups:
         of_evaluations = of not in (TRAINING, *group.runs[0].metrics)
-        asked = not env and of_evaluations and any(run.settings.get(LEVELS) for run in group.runs)
-        rows = [row for run in group.runs for row in run.evaluations if asked]
-        names = list(dict.fromkeys(str(row.get("env", "")) for row in rows)) or [env]
+        rows = [row for run in group.runs for row in run.evaluations if of_evaluations and not env]
+        names = list(dict.fromkeys(str(row.get("env", "")) for row in rows))
+        apart = len(names) > 1 or (bool(names) and any(run.settings.get(LEVELS) for run in group.runs))
+        names = names if apart else [env]
         for place, name in enumerate(names):
-            label, number = group.label + f", {name}" * asked, group.number * len(names) + place
+            label, number = group.label + f", {name}" * apart, group.number * len(names) + place
             if runs := [run for run in group.runs if has(run, name)]:
                 yield Group(label, group.algo, number, group.siblings * len(names), runs, name)
 

@@ -58,6 +58,11 @@ def _family_by_spaces(env: EnvSpec) -> str:
     return "atari" if max(sides) >= MIN_SHALLOW_SIDE else "minatar"
 
 
+def family_of(env_id: str) -> str | None:
+    """That of a widely used environment, none of which has several agents; None for any other."""
+    return next((name for name, pattern in FAMILIES if pattern.match(env_id)), None)
+
+
 def fitting(
     env_id: str,
     spec: AlgorithmSpec,
@@ -73,8 +78,7 @@ def fitting(
       describe: returns the spec of an environment whose id is unknown; without it, its family is the classic one.
       with_arguments: whether the environment's constructor gets arguments, so that its id does not tell the family.
     """
-    first = split_ids(env_id)[0]
-    family = next((name for name, pattern in FAMILIES if pattern.match(first)), None)
+    family = family_of(split_ids(env_id)[0])
     if describe and (with_arguments or not family):
         family = _family_by_spaces(describe())
     family, known = family or OTHERS, _files(spec.lineage)

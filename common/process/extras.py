@@ -8,6 +8,7 @@ EXTRAS = {
     "ale_py": "envserver",
     "minatar": "minatar",
     "minigrid": "minigrid",
+    "pettingzoo": "pettingzoo",
     "rich": "cli",
     "psutil": "cli",
     "matplotlib": "plot",

@@ -12,6 +12,7 @@ from zerobeast.common.wire.description import MAX_SIZES
 from zerobeast.common.wire.spaces import MAX_CHOICES
 
 PADDING = ("pad_obs", "pad_actions")  #: settings that make environments of unequal sizes equal
+MAX_AGENTS = 1024  #: of an environment
 
 
 def _shape(value: Any) -> tuple[int, ...]:
@@ -28,8 +29,8 @@ class EnvConfig(Section):
 
     id: str = setting(
         "PongNoFrameskip-v4",
-        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of "
-        "several; with commas: one policy for several",
+        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, pettingzoo/<family>/<game>, module:Name or file.py:Name; "
+        "zipf(ID,ID;1): episodes in one of several; with commas: one policy for several",
         max_length=10_000,  # a mix of 200 environments, or a long path; checked before anything reads the list
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
@@ -40,6 +41,10 @@ class EnvConfig(Section):
     pad_actions: int = setting(
         0, "pad discrete actions to this number, which masks forbid; 0: as for pad_obs", ge=0, le=MAX_CHOICES
     )
+    agents: int = setting(
+        0, "agents of each environment, which share one policy; 0: 1, or what beast train finds", ge=0, le=MAX_AGENTS
+    )
+    agent_id: bool = setting(False, "of several agents: an observation says which of them it is of")
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
     frame_stack: int = setting(4, "Atari: number of most recent frames that the policy sees", ge=1, le=16)
@@ -82,5 +87,6 @@ class EnvConfig(Section):
         return {name: size for name in PADDING if (size := getattr(self, name))}
 
     def terms(self) -> dict[str, Any]:
-        """The entries of a HELLO; without padding they have no settings of it, which older env-servers refuse."""
-        return self.model_dump(exclude={*PADDING} - self.padding.keys())
+        """The entries of a HELLO, without settings of no effect that older env-servers refuse."""
+        newer = (*PADDING, "agents", "agent_id")
+        return self.model_dump(exclude={name for name in newer if not getattr(self, name)})

@@ -72,7 +72,9 @@ class ActorConfig(Section):
     env_groups: int = setting(
         2, "groups that alternate: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64
     )
-    envs_per_group: int = setting(16, "environments of a group, which are stepped and inferred together", ge=1, le=4096)
+    envs_per_group: int = setting(
+        16, "environments of a group, or their agents, which are stepped and inferred together", ge=1, le=4096
+    )
     collect_ahead: bool = setting(True, "keep acting while a rollout is learned from; false: wait for the new policy")
     connect_timeout_s: float = setting(60.0, "exit with 75 if a service is unreachable for this long", gt=0, le=LIMIT)
 

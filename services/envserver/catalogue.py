@@ -13,10 +13,10 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver import gymnasium_backend
+from zerobeast.services.envserver.agents import parallel, shard
 from zerobeast.services.envserver.backend import VectorRequest, backend_at, is_reference, reference_for
 from zerobeast.services.envserver.inline import InlineVectorEnv
 from zerobeast.services.envserver.padding import Padding, padded
-from zerobeast.services.envserver.shard import Shard
 from zerobeast.services.envserver.vector import VectorEnv, contained
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
@@ -28,7 +28,7 @@ def make_vector_env(
 
     Args:
       config: which environment.
-      num_envs: N.
+      num_envs: N, a multiple of `config.agents`; with 0 of them 1, and each may have any number of agents.
       seed: environment i gets seed + i at the first reset.
       server: threads and workers to use.
       masks: whether some may be reset while others play on, which gymnasium's vectorised implementations cannot do.
@@ -37,12 +37,14 @@ def make_vector_env(
       EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
     """
     plugins.find_own_modules()
-    reference, padding = "", Padding.given(config)
+    reference, padding, agents = "", Padding.given(config), config.agents or 1
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
-        with contained(f"env.id {config.id!r} cannot be made"):
-            env = backend.make_vec(VectorRequest(config, num_envs, seed, server.threads or 1, masks))
+        request, env = VectorRequest(config, num_envs, seed, server.threads or 1, masks), None
+        if agents == 1 and not config.agent_id:
+            with contained(f"env.id {config.id!r} cannot be made"):
+                env = backend.make_vec(request)
         if isinstance(env, InlineVectorEnv):
             env.make = partial(padded, env.make, padding)
         elif env is not None and any(padding):
@@ -51,20 +53,21 @@ def make_vector_env(
             return env
         if env is not None:
             raise EnvError(f"env.id {config.id!r}, backend {reference}: make_vec returned {env!r:.200}, no VectorEnv")
-    make = partial(make_env, config.id, dict(config.kwargs), reference)
-    shard = partial(padded, partial(Shard, config.id, make, mask=config.action_mask), padding)
+    make = partial(make_env, config.id, dict(config.kwargs), reference, several=True)
+    part = partial(padded, partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
-        return InlineVectorEnv(shard, num_envs, seed, num_envs)
-    return WorkerVectorEnv(config.id, shard, num_envs, seed, server.workers or 1)
+        return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
+    return WorkerVectorEnv(config.id, part, num_envs, seed, server.workers or 1, agents)
 
 
-def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "") -> Any:
+def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "", *, several: bool = False) -> Any:
     """Make one environment.
 
     Args:
       env_id: an id or a reference.
       kwargs: of its constructor.
       backend: reference of the backend that the env-server has found; by default it is found here.
+      several: whether it may have several agents; then it is one of PettingZoo's parallel ones, or has their methods.
 
     Raises:
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.
@@ -77,7 +80,10 @@ def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "") -> Any:
         env = part.make(env_id, kwargs) if part else _by_reference(env_id, kwargs)
         kind = type(env).__name__
         if not isinstance(env, gymnasium.Env):
-            raise EnvError(f"env.id {env_id!r}: expected a gymnasium.Env, but what makes it returned {kind}")
+            if several and (found := parallel(env)) is not None:
+                return found
+            wanted = "a gymnasium.Env, or an environment of PettingZoo" if several else "a gymnasium.Env"
+            raise EnvError(f"env.id {env_id!r}: expected {wanted}, but what makes it returned {kind}")
         for name in ("observation_space", "action_space"):
             if not isinstance(getattr(env, name, None), gymnasium.Space):
                 raise EnvError(f"env.id {env_id!r}: expected a gymnasium.Space as {name} of {kind}")

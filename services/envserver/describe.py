@@ -1,5 +1,5 @@
 """`python -m zerobeast.services.envserver describe --env ID`: make environments, print the first one as JSON, and the
-settings with which those of unequal sizes are equal.
+settings with which those of unequal sizes are equal, and the number of its agents.
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from zerobeast.common.config.load import load
-from zerobeast.common.errors import BeastError
+from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig
 from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
@@ -29,18 +29,23 @@ def main(argv: Sequence[str]) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print to stdout
     try:
         config = load(argv, os.environ)
-        specs = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
+        made_each = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
+        specs, counts = zip(*made_each, strict=True)
+        if len(set(counts)) > 1:
+            listed = ", ".join(f"{count} in {spec.env_id}" for spec, count in zip(specs, counts, strict=True))
+            raise EnvError(f"env.id: environments of one run need the same number of agents, which is {listed}")
         padding = alike(specs)
         spec = padding.of(specs[0])
         made = set(map(_listed, config.env.tasks))
         for level in evaluated(config):
             if _listed(level) not in made:
                 made.add(_listed(level))
-                refuse_unlike(spec, padding.of(describe(config.env.alone(level), config.envserver)))
+                refuse_unlike(spec, padding.of(describe(config.env.alone(level), config.envserver)[0]))
     except BeastError as error:
         sys.stderr.write(f"envserver: {printable(str(error))}\n")
         return error.exit_code
-    os.write(answer, json.dumps(spec.to_wire() | {"padding": dict(zip(PADDING, padding, strict=True))}).encode())
+    found = {**dict(zip(PADDING, padding, strict=True)), "agents": counts[0]}
+    os.write(answer, json.dumps(spec.to_wire() | {"settings": found}).encode())
     return 0
 
 
@@ -49,18 +54,18 @@ def _listed(env_id: str) -> str | tuple[str, ...]:
     return tuple(Mixture.parse(env_id).ids) if backend_of(env_id) is MIX else env_id
 
 
-def describe(config: EnvConfig, server: EnvServerConfig) -> EnvSpec:
-    """Make an environment and return its spec.
+def describe(config: EnvConfig, server: EnvServerConfig) -> tuple[EnvSpec, int]:
+    """Make an environment; returns its spec and how many agents it has.
 
     Raises:
       EnvError: it cannot be made.
     """
-    env = make_vector_env(config, 1, 0, server)
+    env = make_vector_env(config, config.agents or 1, 0, server)
     try:
         with contained(f"env.id {config.id!r} cannot be made"):
             while not env.collect():
                 select.select(env.files, (), (), POLL_S)
-        return env.spec
+        return env.spec, env.agents
     finally:
         env.close()
         while not env.closed(force=True):  # only then have the processes that it has started ended too

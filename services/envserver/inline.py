@@ -31,6 +31,7 @@ class InlineEnvs(ABC):
     Attributes:
       spec: what one of them looks like to peers.
       own: the same without padding.
+      agents: of each environment, which are consecutive rows; N counts the rows.
       infos: of the newest answer, in the form of gymnasium's vector environments.
       wants_infos: whether anybody reads them.
       failures: [index, traceback] of environments that raised and were replaced; taken with each answer.
@@ -38,6 +39,7 @@ class InlineEnvs(ABC):
 
     takes_options: ClassVar[bool] = True
     independent: ClassVar[bool] = True
+    agents = 1
     resets_when_made: ClassVar[bool] = True  #: in a turn of its own, since that takes as long as making them
     failed: Sequence[int] = ()  #: as in `shard.Shard`
     worn = False  #: likewise
@@ -136,12 +138,15 @@ class InlineVectorEnv(VectorEnv):
       num_envs: N.
       seed: environment i gets seed + i at its first reset.
       most: environments of a part at most.
+      agents: of each environment; all these numbers count them as environments.
     """
 
     inline = True
 
-    def __init__(self, make: Callable[[int, int], InlineEnvs], num_envs: int, seed: int, most: int) -> None:
-        super().__init__(num_envs)
+    def __init__(
+        self, make: Callable[[int, int], InlineEnvs], num_envs: int, seed: int, most: int, agents: int = 1
+    ) -> None:
+        super().__init__(num_envs, agents)
         self.make, self._seed = make, seed
         self._parts: list[tuple[slice, InlineEnvs]] = []
         self._begun: list[list[Callable[[], None]]] | None = []  #: the calls that finish it, those of each `collect`
@@ -193,10 +198,10 @@ class InlineVectorEnv(VectorEnv):
                 env.close()
 
     def _make_part(self, part: slice) -> None:
-        env = self.make(part.stop - part.start, self._seed + part.start)
+        env = self.make((part.stop - part.start) // self.agents, self._seed + part.start)
         if not self._parts:
             self.spec, self.rows = env.spec, rows_for(env.spec, self.num_envs)
-            self.takes_options, self.independent = env.takes_options, env.independent
+            self.takes_options, self.independent, self.agents = env.takes_options, env.independent, env.agents
         env.write_to(self.rows[part])
         env.wants_infos = self.infos is not None
         self._parts.append((part, env))

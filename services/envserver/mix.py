@@ -28,10 +28,10 @@ from zerobeast.common.wire import by_array, nested
 from zerobeast.services.envserver.backend import Backend
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.odds import LEVELS, odds
-from zerobeast.services.envserver.padding import alike
+from zerobeast.services.envserver.padding import alike, padded_obs
 from zerobeast.services.envserver.reading import Reading, called, mask_of
 from zerobeast.services.envserver.scenes import names_of
-from zerobeast.services.envserver.spaces import fitted, gym_space
+from zerobeast.services.envserver.spaces import gym_space
 
 FORMS = {
     "zipf": "zipf(env1,env2,...;exponent)",
@@ -134,7 +134,7 @@ class Mix(gymnasium.Env[Any, Any]):
         self._rank = int(self.np_random.choice(count, p=self._probabilities))
         asked = {} if options is None else {"options": options}
         obs, info = self._call("reset", seed=self._seeds.pop(self._rank, None), **asked)
-        return self._padded(obs), self._masked(obs, info, over=False)
+        return padded_obs(self._readings[self._rank], self._padding, obs), self._masked(obs, info, over=False)
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the current environment."""
@@ -144,7 +144,8 @@ class Mix(gymnasium.Env[Any, Any]):
         masked = self._masked(obs, info, over=over)
         if over:
             masked["level"] = self._rank
-        return self._padded(obs), reward, terminated, truncated, masked
+        seen = padded_obs(self._readings[self._rank], self._padding, obs)
+        return seen, reward, terminated, truncated, masked
 
     def render(self) -> Any:
         """What the current environment draws."""
@@ -162,17 +163,6 @@ class Mix(gymnasium.Env[Any, Any]):
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return called(self._envs[self._rank], self._readings[self._rank].spec.env_id, name, *args, **kwargs)
-
-    def _padded(self, obs: Any) -> Any:
-        """An observation of the current environment as one of `observation_space`."""
-        own = self._readings[self._rank]
-        parts = by_array(own.spec.obs, own.adapt_obs(obs))
-        if not self._padding.obs:
-            return nested(own.spec.obs, (part for _, part in parts), tuples=True)
-        ((space, values),) = parts
-        whole = np.zeros(self._padding.obs, space.dtype)
-        whole[tuple(map(slice, space.shape))] = fitted("an observation", values, space)
-        return whole
 
     def _masked(self, obs: Any, info: Any, *, over: bool) -> dict[str, Any]:
         """A copy of an info, with the mask of the current environment within that of all, if there is one."""

@@ -9,11 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested
 from zerobeast.common.wire.spaces import MAX_CHOICES
-from zerobeast.services.envserver.spaces import accepted
+from zerobeast.services.envserver.reading import Reading
+from zerobeast.services.envserver.spaces import accepted, fitted
 
 if TYPE_CHECKING:  # which imports this module
     from zerobeast.services.envserver.inline import InlineEnvs
@@ -92,6 +95,17 @@ def refuse_unlike(first: EnvSpec, other: EnvSpec) -> None:
     if found != expected:
         entry, value, wanted = found.difference(expected)
         raise EnvError(f"env.id {other.env_id}: {entry} is {value}, expected {wanted} as in {first.env_id}")
+
+
+def padded_obs(reading: Reading, padding: Padding, obs: Any) -> Any:
+    """An observation as it looks after padding, nested as its space is. Raises EnvError if it does not fit its own."""
+    parts = by_array(reading.spec.obs, reading.adapt_obs(obs))
+    if not padding.obs:
+        return nested(reading.spec.obs, (part for _, part in parts), tuples=True)
+    ((space, values),) = parts
+    whole = np.zeros(padding.obs, space.dtype)
+    whole[tuple(map(slice, space.shape))] = fitted("an observation", values, space)
+    return whole
 
 
 def padded(make: Callable[..., InlineEnvs], padding: Padding, *args: Any, **more: Any) -> InlineEnvs:

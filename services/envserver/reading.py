@@ -41,6 +41,10 @@ class Reading(NamedTuple):
         spec = env_spec(env_id, obs, action, masked=bool(mask))
         return cls(spec, mask, obs_adapter(obs), action_adapter(action))
 
+    def legal(self, obs: Any, info: Any, *, over: bool) -> NDArray[np.bool_]:
+        """Which choices are legal, as `mask_of`."""
+        return mask_of(self.mask, obs, info, self.spec.action, over=over)
+
     def action(self, chosen: Any) -> Any:
         """What `step` takes for an action as peers send it."""
         action = self.adapt_action(chosen)
@@ -75,17 +79,34 @@ def without_mask(space: Any, key: str) -> Any:
 
 
 def mask_of(key: str, obs: Any, info: Any, action: Space, *, over: bool) -> NDArray[np.bool_]:
-    """Which choices are legal, [choices of all components].
+    """Which choices are legal, [choices of all components], as `given_mask`.
+
+    Args:
+      key, obs, info, action: as for `given_mask`.
+      over: whether the episode has ended, so that there need not be a legal choice.
+
+    Raises:
+      EnvError: as `given_mask`, or the mask forbids everything.
+    """
+    legal = given_mask(key, obs, info, action)
+    if sentence := forbidden(legal, action):
+        if not over:
+            raise EnvError(f"env.action_mask {key!r}: a mask {sentence}")
+        legal[:] = True
+    return legal
+
+
+def given_mask(key: str, obs: Any, info: Any, action: Space) -> NDArray[np.bool_]:
+    """The mask of an observation, [choices of all components], which may forbid everything.
 
     Args:
       key: of the mask.
       obs: observation that may hold the mask.
       info: holds the mask if the observation does not.
       action: the action space.
-      over: whether the episode has ended, so that there need not be a legal choice.
 
     Raises:
-      EnvError: there is no mask, it has the wrong size, holds anything but 0 and 1, or forbids everything.
+      EnvError: there is no mask, it has the wrong size, or holds anything but 0 and 1.
     """
     source = obs if isinstance(obs, dict) and key in obs else info
     if key not in source:
@@ -98,8 +119,4 @@ def mask_of(key: str, obs: Any, info: Any, action: Space, *, over: bool) -> NDAr
     legal: NDArray[np.bool_] = mask.astype(np.bool_)
     if mask.dtype != np.bool_ and not (legal == mask).all():
         raise EnvError(f"env.action_mask {key!r}: a mask holds something else than 0 and 1")
-    if sentence := forbidden(legal, action):
-        if not over:
-            raise EnvError(f"env.action_mask {key!r}: a mask {sentence}")
-        legal[:] = True
     return legal

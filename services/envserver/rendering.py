@@ -21,12 +21,12 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSpec, action_record
+from zerobeast.services.envserver.agents import shard
 from zerobeast.services.envserver.backend import backend_at, is_reference, reference_for
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.padding import Padding, padded
-from zerobeast.services.envserver.scenes import Scene, drawn, names_of, scene, scene_of
-from zerobeast.services.envserver.shard import Shard
+from zerobeast.services.envserver.scenes import Scene, scene_of
 from zerobeast.services.envserver.spaces import legal
 from zerobeast.services.envserver.vector import contained
 from zerobeast.services.envserver.workers import WorkerVectorEnv
@@ -46,6 +46,7 @@ class RenderedEnv:
 
     Attributes:
       spec: what it looks like to a policy.
+      rows: [N] of `step_record`, the newest, for each of its agents.
       scene: what there is to see.
 
     Raises:
@@ -56,18 +57,18 @@ class RenderedEnv:
 
     def __init__(self, config: EnvConfig, limit_s: float) -> None:
         make = partial(padded, partial(_make, config), Padding.given(config))
-        self._env, self._limit_s = _OneEnv(config.id, make, 1, 0, 1), limit_s
+        agents = config.agents or 1
+        self._env, self._limit_s = _OneEnv(config.id, make, agents, 0, 1, agents), limit_s
         try:
             self._finish()
         except BaseException:
             self.close()
             raise
         self.spec: EnvSpec = self._env.spec
-        self._actions = np.zeros(1, action_record(self.spec.action).dtype)
+        self._actions = np.zeros(agents, action_record(self.spec.action).dtype)
 
     @property
     def rows(self) -> NDArray[Any]:
-        """[1] of `step_record`, the newest."""
         return self._env.rows
 
     def reset(self, seed: int) -> None:
@@ -76,12 +77,12 @@ class RenderedEnv:
         self._finish()
 
     def step(self, fill: Callable[[NDArray[Any]], None]) -> None:
-        """Take a step with the action that `fill` writes into [1, *action shape]."""
+        """Take a step with the actions that `fill` writes into [N, *action shape]."""
         fill(self._actions["action"])
-        over = self.rows["terminated"] | self.rows["truncated"]
+        errors = self._env.errors
         self._env.step(legal(self._actions["action"], self.spec.action))
         self._finish()
-        if self.rows["first"] > over:
+        if self._env.errors > errors and self.rows["first"].all():
             raise EnvError(f"environment {self.spec.env_id!r} failed: {self._env.failure or 'its process ended'}")
 
     def close(self) -> None:
@@ -114,14 +115,6 @@ class _OneEnv(WorkerVectorEnv):
             self.errors, self.failure = self.errors + 1, trace.strip().rpartition("\n")[2]
 
 
-class _RenderedShard(Shard):
-    """A single environment with `render_mode` "rgb_array"."""
-
-    def scene(self) -> dict[str, Any]:
-        env = self._envs[0]
-        return scene(drawn(env, self.spec.env_id), (env.metadata or {}).get("render_fps"), names_of(env))
-
-
 def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> InlineEnvs:
     """In the process of the environment."""
     if sys.platform == "linux" and not any(os.environ.get(name) for name in DISPLAYS):
@@ -133,9 +126,9 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
     if reference and (make_rendered := backend_at(reference, config.id).make_rendered):
         with contained(f"env.id {config.id!r} cannot be made"):
             return make_rendered(config, seed or 0)
-    make = partial(make_env, config.id, {**config.kwargs, "render_mode": "rgb_array"}, reference)
+    make = partial(make_env, config.id, {**config.kwargs, "render_mode": "rgb_array"}, reference, several=True)
     try:
-        return _RenderedShard(config.id, make, 1, seed, config.action_mask, **more)
+        envs = shard(config.id, make, 1, seed, config=config, **more)
     except EnvError as error:
         if "argument 'render_mode'" in str(error):
             raise EnvError(f"env.id {config.id!r} cannot be drawn: what makes it takes no render_mode") from error
@@ -143,3 +136,5 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
             library = f"MUJOCO_GL is {os.environ.get('MUJOCO_GL', 'not set')}; egl needs the library libEGL.so.1"
             raise EnvError(f"{error} ({library})") from error
         raise
+    envs.rendered = True
+    return envs

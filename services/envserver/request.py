@@ -23,7 +23,7 @@ class SessionRequest(BaseModel):
     """The terms of one session."""
 
     env: EnvConfig
-    num_envs: StrictInt = Field(ge=1, le=MAX_ENVS_PER_SESSION)
+    num_envs: StrictInt = Field(ge=1, le=MAX_ENVS_PER_SESSION)  #: a multiple of `env.agents`, which it counts
     seed: StrictInt = Field(ge=0, le=MAX_ENV_SEED)  #: of the first environment; the others follow
     infos: StrictBool = False  #: whether answers carry them
     reset_masks: StrictBool = False  #: whether some environments may be reset while others play on
@@ -39,11 +39,22 @@ class SessionRequest(BaseModel):
         if isinstance(wanted, dict) and len(wanted) > known:  # pydantic would list each
             raise RemoteProtocolError(f"env: {len(wanted)} entries, but only {known} are known", "terms")
         try:
-            return cls.model_validate(entries)
+            terms = cls.model_validate(entries)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise RemoteProtocolError(f"{where}: {first['msg']}, not {first['input']!r:.200}", "terms") from error
+        env = terms.env.model_copy(update={"agents": terms.env.agents or 1})
+        if terms.num_envs % env.agents:
+            raise RemoteProtocolError(
+                f"num_envs: {terms.num_envs}, expected a multiple of env.agents {env.agents}, which it counts", "terms"
+            )
+        if terms.reset_masks and env.agents > 1:
+            why = (
+                f"because all {env.agents} agents of an environment are reset together: choose autoreset_mode next_step"
+            )
+            raise RemoteProtocolError(f"reset_masks: true, expected false, {why}", "terms")
+        return terms.model_copy(update={"env": env})
 
 
 class ResetRequest(NamedTuple):
@@ -80,7 +91,7 @@ class ResetRequest(NamedTuple):
             )
         if not env.independent and (is_list or mask is not None):
             what = f"{'seed' if mask is None else 'mask'}: environments {env_id!r} are seeded and reset all together"
-            raise RemoteProtocolError(f"{what}, {UNLESS}", "terms")
+            raise RemoteProtocolError(f"{what}, {UNLESS}" if env.agents == 1 else what, "terms")
         if options is not None and not env.takes_options:
             raise RemoteProtocolError(f"options: environments {env_id!r} take none at a reset", "terms")
         if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:

@@ -60,7 +60,7 @@ def drawn(env: Any, env_id: str) -> NDArray[np.uint8]:
 
 def names_of(env: Any) -> list[str]:
     """What an environment calls its choices, if it has a single discrete action and says so."""
-    base = env.unwrapped
+    base = getattr(env, "unwrapped", env)
     meanings, members = getattr(base, "get_action_meanings", None), getattr(base, "actions", None)
     try:
         names = list(meanings()) if callable(meanings) else [member.name for member in members or ()]

@@ -126,7 +126,7 @@ class EnvServer(Service):
         return {
             "sessions": len(self.table),
             "sessions_making": sum(session.welcome is None for session in self.table),
-            "envs": sum(env.num_envs for env in envs),
+            "envs": sum(env.num_envs // env.agents for env in envs),
             "agent_steps": self._agent_steps,
             "episodes": self._episodes,
             **{name: counts[name] for name in ("env_errors", "env_timeouts", "infos_left_out")},
@@ -160,7 +160,7 @@ class EnvServer(Service):
         if not self.port.hears(header.sender):
             return  # its subscription has not arrived yet, and HELLO will be repeated
         hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
-        check_capacity(terms.num_envs, self.settings, hosted=hosted, leaving=leaving)
+        check_capacity(terms.num_envs // terms.env.agents, self.settings, hosted=hosted, leaving=leaving)
         try:
             env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings, masks=terms.reset_masks)
         except EnvError as error:
@@ -230,7 +230,7 @@ class EnvServer(Service):
         if request.kind is Kind.HELLO:
             hosted.actions = np.zeros(hosted.env.num_envs, action_record(hosted.env.spec.action).dtype)
             session.welcome, session.opened_at = {"env": hosted.env.spec.to_wire()}, self.clock()
-            log.info("hosting %d x %s", hosted.env.num_envs, hosted.env.spec.env_id)
+            log.info("hosting %d x %s", hosted.env.num_envs // hosted.env.agents, hosted.env.spec.env_id)
             self._send_welcome(session)
             return
         rows, episodes = hosted.env.rows, hosted.env.episodes

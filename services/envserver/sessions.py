@@ -35,7 +35,7 @@ def check_capacity(
     """Check that there is room for a new session.
 
     Args:
-      num_envs: environments that it asks for.
+      num_envs: environments that it asks for, whatever the number of their agents.
       settings: the limits.
       hosted: environments of all sessions, including those still to be made.
       leaving: environments of closed sessions that have not ended yet.
@@ -43,7 +43,7 @@ def check_capacity(
     Raises:
       RemoteProtocolError: there is no room now.
     """
-    envs = sum(env.num_envs for env in hosted)
+    envs = sum(env.num_envs // env.agents for env in hosted)
     processes = sum(env.processes for env in [*hosted, *leaving])
     if len(hosted) >= MAX_SESSIONS or envs + num_envs > settings.max_envs or processes >= settings.max_workers:
         raise RemoteProtocolError(

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, WrongInterface
-from zerobeast.common.wire import EnvSeeds, by_array
+from zerobeast.common.wire import EnvSeeds, EnvSpec, by_array
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.infos import InfoTable, numbers
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.reading import Reading, called, mask_of
+from zerobeast.services.envserver.reading import Reading, called
+from zerobeast.services.envserver.scenes import drawn, names_of, scene
 from zerobeast.services.envserver.spaces import fitted
 from zerobeast.services.envserver.vector import Only, contained
 
@@ -22,6 +23,7 @@ MAX_FAILURES = 10  #: of one environment without a step in between, after which 
 FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
 MAX_TEXT = 4000
 LARGEST = float(np.finfo(np.float32).max)
+NOTHING_YET = 0.0, False, False  #: reward, terminated and truncated of a first observation
 BACKOFF_S, LONGEST_BACKOFF_S, PAUSE_S = 0.1, 2.0, 0.1
 
 
@@ -35,7 +37,7 @@ def trace_of(error: BaseException) -> str:
 
 
 class Shard(InlineEnvs):
-    """Some of a session's environments.
+    """Some of a session's environments, of one agent each.
 
     One that has failed is replaced, at once or after a pause in which its rows are the first of episodes.
 
@@ -53,6 +55,7 @@ class Shard(InlineEnvs):
       EnvError: they cannot be made.
     """
 
+    rendered = False  #: whether `scene` has a picture, for environments whose `render_mode` is "rgb_array"
     resets_when_made = False
     infos: InfoTable
 
@@ -70,24 +73,28 @@ class Shard(InlineEnvs):
     ) -> None:
         self._make, self._progress = make, progress
         self._envs = [self._made() for _ in range(num_envs)]
-        self._reading = Reading.of(env_id, self._envs[0], mask)
-        super().__init__(self._reading.spec, num_envs)
+        super().__init__(self._read(env_id, mask), num_envs * self.agents)
         self.wants_infos = wants_infos
         self._seeds = one_by_one(seed, num_envs)
         self._actions: NDArray[Any] = np.empty(0)
         self._done = np.zeros(num_envs, np.bool_)
-        self._last: dict[int, dict[str, float]] = {}  #: numbers of the last info of episodes that have ended
+        self._last: dict[int, dict[str, float]] = {}  #: numbers of the last info of rows whose episodes have ended
         self.failed: list[int] = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
         self._retry_at = [0.0] * num_envs  #: when to replace each that has failed; 0: it works
         self.worn = False  #: whether a fresh process may help an environment that this one does not
 
+    def _read(self, env_id: str, mask: str) -> EnvSpec:
+        """Find out how the environments are read; returns what each looks like."""
+        self._reading = Reading.of(env_id, self._envs[0], mask)
+        return self._reading.spec
+
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         """Begin new episodes; as `VectorEnv.reset`. Raises EnvError if an environment cannot be reset at all."""
-        chosen = np.arange(self.num_envs) if only is None else np.flatnonzero(only)
-        self.statistics.forget(chosen)
+        chosen = np.arange(len(self._envs)) if only is None else np.flatnonzero(only)
         self.episodes, self.infos = [], InfoTable(self.num_envs)
-        seeds = one_by_one(seed, self.num_envs)
+        seeds = one_by_one(seed, len(self._envs))
         for i in chosen.tolist():
+            self.statistics.forget(self._rows_of(i))
             if seeds[i] is not None:
                 self._seeds[i] = seeds[i]
             if options is None or self._retry_at[i]:
@@ -102,12 +109,12 @@ class Shard(InlineEnvs):
     def finish_step(self) -> None:
         """Step all environments. Raises EnvError if one cannot go on at all."""
         self.infos = InfoTable(self.num_envs)
-        for i in range(self.num_envs):
+        for i in range(len(self._envs)):
             if self._done[i] or self._retry_at[i]:
                 self._reset(i)
                 continue
             try:
-                self._write(i, *self._call(i, "step", self._reading.action(self._actions[i])))
+                self._step(i)
             except Exception as error:  # foreign code: contained, counted and reported
                 self._fail(i, error)
             else:
@@ -117,11 +124,17 @@ class Shard(InlineEnvs):
             time.sleep(min(PAUSE_S, max(0.0, min(self._retry_at) - time.monotonic())))
         rows = self.rows
         over = rows["terminated"] | rows["truncated"]
-        self.episodes = self.statistics.update(rows["reward"], rows["first"], over, self._last.__getitem__)
+        self.episodes = self.statistics.update(rows["reward"], rows["first"], over, self._numbers_of)
 
     def close(self) -> None:
         for env in self._envs:
             _close(env)
+
+    def scene(self) -> dict[str, Any]:
+        env = self._envs[0]
+        if not self.rendered:
+            return {}
+        return scene(drawn(env, self.spec.env_id), (env.metadata or {}).get("render_fps"), names_of(env))
 
     def _made(self) -> Any:
         env = self._make()
@@ -131,28 +144,42 @@ class Shard(InlineEnvs):
     def _call(self, i: int, name: str, *args: Any, **kwargs: Any) -> Any:
         return called(self._envs[i], self.spec.env_id, name, *args, **kwargs)
 
-    def _write(self, i: int, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
+    def _rows_of(self, i: int) -> slice:
+        """Those of environment i."""
+        return slice(i * self.agents, (i + 1) * self.agents)
+
+    def _numbers_of(self, row: int) -> dict[str, float]:
+        """What is reported with an episode that ends."""
+        return self._last[row]
+
+    def _step(self, i: int) -> None:
+        answer = self._call(i, "step", self._reading.action(self._actions[i]))
+        self._done[i] = self._write(i, self._reading, *answer)
+
+    def _write(self, i: int, reading: Any, *answer: Any) -> bool:
+        """Write what `step` has returned into row i, as `reading` says; returns whether its episode is over."""
+        obs, reward, terminated, truncated, info = answer
         number = np.asarray(reward, np.float64).item()
         if not abs(number) <= LARGEST:
             raise EnvError(f"a reward is {number}, expected a finite float32")
         row, over = self.rows[i], bool(terminated or truncated)
         try:
-            entries = by_array(self.spec.obs, self._reading.adapt_obs(obs))
+            entries = by_array(self.spec.obs, reading.adapt_obs(obs))
             for (space, column), (_, value) in zip(self.columns, entries, strict=True):
                 column[i] = fitted("an observation", value, space)
-            if mask := self._reading.mask:
-                row["action_mask"][: self.own.mask_size] = mask_of(mask, obs, info, self.own.action, over=over)
+            if self.own.action_mask:
+                row["action_mask"][: self.own.mask_size] = reading.legal(obs, info, over=over)
         except Exception as error:
             if not terminated:
                 raise
             self.failures.append([i, trace_of(error)])  # nothing is learned from it; the one before stands in for it
         row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
-        self._done[i] = terminated or truncated
-        if self._done[i]:
+        if over:
             self._last[i] = numbers(info)
         if self.wants_infos:
             self.infos.put_one(info, i)
+        return over
 
     def _reset(self, i: int) -> None:
         """Begin an episode, in another environment if this one has failed and its pause is over."""
@@ -170,10 +197,14 @@ class Shard(InlineEnvs):
     def _open_episode(self, i: int, options: dict[str, Any] | None) -> None:
         seed, self._seeds[i] = self._seeds[i], None
         asked = {} if options is None else {"options": options}
-        obs, info = self._call(i, "reset", seed=seed, **asked)
-        self._write(i, obs, 0.0, terminated=False, truncated=False, info=info)
-        self.rows[i]["first"] = True
+        self._begin(i, *self._call(i, "reset", seed=seed, **asked))
+        self._done[i] = False
         self._progress()
+
+    def _begin(self, i: int, obs: Any, info: Any) -> None:
+        """Write the first rows of an episode."""
+        self._write(i, self._reading, obs, *NOTHING_YET, info)
+        self.rows[i]["first"] = True
 
     def _fail(self, i: int, error: Exception) -> None:
         """Note a failure. Raises EnvError if there is no point in another try."""
@@ -185,9 +216,10 @@ class Shard(InlineEnvs):
         if self.failed[i] >= MAX_FAILURES:
             times = f"environment {self.spec.env_id!r} failed {self.failed[i]} times in a row"
             raise EnvError(f"{times}, the last time with {_said(error)}") from error
-        self.statistics.forget(i)
-        row, self._done[i] = self.rows[i], False
-        row["reward"], row["terminated"], row["truncated"], row["first"] = 0, False, False, True
+        part, self._done[i] = self._rows_of(i), False
+        self.statistics.forget(part)
+        rows = self.rows[part]
+        rows["reward"], rows["terminated"], rows["truncated"], rows["first"] = 0, False, False, True
         self._retry_at[i] = time.monotonic() + backoff_s(self.failed[i])
         self.worn |= self.failed[i] % FRESH_AFTER == 0
         self._reset(i)

@@ -69,7 +69,7 @@ def rows_for(spec: EnvSpec, num_envs: int) -> NDArray[Any]:
 
 
 class VectorEnv(ABC):
-    """N environments. See the module for how it is driven.
+    """N environments, or agents of environments that have several. See the module for how it is driven.
 
     Attributes:
       spec: what one environment looks like; known once `collect` has returned True.
@@ -81,6 +81,7 @@ class VectorEnv(ABC):
       files: descriptors that become readable when `collect` has work; may change in any call.
       inline: whether there are none, because `collect` does the work itself, a bit in each call.
       takes_options: whether `reset` accepts options; known once `spec` is.
+      agents: of each environment, which are consecutive rows.
       independent: whether `reset` can be of some environments only, and seed each of them; known once `spec` is.
     """
 
@@ -90,8 +91,8 @@ class VectorEnv(ABC):
     spec: EnvSpec
     rows: NDArray[Any]
 
-    def __init__(self, num_envs: int) -> None:
-        self.num_envs = num_envs
+    def __init__(self, num_envs: int, agents: int = 1) -> None:
+        self.num_envs, self.agents = num_envs, agents
         self.episodes: list[Entry] = []
         self.errors = self.timeouts = 0
         self.infos: InfoTable | None = None
@@ -175,6 +176,10 @@ class EpisodeTracker:
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
+
+    def value(self, env: int) -> float:
+        """The return so far of one of them."""
+        return float(self._returns[env])
 
     def forget(self, envs: NDArray[Any] | slice | int) -> None:
         """Drop the episodes in progress of some environments, which were cut off.

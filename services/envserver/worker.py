@@ -1,7 +1,8 @@
 """The process that steps single environments, one after the other. The server's side is in `workers`.
 
 server -> worker                        worker -> server
-                                        once, at the start: an outcome with the `spec` of the environments
+                                        once, at the start: an outcome with the `spec` of the environments, and how
+                                        many `agents` each has
                                         PROGRESS: the next environment has its turn, while this takes long
 RESET and msgpack [seed, options, only] an outcome with rows
 STEP and the actions                    an outcome with rows
@@ -95,7 +96,7 @@ def serve(connection: Connection, make: Callable[..., InlineEnvs]) -> None:
         try:
             shard = make(progress=_progress(connection))
             stack.callback(shard.close)
-            connection.send_bytes(pack({"spec": shard.spec.to_wire()}))
+            connection.send_bytes(pack({"spec": shard.spec.to_wire(), "agents": shard.agents}))
             actions = action_record(shard.spec.action).dtype["action"]
             while True:
                 connection.send_bytes(pack(_outcome(memoryview(connection.recv_bytes()), shard, actions)))

@@ -45,7 +45,7 @@ START = RESET + pack([None, None, None])
 class _Worker:
     """One process and its slice of the environments."""
 
-    part: slice
+    part: slice  #: of the rows
     seed: int  #: for its first process
     process: Any = None
     pipe: Connection | None = None  #: None while there is no process
@@ -57,10 +57,6 @@ class _Worker:
     deaths: int = 0
     hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
 
-    @property
-    def size(self) -> int:
-        return int(self.part.stop - self.part.start)
-
 
 class WorkerVectorEnv(VectorEnv):
     """N environments in worker processes.
@@ -71,17 +67,28 @@ class WorkerVectorEnv(VectorEnv):
       num_envs: N.
       seed: environment i gets seed + i at its first reset.
       workers: processes at most.
+      agents: of each environment; N counts them.
     """
 
-    def __init__(self, env_id: str, make: Callable[..., InlineEnvs], num_envs: int, seed: int, workers: int) -> None:
-        super().__init__(num_envs)
+    def __init__(
+        self,
+        env_id: str,
+        make: Callable[..., InlineEnvs],
+        num_envs: int,
+        seed: int,
+        workers: int,
+        agents: int = 1,
+    ) -> None:
+        super().__init__(num_envs, agents)
+        self.independent = agents == 1
         self._env_id, self._make = env_id, make
         self._context = multiprocessing.get_context("spawn")
         self._selector = selectors.PollSelector()
         self._leaving: list[Any] = []
         self._begun, self._opened = True, False
-        bounds = np.linspace(0, num_envs, min(workers, num_envs) + 1).astype(int).tolist()
-        self._workers = [_Worker(slice(low, high), seed + low) for low, high in pairwise(bounds)]
+        envs = num_envs // agents
+        bounds = np.linspace(0, envs, min(workers, envs) + 1).astype(int).tolist()
+        self._workers = [_Worker(slice(low * agents, high * agents), seed + low) for low, high in pairwise(bounds)]
 
     @property
     def processes(self) -> int:
@@ -89,7 +96,7 @@ class WorkerVectorEnv(VectorEnv):
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         for worker in self._workers:
-            terms, part_only = [of_part(seed, worker.part), options], None if only is None else only[worker.part]
+            terms, part_only = [of_part(seed, self._envs(worker)), options], None if only is None else only[worker.part]
             asked = part_only is None or part_only.any()
             self._begin(worker, RESET + pack([*terms, part_only]) if asked else b"", RESET + pack([*terms, None]))
 
@@ -128,7 +135,8 @@ class WorkerVectorEnv(VectorEnv):
             elif late_s > 0 and not worker.hangs:
                 worker.hangs = f"no answer for {limit_s:g} s, which is envserver.step_timeout_s"
                 self.timeouts += 1
-                log.error("a process of %d environments %r: %s, it hangs at:", worker.size, self._env_id, worker.hangs)
+                who = f"a process of {self._size(worker)} environments {self._env_id!r}"
+                log.error("%s: %s, it hangs at:", who, worker.hangs)
                 os.kill(worker.process.pid, signal.SIGABRT)  # faulthandler writes the traceback, and the process ends
         self._reap()
 
@@ -153,10 +161,17 @@ class WorkerVectorEnv(VectorEnv):
         if left := end_marked(ended):
             log.warning("environments %r had left %d processes running: killed", self._env_id, left)
 
+    def _envs(self, worker: _Worker) -> slice:
+        return slice(worker.part.start // self.agents, worker.part.stop // self.agents)
+
+    def _size(self, worker: _Worker) -> int:
+        """How many environments it has."""
+        return int(worker.part.stop - worker.part.start) // self.agents
+
     def _start(self, worker: _Worker) -> None:
         seed, failed = None if self._opened else worker.seed, worker.outcome.get("failed", ())
         wants_infos = self.infos is not None
-        make = partial(self._make, worker.size, seed, failed=failed, wants_infos=wants_infos)
+        make = partial(self._make, self._size(worker), seed, failed=failed, wants_infos=wants_infos)
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
@@ -206,7 +221,7 @@ class WorkerVectorEnv(VectorEnv):
     def _take_outcome(self, worker: _Worker, outcome: Any) -> None:
         if not isinstance(outcome, dict):
             raise RemoteProtocolError("an outcome is a map")
-        self.count_failures(outcome.get("failures", []), self._env_id, worker.part.start)
+        self.count_failures(outcome.get("failures", []), self._env_id, self._envs(worker).start)
         if "fatal" in outcome:
             if self._opened and worker.awaits == "spec":
                 self._died(worker, outcome["fatal"])
@@ -214,6 +229,7 @@ class WorkerVectorEnv(VectorEnv):
             raise (WrongInterface if outcome.get("wrong_interface") else EnvError)(outcome["fatal"])
         if "spec" in outcome:
             self._made(worker, EnvSpec.from_wire(outcome["spec"]))
+            self.agents = outcome["agents"]
             return
         self._fill(worker, outcome.get("rows"))
         worker.awaits, worker.outcome = "", outcome
@@ -248,8 +264,8 @@ class WorkerVectorEnv(VectorEnv):
         self._drop(worker)
         if not self._opened:
             raise EnvError(f"env.id {self._env_id!r} cannot be made: its process ended, {why}")
-        self.errors += worker.size
-        log.error("a process of %d environments %r ended: %s", worker.size, self._env_id, why)
+        self.errors += self._size(worker)
+        log.error("a process of %d environments %r ended: %s", self._size(worker), self._env_id, why)
         self._lost(worker, why)
 
     def _lost(self, worker: _Worker, why: str) -> None:

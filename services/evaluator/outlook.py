@@ -50,17 +50,17 @@ class Outlook(NamedTuple):
 
 @torch.no_grad()
 def outlook(policy: Policy, obs: Any, state: Any, taken: Any, **given: Any) -> Outlook:
-    """The outlook of one environment.
+    """The outlook of one environment, the first of several.
 
     Args:
       policy: whose.
-      obs: [1, *shape].
+      obs: [N, *shape].
       state: before this step.
-      taken: the action, [1, *shape].
+      taken: the actions, [N, *shape].
       given: as for `Policy.predict`.
     """
     algorithm, space = policy.algorithm, policy.env.action
-    value = float(policy.value(obs, state, **given)) if hasattr(algorithm, "value") else None
+    value = float(policy.value(obs, state, **given)[0]) if hasattr(algorithm, "value") else None
     if hasattr(algorithm, "action_values") and isinstance(space, ArraySpace):
         values = policy.action_values(obs, state, **given)[0].float().cpu().numpy()
         return Outlook(value, "action values", [_of_values(int(taken[0]), values, given.get("action_mask"))])
@@ -105,7 +105,7 @@ def _components(space: ArraySpace, chosen: NDArray[Any], parts: Iterator[Any]) -
 
 def _of_values(taken: int, values: NDArray[Any], legal: ArrayLike | None) -> Choice:
     """Bars from the lowest to the highest value; an illegal choice has none."""
-    allowed = np.ones(values.shape, np.bool_) if legal is None else np.ravel(legal)
+    allowed = np.ones(values.shape, np.bool_) if legal is None else np.asarray(legal)[0]
     low, high = values[allowed].min(), values[allowed].max()
     bars = 0.05 + 0.95 * (values - low) / max(high - low, 1e-9)
     texts = np.where(allowed, [f"{value:.2f}" for value in values], "-").tolist()

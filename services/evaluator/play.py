@@ -1,7 +1,8 @@
 """Plays whole episodes of a policy, in environments that an env-server steps.
 
 How many each environment contributes is settled before the first step: counting the first N that end would prefer short
-ones. Returns are unclipped, and a life is not an episode.
+ones. Returns are unclipped, and a life is not an episode. Of several agents in an environment, each has episodes of its
+own.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def play(
     """
     own = config.evaluate
     greedy = config.algorithm.drawing_explores if own.actions == "auto" else own.actions == "greedy"
-    num_envs, limit_s = min(own.episodes, MAX_ENVS), START_LIMIT_S + config.envserver.step_timeout_s
+    agents, limit_s = config.env.agents or 1, START_LIMIT_S + config.envserver.step_timeout_s
+    num_envs = max(1, min(own.episodes, MAX_ENVS) // agents) * agents
     env = config.env.model_copy(update={"episodic_life": False}).terms()
     with (
         threads(config.broker.threads or 1),
@@ -110,6 +112,7 @@ class EpisodeCounter:
     """Keeps the first episodes of every environment, equally many of each but for the remainder.
 
     An episode of `max_steps` counts as it is, and no later one of its environment does: that cannot always be reset.
+    Nor does one of an agent that has not joined for as long.
     """
 
     def __init__(self, episodes: int, num_envs: int, max_steps: int) -> None:
@@ -119,6 +122,7 @@ class EpisodeCounter:
         self._most = max_steps
         self._left = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
         self._lengths, self._over = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.bool_)
+        self._away = np.zeros(num_envs, np.int64)  #: steps since an agent acted
         self._tracker = EpisodeTracker(num_envs)
 
     @property
@@ -144,7 +148,8 @@ class EpisodeCounter:
         of = dict(zip(np.flatnonzero(over).tolist(), infos, strict=False))
         bounded = ~over & (self._lengths >= self._most) & (self._left > 0)
         counted = (over & (self._left > 0)) | bounded
-        self._left = np.where(bounded, 0, self._left - counted)
+        self._away = np.where(first, self._away + 1, 0)
+        self._left = np.where(bounded | (self._away >= self._most), 0, self._left - counted)
         self.bounded += int(bounded.sum())
         found = self._tracker.update(rows["reward"], first, counted, lambda env: dict(of.get(env, {})))
         episodes = [Episode(*entry) for entry in found]

@@ -108,4 +108,6 @@ def _moments(policy: Policy, env: RenderedEnv, *, greedy: bool, max_steps: int) 
 
 
 def _over(env: RenderedEnv) -> bool:
-    return bool(env.rows["terminated"][0] | env.rows["truncated"][0])
+    """Whether the episode of its agent is over, or that of the last of several."""
+    ended = env.rows["terminated"] | env.rows["truncated"]
+    return bool(ended.any() and (ended | env.rows["first"]).all())

@@ -31,7 +31,7 @@ def policy_for(
 ) -> tuple[Policy, RunConfig]:
     """A fresh policy of an environment, and settings under which it plays up to 15 steps."""
     config = EnvConfig(id=env_id, **env)
-    policy = load(saved(folder, algo, describe(config, EnvServerConfig()).for_policies(), "--net.hidden_size=8"))
+    policy = load(saved(folder, algo, describe(config, EnvServerConfig())[0].for_policies(), "--net.hidden_size=8"))
     evaluate = policy.config.evaluate.model_copy(update={"max_steps": 15, "episodes": 1, "actions": actions})
     return policy, policy.config.model_copy(update={"env": config, "evaluate": evaluate})
 

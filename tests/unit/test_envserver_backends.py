@@ -170,7 +170,10 @@ def test_single_environments_of_another_package_are_made_where_they_step(in_proc
         ("ends/A-v0", "env.id 'ends/A-v0', backend ends:X: ends cannot be imported: SystemExit: "),
         ("three/A-v0", "env.id 'three/A-v0', backend courts:THREE: expected a Backend, got int"),
         ("none/A-v0", "env.id 'none/A-v0', backend courts:NOT_VECTOR: make_vec returned 1, no VectorEnv"),
-        ("dict/A-v0", "env.id 'dict/A-v0': expected a gymnasium.Env, but what makes it returned dict"),
+        (
+            "dict/A-v0",
+            "env.id 'dict/A-v0': expected a gymnasium.Env, or an environment of PettingZoo, but what makes it returned",
+        ),
         ("no/A-v0", "env.id 'no/A-v0': its backend makes no single ones, "),
         ("needy/A-v0", "env.id 'needy/A-v0' cannot be made: ModuleNotFoundError: No module named 'no_courts'"),
         ("cuort/Clay-v0", "env.id 'cuort/Clay-v0' is unknown; did you mean court/Clay-v0?"),
@@ -256,7 +259,7 @@ def test_a_reference_names_a_class_a_function_or_an_id(name: str, limit: int | N
         (
             "courts:Backend",
             {},
-            "expected a gymnasium.Env, but what makes it returned Backend",
+            "expected a gymnasium.Env, or an environment of PettingZoo, but what makes it returned Backend",
         ),
         ("courts:Spaceless", {}, "expected a gymnasium.Space as action_space of Spaceless"),
         ("courts:Court", {"fails": True}, "cannot be made: ValueError: no court"),

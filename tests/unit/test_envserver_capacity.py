@@ -11,7 +11,7 @@ SETTINGS = EnvServerConfig(max_envs=100, max_workers=10)
 
 
 def env(num_envs: int = 1, processes: int = 0) -> Any:
-    return SimpleNamespace(num_envs=num_envs, processes=processes)
+    return SimpleNamespace(num_envs=2 * num_envs, agents=2, processes=processes)
 
 
 def room(num_envs: int, hosted: list[Any], *, leaving: list[Any] | None = None) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zerobeast.common.config.layers import Given
+from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.table import LEVELS, RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
@@ -30,6 +31,8 @@ SHAPING = (
     "env.action_mask",
     "env.pad_obs",
     "env.pad_actions",
+    "env.agents",
+    "env.agent_id",
     LEVELS,
     *ATARI,
     LIMIT := "envserver.step_timeout_s",
@@ -49,16 +52,25 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
 
 
 def padded(config: RunConfig) -> RunConfig:
-    """The same settings, with the sizes that its environments are padded to, if some are smaller than others.
+    """The same settings, with the sizes that its environments are padded to, if some are smaller than others, and the
+    number of their agents; groups are enlarged until they consist of whole environments.
 
     Raises:
-      ConfigError: as `spec_of`.
+      ConfigError: as `spec_of`, or a group of a deterministic run is no multiple of the agents of an environment.
     """
-    if len(config.env.tasks) == 1 or config.local.placement == "serve":
+    tasks = config.env.tasks
+    if config.local.placement == "serve" or (len(tasks) == 1 and family_of(tasks[0])):
         return config
-    _, padding = _described(_shaping(config))
-    found = {name: size for name, size in padding.items() if size}
-    return config.model_copy(update={"env": EnvConfig(**{**config.env.model_dump(), **found})})
+    _, settings = _described(_shaping(config))
+    found = {name: size for name, size in settings.items() if size and (name, size) != ("agents", 1)}
+    agents, envs = settings["agents"], config.actor.envs_per_group
+    if config.deterministic and envs % agents:
+        raise ConfigError(
+            f"actor.envs_per_group {envs}: expected a multiple of {agents}, the agents of each environment, because "
+            f"with deterministic other settings depend on it"
+        )
+    actor = config.actor.model_copy(update={"envs_per_group": -(-envs // agents) * agents})
+    return config.model_copy(update={"env": EnvConfig(**{**config.env.model_dump(), **found}), "actor": actor})
 
 
 def _shaping(config: RunConfig) -> dict[str, Given]:
@@ -66,7 +78,7 @@ def _shaping(config: RunConfig) -> dict[str, Given]:
 
 
 def _described(given: Mapping[str, Given]) -> tuple[EnvSpec, Mapping[str, Any]]:
-    """The spec, and settings of `env` with which several environments have it."""
+    """The spec, and settings of `env` with which all environments have it."""
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
     limit_s = LIMIT_S
@@ -114,7 +126,7 @@ def _ask(env_id: str, flags: tuple[str, ...], limit_s: float) -> tuple[EnvSpec, 
         complaint.seek(0)
         if code == 0:
             found = json.load(answer)
-            return EnvSpec.from_wire(found), found["padding"]
+            return EnvSpec.from_wire(found), found["settings"]
         lines = complaint.read().decode(errors="replace").strip().splitlines()
     sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else f"env.id {env_id!r}: exit code {code}"
     more = f"; to see where: {shlex.join(command)}" if len(lines) > 1 else ""

@@ -233,6 +233,8 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
         if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in told]:
             yield f"{origin}: {', '.join(texts)}"
     padding = {f"env.{name}": size for name, size in config.env.padding.items() if f"env.{name}" not in origins}
+    if config.env.agents > 1:
+        yield f"{config.env.agents} agents in each environment, in all {config.actor.envs_per_group} in a group"
     if padding:
         sizes = ", ".join(f"{path} {as_text(size)}" for path, size in padding.items())
         yield f"environments of unequal sizes, of which smaller ones are padded: {sizes}"

@@ -1,0 +1,33 @@
+"""A game of several agents is learned through the real services, whatever becomes of its processes."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import psutil
+
+from tests.helpers import finished, killed_at_last, python, wait_until
+
+
+def test_a_game_of_two_players_trains_while_its_process_is_killed_and_is_evaluated(tmp_path: Path) -> None:
+    run = ("--root", str(tmp_path), "--env", "pettingzoo/classic/connect_four_v3")
+    flags = (
+        "--plain --name four --total_steps 8000 --local.workers 1 --actor.envs_per_group 7 --learner.log_every_s 0.2"
+    )
+    process = python("-m", "zerobeast", "train", *run, *flags.split())
+    metrics = tmp_path / "four" / "metrics.csv"
+    with killed_at_last(process):
+        wait_until(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, 100)
+        page = json.loads((tmp_path / "four" / "services" / "envserver-0.json").read_text())
+        games = [child.pid for child in psutil.Process(page["pid"]).children() if "spawn_main" in str(child.cmdline())]
+        os.kill(games[0], signal.SIGKILL)
+        code, out, error = finished(process)
+    assert code == 0, out[-3000:] + error[-3000:]
+    assert "2 agents in each environment, in all 8 in a group" in out
+    logs = [log.read_text() for log in (tmp_path / "four" / "logs").iterdir()]
+    assert any("a process of 4 environments" in log for log in logs), "it was killed, and replaced"
+    run = ("--root", str(tmp_path), "--episodes", "3", "--json")
+    code, out, error = finished(python("-m", "zerobeast", "evaluate", "four", *run))
+    assert code == 0, error[-3000:]
+    assert len(json.loads(out)["returns"]) == 3

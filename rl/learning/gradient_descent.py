@@ -20,7 +20,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import autocast, pick_dtype
-from zerobeast.rl.ops.optim import RMSPropTF1
+from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
 from zerobeast.rl.protocol import Learned, Metrics
 from zerobeast.rl.settings import LearnerSettings
 
@@ -128,8 +128,8 @@ def make_optimizer(settings: LearnerSettings, parameters: list[nn.Parameter]) ->
     """RMSProp of either kind, or Adam."""
     if settings.optimizer == "adam":
         # fused: one pass over the memory, four to ten times faster on a CPU than torch's default
-        return torch.optim.Adam(parameters, lr=settings.learning_rate, eps=settings.epsilon, fused=True)
-    rmsprop = RMSPropTF1 if settings.optimizer == "rmsprop_tf" else torch.optim.RMSprop
+        return Adam(parameters, lr=settings.learning_rate, eps=settings.epsilon, fused=True)
+    rmsprop = RMSPropTF1 if settings.optimizer == "rmsprop_tf" else RMSprop
     return rmsprop(
         parameters,
         lr=settings.learning_rate,

@@ -11,7 +11,7 @@ from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.algos.impala.config import ImpalaConfig
 from zerobeast.rl.learning.gradient_descent import GradientDescent
-from zerobeast.rl.ops.optim import RMSPropTF1
+from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
 
 
 def descent(net: nn.Module, **settings: Any) -> GradientDescent:
@@ -59,9 +59,7 @@ def test_each_descent_moves_its_own_parameters_at_its_own_rate_whatever_its_loss
         torch.testing.assert_close(part.weight.detach(), was - rate * grad / (grad.abs() + 1.0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("rmsprop", torch.optim.RMSprop), ("rmsprop_tf", RMSPropTF1), ("adam", torch.optim.Adam)]
-)
+@pytest.mark.parametrize(("name", "kind"), [("rmsprop", RMSprop), ("rmsprop_tf", RMSPropTF1), ("adam", Adam)])
 def test_the_optimizer_is_the_configured_one(net: nn.Linear, name: str, kind: type) -> None:
     optimizer = descent(net, optimizer=name, epsilon=0.03, alpha=0.9, momentum=0.2, learning_rate=0.004).optimizer
     assert type(optimizer) is kind

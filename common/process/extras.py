@@ -9,6 +9,7 @@ EXTRAS = {
     "minatar": "minatar",
     "minigrid": "minigrid",
     "pettingzoo": "pettingzoo",
+    "envpool": "envpool",
     "rich": "cli",
     "psutil": "cli",
     "matplotlib": "plot",

@@ -38,7 +38,7 @@ class VectorRequest(NamedTuple):
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
     raise EnvError(
-        f"env.id {env_id!r}: its backend makes no single ones, which mixes, action masks and masked resets need"
+        f"env.id {env_id!r}: its backend makes no single ones, which mixes, action masks, several agents and masked resets need"
     )
 
 
@@ -51,6 +51,8 @@ class Backend:
       make_vec: chooses a vector environment, which is made in its `collect` and steps inside the env-server, or None if
         single ones are to be made. For environments that step in this thread: an `InlineVectorEnv` of `InlineEnvs`.
       ids: ids that an unknown one may have meant.
+      make_part: makes n environments that step together in a worker process, given the settings, n, the seed of the
+        first or None, and what its `InlineEnvs` need of the keywords of `Shard`; None: `make` makes them one by one.
       make_rendered: makes one environment to be seen, whose `scene` has a picture, given its settings and its seed, in
         a worker process; None: `make` does, given `render_mode` "rgb_array".
       levels: ids by name, such as "rare", of what an id can be evaluated in (`evaluate.levels`), itself among them.
@@ -59,6 +61,7 @@ class Backend:
     make: Callable[[str, dict[str, Any]], Any] = _no_single_environments
     make_vec: Callable[[VectorRequest], VectorEnv | None] = lambda _: None
     ids: Callable[[], Iterable[str]] = tuple
+    make_part: Callable[..., InlineEnvs] | None = None
     make_rendered: Callable[[EnvConfig, int], InlineEnvs] | None = None
     levels: Callable[[str], Mapping[str, str]] = lambda _env_id: {}
 

@@ -37,7 +37,7 @@ def make_vector_env(
       EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
     """
     plugins.find_own_modules()
-    reference, padding, agents = "", Padding.given(config), config.agents or 1
+    reference, padding, agents, make_part = "", Padding.given(config), config.agents or 1, None
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
@@ -53,8 +53,10 @@ def make_vector_env(
             return env
         if env is not None:
             raise EnvError(f"env.id {config.id!r}, backend {reference}: make_vec returned {env!r:.200}, no VectorEnv")
+        if backend.make_part and agents == 1 and not (masks or config.action_mask or config.agent_id):
+            make_part = partial(backend.make_part, config)
     make = partial(make_env, config.id, dict(config.kwargs), reference, several=True)
-    part = partial(padded, partial(shard, config.id, make, config=config), padding)
+    part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
     return WorkerVectorEnv(config.id, part, num_envs, seed, server.workers or 1, agents)

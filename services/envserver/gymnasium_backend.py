@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.settings import EnvConfig
-from zerobeast.common.wire import EnvSeeds
+from zerobeast.common.wire import EnvSeeds, EnvSpec
 from zerobeast.services.envserver.atari import refuse_raw
 from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
 from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
-from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter
+from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained
 
 
@@ -78,10 +78,55 @@ def _warn_once(text: str) -> None:
     sys.stderr.write(f"MuJoCo: {text}\n")
 
 
-class NativeVectorEnv(InlineEnvs):
-    """Steps a gymnasium vector environment whose autoreset is NEXT_STEP.
+class SteppedTogether(InlineEnvs):
+    """Steps what has the interface of gymnasium's vector environments, with the autoreset NEXT_STEP.
 
-    Such an environment has one random generator for all its copies, which the session's seed seeds.
+    Args:
+      env: steps N of them.
+      spec: what one looks like.
+      adapt_obs: converts observations [N, ...] for sending.
+      adapt_action: converts actions [N, ...] to those that `env` expects.
+      num_envs: N.
+    """
+
+    independent = False
+
+    def __init__(self, env: Any, spec: EnvSpec, adapt_obs: Adapter, adapt_action: Adapter, num_envs: int) -> None:
+        super().__init__(spec, num_envs)
+        self._env, self._adapt_obs, self._adapt_action = env, adapt_obs, adapt_action
+        self._done = np.zeros(num_envs, np.bool_)
+        self._actions: NDArray[Any] = np.empty(0)
+
+    def begin_episodes(self, obs: Any, infos: dict[str, Any]) -> None:
+        """Fill first rows with what a reset of all returned."""
+        self.infos = self.kept(infos)
+        self._done[:] = False
+        self.fill_first(self._adapt_obs(obs))
+
+    def begin_step(self, actions: NDArray[Any]) -> None:
+        self._actions = self._adapt_action(actions)
+
+    def finish_step(self) -> None:
+        obs, reward, terminated, truncated, infos = self._env.step(self._actions)
+        self.infos = self.kept(infos)
+        first, self._done = self._done, terminated | truncated
+        self.episodes = self.statistics.update(
+            np.where(first, 0, reward), first, self._done, partial(numbers, self.infos)
+        )
+        self.fill(self._adapt_obs(obs), reward, terminated, truncated, first)
+
+    def kept(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """The infos that clients get, and of whose numbers there are statistics."""
+        return infos
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class NativeVectorEnv(SteppedTogether):
+    """A gymnasium vector environment, none of which (gymnasium 1.4) can reset some copies and leave the others.
+
+    It has one random generator for all its copies, which the session's seed seeds.
 
     Args:
       config: which environment; its id has a vectorised implementation.
@@ -97,37 +142,16 @@ class NativeVectorEnv(InlineEnvs):
 
         kwargs: dict[str, Any] = dict(config.kwargs)
         with contained(f"env.id {config.id!r} cannot be made"):
-            env = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
+            env: Any = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
         obs, action = env.single_observation_space, env.single_action_space
-        super().__init__(env_spec(config.id, obs, action), num_envs)
-        self._env: Any = env
-        self._adapt_obs, self._adapt_action = obs_adapter(obs), action_adapter(action)
+        super().__init__(env, env_spec(config.id, obs, action), obs_adapter(obs), action_adapter(action), num_envs)
         self._seed: int | None = seed
-        self._done = np.zeros(self.num_envs, np.bool_)
-        self._actions: NDArray[Any] = np.empty(0)
-
-    independent = False  # no implementation in gymnasium 1.4 can reset some copies and leave the others
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         del only  # masks are refused before
-        obs, self.infos = self._env.reset(seed=self._seed if seed is None else seed, options=options)
+        answer = self._env.reset(seed=self._seed if seed is None else seed, options=options)
         self._seed = None
-        self._done[:] = False
-        self.fill_first(self._adapt_obs(obs))
-
-    def begin_step(self, actions: NDArray[Any]) -> None:
-        self._actions = self._adapt_action(actions)
-
-    def finish_step(self) -> None:
-        obs, reward, terminated, truncated, self.infos = self._env.step(self._actions)
-        first, self._done = self._done, terminated | truncated
-        self.episodes = self.statistics.update(
-            np.where(first, 0, reward), first, self._done, partial(numbers, self.infos)
-        )
-        self.fill(self._adapt_obs(obs), reward, terminated, truncated, first)
-
-    def close(self) -> None:
-        self._env.close()
+        self.begin_episodes(*answer)
 
 
 BACKEND = Backend(make, make_vec, ids)

@@ -1,8 +1,8 @@
 """The process that steps single environments, one after the other. The server's side is in `workers`.
 
 server -> worker                        worker -> server
-                                        once, at the start: an outcome with the `spec` of the environments, and how
-                                        many `agents` each has
+                                        once, at the start: an outcome with `spec`, `agents`, `takes_options` and
+                                        `independent` of the environments
                                         PROGRESS: the next environment has its turn, while this takes long
 RESET and msgpack [seed, options, only] an outcome with rows
 STEP and the actions                    an outcome with rows
@@ -96,7 +96,8 @@ def serve(connection: Connection, make: Callable[..., InlineEnvs]) -> None:
         try:
             shard = make(progress=_progress(connection))
             stack.callback(shard.close)
-            connection.send_bytes(pack({"spec": shard.spec.to_wire(), "agents": shard.agents}))
+            terms = {name: getattr(shard, name) for name in ("agents", "takes_options", "independent")}
+            connection.send_bytes(pack({"spec": shard.spec.to_wire(), **terms}))
             actions = action_record(shard.spec.action).dtype["action"]
             while True:
                 connection.send_bytes(pack(_outcome(memoryview(connection.recv_bytes()), shard, actions)))
@@ -128,6 +129,8 @@ def _outcome(request: memoryview, shard: InlineEnvs, actions: np.dtype[Any]) -> 
     else:
         shard.step(np.frombuffer(body, actions))
     infos = shard.infos if isinstance(shard.infos, InfoTable) else InfoTable(shard.num_envs)
+    if shard.wants_infos and infos is not shard.infos:
+        infos.put(shard.infos, slice(0, shard.num_envs))
     return {
         "failures": shard.failures,
         "rows": shard.rows.tobytes(),

@@ -80,7 +80,6 @@ class WorkerVectorEnv(VectorEnv):
         agents: int = 1,
     ) -> None:
         super().__init__(num_envs, agents)
-        self.independent = agents == 1
         self._env_id, self._make = env_id, make
         self._context = multiprocessing.get_context("spawn")
         self._selector = selectors.PollSelector()
@@ -229,7 +228,8 @@ class WorkerVectorEnv(VectorEnv):
             raise (WrongInterface if outcome.get("wrong_interface") else EnvError)(outcome["fatal"])
         if "spec" in outcome:
             self._made(worker, EnvSpec.from_wire(outcome["spec"]))
-            self.agents = outcome["agents"]
+            self.agents, self.independent = outcome["agents"], outcome["independent"]
+            self.takes_options = outcome["takes_options"]
             return
         self._fill(worker, outcome.get("rows"))
         worker.awaits, worker.outcome = "", outcome

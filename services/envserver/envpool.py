@@ -1,0 +1,174 @@
+"""EnvPool's environments, many of them in one C++ object, by the ids envpool/<id>.
+
+They step in worker processes, each of which has a pool with one thread, and not in threads of the env-server: what
+crashes or hangs in C++ then ends with its worker, and with that the processes that ViZDoom starts.
+"""
+
+import secrets
+import warnings
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire import EnvSeeds
+from zerobeast.common.wire.seeds import one_by_one
+from zerobeast.services.envserver.backend import Backend, unknown
+from zerobeast.services.envserver.gymnasium_backend import SteppedTogether
+from zerobeast.services.envserver.scenes import drawn, scene
+from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
+from zerobeast.services.envserver.vector import Only, contained
+
+PREFIX, FOOTBALL = "envpool/", "gfootball/"
+MAX_SEED = 2**31  # a pool takes 31 bits
+#: options of a pool that are not the user's
+OURS = {
+    *("num_envs", "batch_size", "num_threads", "max_num_players", "thread_affinity_offset", "base_path"),
+    *("seed", "env_seed", "gym_reset_return_info"),
+}
+PIXELS = {"from_pixels", "render_width", "render_height", "render_camera_id"}  #: options that a pool does not list
+STACKED = "stack_num"  #: an option of what sends screens, Atari's games and ViZDoom's maps
+LEFT_OUT = ("env_id", "players", "elapsed_step")  #: of the infos
+
+
+class PoolEnvs(SteppedTogether):
+    """A pool of n environments. It is seeded when it is made, so that a reset with a seed makes another.
+
+    Args:
+      config: which environment, and how.
+      num_envs: n.
+      seed: environment i gets seed + i at its first reset; None: any.
+      draws: whether `scene` has a picture.
+      wants_infos: as in `InlineEnvs`; other keywords of `Shard` have no effect.
+
+    Raises:
+      EnvError: it cannot be made.
+    """
+
+    takes_options = False
+    stacked: ClassVar[bool] = False  #: whether policies see `env.frame_stack` observations even if these are no screens
+
+    def __init__(
+        self,
+        config: EnvConfig,
+        num_envs: int,
+        seed: int | None,
+        *,
+        draws: bool = False,
+        wants_infos: bool = False,
+        **_others: Any,
+    ) -> None:
+        self._draws, self._seeds, self._is_new = draws, one_by_one(seed, num_envs), True
+        with contained(f"env.id {config.id!r} cannot be made"):
+            self._task = self.task_of(config.id)
+            self._options = _options(config, self._task)
+            pool = self._made()
+            (obs, adapt_obs), action = self.seen(pool.observation_space), _action_space(pool.action_space)
+            skip = config.frame_skip if STACKED in self._options else 1
+            stack = config.frame_stack if self.stacked or STACKED in self._options else 1
+            spec = env_spec(config.id, obs, action, stack=stack, skip=skip)
+        super().__init__(pool, spec, adapt_obs, action_adapter(action), num_envs)
+        self.wants_infos = wants_infos
+
+    def task_of(self, env_id: str) -> str:
+        """EnvPool's id. Raises EnvError if it has no such environment."""
+        if env_id not in ids():
+            raise unknown(env_id, "EnvPool has no such environment")
+        return env_id.removeprefix(PREFIX)
+
+    def seen(self, space: Any) -> tuple[Any, Adapter]:
+        """The space that is sent of an observation, and what converts to it: all but the text of a mission."""
+        from gymnasium import spaces
+
+        if isinstance(space, spaces.Dict):
+            space = spaces.Dict({name: part for name, part in space.items() if name != "mission"})
+        return space, obs_adapter(space)
+
+    def kept(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """All but what describes the pool."""
+        return {name: values for name, values in infos.items() if name not in LEFT_OUT}
+
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+        """Begin new episodes; as `VectorEnv.reset`, without options and masks."""
+        del options, only  # which are refused before
+        wanted = self._seeds if seed is None else one_by_one(seed, self.num_envs)
+        if seed is not None and not (self._is_new and wanted == self._seeds):
+            self._env.close()
+            self._seeds = wanted
+            self._env = self._made()
+        self._is_new = False
+        self.begin_episodes(*self._env.reset())
+
+    def scene(self) -> dict[str, Any]:
+        """What EnvPool draws of the first environment, if it is to be drawn."""
+        if not self._draws:
+            return {}
+        first = SimpleNamespace(render=lambda: self._env.render()[0])
+        return scene(drawn(first, self.spec.env_id), None, ())
+
+    def _made(self) -> Any:
+        import envpool
+
+        seeds = [secrets.randbelow(MAX_SEED) if seed is None else seed % MAX_SEED for seed in self._seeds]
+        options = self._options | ({"render_mode": "rgb_array"} if self._draws else {})
+        pool = envpool.make_gymnasium(self._task, num_envs=len(seeds), num_threads=1, env_seed=seeds, **options)
+        with warnings.catch_warnings(action="ignore"):  # of bounds that lose digits as float32
+            _ = pool.observation_space, pool.action_space  # which it makes now and keeps
+        return pool
+
+
+def _options(config: EnvConfig, task: str) -> dict[str, Any]:
+    """What a pool is made with besides its size and seeds.
+
+    Raises:
+      EnvError: an option or a setting is not for this task.
+    """
+    import envpool
+
+    defaults = envpool.make_spec(task).config._asdict()
+    if (players := defaults["max_num_players"]) > 1:
+        raise EnvError(f"env.id {config.id!r}: expected an environment for one player, it is for {players}")
+    options: dict[str, Any] = {}
+    if STACKED in defaults:
+        if config.episodic_life:
+            raise EnvError(f"env.episodic_life true: expected false for {config.id}, ids such as ALE/Pong-v5 have it")
+        size, skip = config.frame_size, config.frame_skip
+        options = {STACKED: 1, "frame_skip": skip, "img_height": size, "img_width": size}
+    if "noop_max" in defaults:
+        if config.noop_max == 0:
+            raise EnvError(f"env.noop_max 0: expected at least 1 for {config.id}")
+        options |= {
+            "noop_max": config.noop_max,
+            "use_fire_reset": config.fire_reset,
+            "full_action_space": config.full_action_space,
+            "repeat_action_probability": config.sticky_actions or 0.0,
+            "max_episode_steps": config.max_episode_frames // skip,
+        }
+    known = sorted({*defaults, *PIXELS} - OURS - options.keys())
+    if strange := sorted(config.kwargs.keys() - set(known)):
+        raise EnvError(f"env.kwargs: {strange[0]!r} is not for {config.id}, expected any of {', '.join(known)}")
+    return options | config.kwargs
+
+
+def _action_space(space: Any) -> Any:
+    """The space of actions, in which 0 is the bound of ViZDoom's buttons and not the smallest positive number."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Box) and (space.low == np.finfo(np.float64).tiny).all():
+        return spaces.Box(0.0, np.inf, space.shape, np.float64)
+    return space
+
+
+def ids() -> list[str]:
+    import envpool
+
+    return [f"{PREFIX}{task}" for task in envpool.list_all_envs() if not task.startswith(FOOTBALL)]
+
+
+def _rendered(config: EnvConfig, seed: int) -> PoolEnvs:
+    return PoolEnvs(config, 1, seed, draws=True)
+
+
+BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=ids)

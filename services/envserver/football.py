@@ -1,0 +1,77 @@
+"""Google Research Football through EnvPool, by the ids football/<scenario>: one player, rewards for goals alone.
+
+What policies see is the paper's "super mini map" (Kurach et al. 2019, section 3.1): planes of the own team, the other
+one, the ball and the active player, each with points at their positions, and `env.frame_stack` of these. EnvPool rounds
+positions to points before anything else could, so that the paper's checkpoint rewards cannot be had from it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings import EnvConfig
+from zerobeast.services.envserver.backend import Backend, unknown
+from zerobeast.services.envserver.envpool import FOOTBALL, PoolEnvs
+from zerobeast.services.envserver.spaces import Adapter
+
+PREFIX, VERSION, ACADEMY = "football/", "-v1", "academy_"
+#: arguments of the source package's `create_environment`
+SOURCE = {
+    *("rewards", "representation", "stacked", "channel_dimensions", "extra_players", "other_config_options"),
+    *("number_of_left_players_agent_controls", "number_of_right_players_agent_controls"),
+}
+
+
+class Football(PoolEnvs):
+    """A pool of matches. Args and errors: see `PoolEnvs`.
+
+    The info of a step has the goals of both sides so far, their difference, and `is_success`: in the Academy a goal,
+    elsewhere more goals than the other side.
+    """
+
+    stacked = True
+
+    def __init__(self, config: EnvConfig, num_envs: int, seed: int | None, **more: Any) -> None:
+        if asked := sorted(SOURCE & config.kwargs.keys()):
+            has = "EnvPool has one player, planes and goals alone; the source package gfootball has more"
+            raise EnvError(f"env.kwargs: {asked[0]!r} is not for {config.id}: {has}")
+        self._is_academy = config.id.startswith(PREFIX + ACADEMY)
+        super().__init__(config, num_envs, seed, **more)
+
+    def task_of(self, env_id: str) -> str:
+        """EnvPool's id. Raises EnvError if it has no such scenario."""
+        if env_id not in (known := ids()):
+            raise unknown(env_id, f"expected {', '.join(known)}")
+        return f"{FOOTBALL}{env_id.removeprefix(PREFIX)}{VERSION}"
+
+    def seen(self, space: Any) -> tuple[Any, Adapter]:
+        """Planes of 0 and 255 as booleans."""
+        from gymnasium import spaces
+
+        return spaces.Box(0, 1, space.shape, np.bool_), lambda planes: planes > 0
+
+    def kept(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """The score."""
+        goals, conceded = infos["score"].T
+        success = goals > (0 if self._is_academy else conceded)
+        return {
+            "goals": goals,
+            "goals_conceded": conceded,
+            "goal_difference": goals - conceded,
+            "is_success": success,
+        }
+
+
+def _refuse_pictures(config: EnvConfig, _seed: int) -> PoolEnvs:
+    raise EnvError(f"env.id {config.id!r} cannot be drawn: EnvPool's football has no pictures")
+
+
+def ids() -> list[str]:
+    import envpool
+
+    found = [task.removeprefix(FOOTBALL) for task in envpool.list_all_envs() if task.startswith(FOOTBALL)]
+    return [f"{PREFIX}{scenario.removesuffix(VERSION)}" for scenario in found]
+
+
+BACKEND = Backend(make_part=Football, make_rendered=_refuse_pictures, ids=ids)

@@ -1,0 +1,175 @@
+"""EnvPool's environments as rows, beside the same environments of the packages that they stand for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.services.envserver.atari import AtariVectorEnv
+from zerobeast.services.envserver.catalogue import make_env, make_vector_env
+from zerobeast.services.envserver.envpool import PoolEnvs
+from zerobeast.services.envserver.football import Football
+
+FOOTBALL = "football/academy_empty_goal"
+IDLE, RIGHT, SHOT = 0, 5, 12
+
+
+def pool(env_id: str, num_envs: int = 1, seed: int | None = 0, **settings: Any) -> PoolEnvs:
+    kind = Football if env_id.startswith("football/") else PoolEnvs
+    envs = kind(EnvConfig.model_validate({"id": env_id, **settings}), num_envs, seed)
+    envs.reset()
+    return envs
+
+
+def assert_row(row: Any, obs: Any, reward: float, terminated: bool, truncated: bool, close: float) -> None:
+    np.testing.assert_allclose(row["obs"], obs, rtol=close, atol=close)
+    assert row["reward"] == pytest.approx(reward, rel=close, abs=close)
+    assert (row["terminated"], row["truncated"], row["first"]) == (terminated, truncated, False)
+
+
+def cartpole_at(obs: NDArray[np.float64]) -> Any:
+    env: Any = gymnasium.make("CartPole-v1").unwrapped
+    env.reset()
+    env.state = obs
+    return env
+
+
+def halfcheetah_at(obs: NDArray[np.float64]) -> Any:
+    env: Any = gymnasium.make("HalfCheetah-v5").unwrapped
+    env.reset()
+    env.set_state(np.concatenate([[0.0], obs[:8]]), obs[8:])
+    return env
+
+
+@pytest.mark.parametrize(
+    ("name", "other_at", "close"), [("CartPole-v1", cartpole_at, 1e-5), ("HalfCheetah-v5", halfcheetah_at, 1e-3)]
+)
+def test_every_step_is_what_gymnasium_does(name: str, other_at: Callable[..., Any], close: float) -> None:
+    envs = pool(f"envpool/{name}")
+    other = other_at(envs.rows["obs"][0].astype(np.float64))
+    action = envs.spec.action
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # rounding of float32 grows in MuJoCo from step to step
+        chosen = rng.uniform(-1, 1, action.shape).astype(np.float32) if action.kind == "box" else rng.integers(2)
+        envs.step(np.array([chosen]))
+        obs, reward, terminated, truncated, _ = other.step(chosen)
+        assert_row(envs.rows[0], obs, reward, terminated, truncated, close)
+        if terminated:
+            return
+
+
+def test_a_minigrid_is_what_minigrid_does_over_whole_episodes() -> None:
+    envs, other = pool("envpool/MiniGrid-Empty-5x5-v0"), make_env("MiniGrid-Empty-5x5-v0", {})
+    rng, over, ends = np.random.default_rng(3), True, [0, 0]
+    for _ in range(1_000):
+        row = envs.rows[0]
+        if over:
+            obs, _ = other.reset()
+            reward, terminated, truncated = 0.0, False, False
+        assert row["first"] == over
+        assert (row["obs"]["image"] == obs["image"]).all()
+        assert row["obs"]["direction"] == obs["direction"]
+        assert row["reward"] == pytest.approx(reward)
+        assert (row["terminated"], row["truncated"]) == (terminated and not truncated, truncated)
+        over = terminated or truncated
+        ends = [ends[0] + terminated, ends[1] + truncated]
+        action = rng.integers(3)
+        envs.step(np.array([action]))
+        if not over:
+            obs, reward, terminated, truncated, _ = other.step(action)
+    assert min(ends) > 1
+
+
+@pytest.mark.parametrize("game", ["pong", "seaquest"])
+def test_frames_of_an_atari_game_are_those_of_its_emulator_after_as_many_no_ops(game: str) -> None:
+    title = game.title()
+    envs = pool(f"envpool/{title}-v5", noop_max=1)  # it presses 1 to noop_max times nothing, ale-py one less
+    config = EnvConfig(id=f"{title}NoFrameskip-v4", noop_max=2)
+    other = AtariVectorEnv(game, config, 1, seed=4, threads=1)  # this seed draws one
+    other.reset()
+    assert (envs.spec.frame_stack, envs.spec.frame_skip) == (other.spec.frame_stack, other.spec.frame_skip)
+    for action in np.random.default_rng(1).integers(envs.spec.action.choices[0], size=100):
+        assert (envs.rows["obs"][0, 0] == other.rows["obs"][0]).all()
+        assert envs.rows["reward"] == other.rows["reward"]
+        for each in (envs, other):
+            each.step(np.array([action]))
+
+
+def test_the_row_after_an_episode_is_the_first_of_the_next() -> None:
+    envs = pool("envpool/CartPole-v1", 4, kwargs={"max_episode_steps": 9})
+    over, episodes = np.zeros(4, np.bool_), []
+    for _ in range(60):
+        envs.step(np.arange(4) % 2)
+        rows = envs.rows
+        assert (rows["first"] == over).all()
+        assert (rows["reward"] == ~over).all()
+        over = rows["terminated"] | rows["truncated"]
+        assert not (over & rows["first"]).any()
+        assert not (rows["terminated"] & rows["truncated"]).any()
+        episodes += envs.episodes
+    assert {length for _, length, *_ in episodes} >= {8, 9}, "by a fall and by the limit"
+    assert all(total == length for total, length, *_ in episodes)
+
+
+def test_environment_i_has_seed_plus_i_and_a_reset_with_a_seed_begins_with_it_again() -> None:
+    envs, second = pool("envpool/CartPole-v1", 3, seed=7), pool("envpool/CartPole-v1", 1, seed=8)
+    start = envs.rows["obs"].copy()
+    assert (start[1] == second.rows["obs"][0]).all()
+    envs.reset()
+    assert (envs.rows["obs"] != start).any()
+    envs.reset(7)
+    assert (envs.rows["obs"] == start).all()
+    assert (
+        pool("envpool/CartPole-v1", seed=None).rows["obs"] != pool("envpool/CartPole-v1", seed=None).rows["obs"]
+    ).any()
+
+
+def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
+    envs = pool(FOOTBALL, 4)
+    assert (envs.spec.obs.shape, envs.spec.obs.dtype, envs.spec.frame_stack) == ((72, 96, 4), "|b1", 4)
+    assert envs.rows["obs"].any((1, 2)).all(), "each plane has a point"
+    episodes = []
+    for t in range(120):
+        attack = RIGHT if t % 60 < 30 else SHOT
+        envs.step(np.array([attack, attack, IDLE, IDLE]))
+        episodes += envs.episodes
+    assert {total for total, *_ in episodes} == {0.0, 1.0}
+    for total, _, found in episodes:
+        assert found == {"goals": total, "goals_conceded": 0.0, "goal_difference": total, "is_success": total}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "sentence"),
+    [
+        ("envpool/CartPol-v1", {}, "did you mean envpool/CartPole-v1"),
+        ("envpool/gfootball/academy_empty_goal-v1", {}, f"did you mean {FOOTBALL}"),
+        ("football/academy_emty_goal", {}, f"did you mean {FOOTBALL}"),
+        ("football/golf", {}, "expected football/11_vs_11_competition, "),
+        ("envpool/Chess-v1", {}, "expected an environment for one player, it is for 2"),
+        ("envpool/BinPack-v2", {}, "action.dtype is '<i4', expected <f4"),
+        ("envpool/Pong-v5", {"episodic_life": True}, "env.episodic_life true: expected false"),
+        ("envpool/Pong-v5", {"noop_max": 0}, "env.noop_max 0: expected at least 1"),
+        ("envpool/Pong-v5", {"kwargs": {"frame_skip": 2}}, "env.kwargs: 'frame_skip' is not for envpool/Pong-v5"),
+        ("envpool/CartPole-v1", {"kwargs": {"num_envs": 2}}, "'num_envs' is not for envpool/CartPole-v1, expected any"),
+        ("envpool/CartPole-v1", {"kwargs": {"max_episode_steps": "x"}}, "envpool/CartPole-v1' cannot be made: "),
+        (FOOTBALL, {"kwargs": {"rewards": "scoring,checkpoints"}}, "'rewards' is not for .* source package gfootball"),
+        (FOOTBALL, {"kwargs": {"number_of_left_players_agent_controls": 3}}, "source package gfootball"),
+    ],
+)
+def test_what_envpool_does_not_have_is_refused_in_one_sentence(
+    env_id: str, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(EnvError, match=sentence) as caught:
+        pool(env_id, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_single_environments_are_refused_where_they_are_needed() -> None:
+    config = EnvConfig(id="envpool/CartPole-v1", action_mask="legal")
+    with pytest.raises(EnvError, match="makes no single ones"):
+        make_vector_env(config, 1, 0, EnvServerConfig(in_process=True)).collect()

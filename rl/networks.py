@@ -8,4 +8,4 @@ from zerobeast.common.settings.net import TorsoSpec
 AUTO = MLP = TorsoSpec("zerobeast.rl.nets.torsos:by_array", bare="zerobeast.rl.nets.torsos:images_alone")
 MINATAR = replace(AUTO, smallest_image=1)
 SHALLOW = replace(AUTO, smallest_image=MIN_SHALLOW_SIDE, threads=True)
-DEEP = replace(AUTO, smallest_image=1, threads=True, fills_a_core=True)
+DEEP = FOOTBALL = replace(AUTO, smallest_image=1, threads=True, fills_a_core=True)

@@ -24,6 +24,7 @@ OTHERS = "classic"
 FAMILIES = (
     ("atari", re.compile(r".*NoFrameskip|ALE/[^:]*$|zipf/Gridworld(-uniform|-rare)?$")),
     ("minatar", re.compile(r"(MinAtar/|zipf/Gridworld-small)[^:]*$")),
+    ("football", re.compile(r"football/[^:]*$")),
     ("cartpole", re.compile(r"CartPole-v\d")),
     ("lunarlander", re.compile(r"LunarLander-v\d")),
     (OTHERS, re.compile(r"(Acrobot|MountainCar)-v\d")),

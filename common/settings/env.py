@@ -29,8 +29,8 @@ class EnvConfig(Section):
 
     id: str = setting(
         "PongNoFrameskip-v4",
-        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, pettingzoo/<family>/<game>, module:Name or file.py:Name; "
-        "zipf(ID,ID;1): episodes in one of several; with commas: one policy for several",
+        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, football/<scenario>, envpool/<id>, pettingzoo/<family>/<game>, "
+        "module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of several; with commas: one policy for several",
         max_length=10_000,  # a mix of 200 environments, or a long path; checked before anything reads the list
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
@@ -47,7 +47,7 @@ class EnvConfig(Section):
     agent_id: bool = setting(False, "of several agents: an observation says which of them it is of")
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
-    frame_stack: int = setting(4, "Atari: number of most recent frames that the policy sees", ge=1, le=16)
+    frame_stack: int = setting(4, "Atari, football: number of most recent frames that the policy sees", ge=1, le=16)
     frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=16, le=256)
     sticky_actions: float | None = setting(
         None,

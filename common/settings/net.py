@@ -25,7 +25,7 @@ MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's
 NETWORKS, MEMORIES = "zerobeast.networks", "zerobeast.memories"  #: groups of entry points
 MAX_LAYERS, MAX_WIDTH = 8, 65_536  #: of dense layers
 MIN_PICTURE_SIDE = 10  #: in pixels: views of grids, which declare the range of bytes too, have up to 9 cells a side
-OF_MATRICES = ("shallow", "deep", "minatar")  #: our torsos that take matrices of numbers for images
+OF_MATRICES = ("shallow", "deep", "football", "minatar")  #: our torsos that take matrices of numbers for images
 MAX_CHANNELS = 16  #: of a picture: as many grey frames as `env.frame_stack` takes, or five in colour
 
 
@@ -56,8 +56,8 @@ class NetConfig(Section):
 
     torso: Torso = setting(
         "auto",
-        "shallow, deep or minatar for images, mlp for vectors, auto: what fits; or that of a package, module:Class or "
-        "file.py:Class",
+        "shallow, deep, football or minatar for images, mlp for vectors, auto: what fits; or that of a package, "
+        "module:Class or file.py:Class",
     )
     pixels: Literal["auto", "all", "none"] = setting(
         "auto",

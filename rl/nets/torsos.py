@@ -2,20 +2,21 @@
 
     shallow  Nature DQN's three convolutions (Mnih et al. 2015), as TorchBeast's AtariNet
     deep     IMPALA's residual network (Espeholt et al. 2018, figure 3), without its LSTM
+    football the same with a fourth section, SEED RL's for football (Espeholt et al. 2019, arXiv:1910.06591)
     minatar  one small convolution (Young & Tian 2019, appendix)
     mlp      dense tanh layers, two by default
 
 An observation of several arrays gets a torso for each image and one MLP for all other arrays, choices as one-hots.
 
-All but the residual torso start with orthogonal weights of gain sqrt(2) (Huang et al. 2022, "The 37 implementation
+All but the residual torsos start with orthogonal weights of gain sqrt(2) (Huang et al. 2022, "The 37 implementation
 details of PPO"): with torch's default a signal shrinks so much from layer to layer that two Atari frames look the same
-to the last layer. The residual torso keeps that default; its skip connections make up for it.
+to the last layer. The residual torsos keep that default; their skip connections make up for it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -30,6 +31,7 @@ from zerobeast.rl.nets.normalize import ArrayNorm
 from zerobeast.rl.nets.torso import Norms, Torso
 
 DEEP_CHANNELS = (16, 32, 32)
+FOOTBALL_CHANNELS = (*DEEP_CHANNELS, 32)
 DEEP_BLOCKS = 2
 JOINED_SIZE = 256  #: width of the layer on top of several torsos
 
@@ -259,19 +261,20 @@ def minatar(channels: int, activation: str) -> Layers:
     return PixelConv(channels, 16, 3), Activation(activation), 128
 
 
-def deep(channels: int, activation: str) -> Layers:
-    """15 convolutions with residual connections."""
+def residual(sections: Sequence[int], channels: int, activation: str) -> Layers:
+    """5 convolutions in each section, 4 of them with residual connections."""
     rest = nn.Sequential()
-    for index, n in enumerate(DEEP_CHANNELS):
+    for index, n in enumerate(sections):
         if index:
-            rest.append(nn.Conv2d(DEEP_CHANNELS[index - 1], n, 3, padding=1))
+            rest.append(nn.Conv2d(sections[index - 1], n, 3, padding=1))
         rest.append(nn.MaxPool2d(3, 2, padding=1))
         rest.extend(ResidualBlock(n, activation) for _ in range(DEEP_BLOCKS))
     rest.append(Activation(activation))
-    return PixelConv(channels, DEEP_CHANNELS[0], 3, padding=1), rest, 256
+    return PixelConv(channels, sections[0], 3, padding=1), rest, 256
 
 
-_CONVOLUTIONAL = {"shallow": shallow, "deep": deep, "minatar": minatar}
+_RESIDUAL = {"deep": partial(residual, DEEP_CHANNELS), "football": partial(residual, FOOTBALL_CHANNELS)}
+_CONVOLUTIONAL: dict[str, Callable[[int, str], Layers]] = {"shallow": shallow, "minatar": minatar, **_RESIDUAL}
 
 
 def by_array(config: NetConfig, env: EnvSpec) -> Torso:
@@ -302,6 +305,6 @@ def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: floa
     name = config.torso if config.torso in _CONVOLUTIONAL else "shallow" if large else "minatar"
     first, rest, hidden_size = _CONVOLUTIONAL[name](image.channels, config.activation)
     torso = ConvTorso(scale, image, first, rest, config.hidden_size or hidden_size, config.activation)
-    if name != "deep":
+    if name not in _RESIDUAL:
         orthogonal(torso)
     return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures

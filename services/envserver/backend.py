@@ -37,9 +37,8 @@ class VectorRequest(NamedTuple):
 
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
-    raise EnvError(
-        f"env.id {env_id!r}: its backend makes no single ones, which mixes, action masks, several agents and masked resets need"
-    )
+    needed = "which mixes, action masks, several agents and masked resets need"
+    raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, {needed}")
 
 
 @dataclass(frozen=True)

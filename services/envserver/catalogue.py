@@ -14,7 +14,7 @@ from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver import gymnasium_backend
 from zerobeast.services.envserver.agents import parallel, shard
-from zerobeast.services.envserver.backend import VectorRequest, backend_at, is_reference, reference_for
+from zerobeast.services.envserver.backend import Backend, VectorRequest, backend_at, is_reference, reference_for
 from zerobeast.services.envserver.inline import InlineVectorEnv
 from zerobeast.services.envserver.padding import Padding, padded
 from zerobeast.services.envserver.vector import VectorEnv, contained
@@ -41,25 +41,31 @@ def make_vector_env(
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
-        request, env = VectorRequest(config, num_envs, seed, server.threads or 1, masks), None
         if agents == 1 and not config.agent_id:
-            with contained(f"env.id {config.id!r} cannot be made"):
-                env = backend.make_vec(request)
-        if isinstance(env, InlineVectorEnv):
-            env.make = partial(padded, env.make, padding)
-        elif env is not None and any(padding):
-            raise EnvError(f"env.id {config.id!r}, backend {reference}: its {type(env).__name__} cannot be padded")
-        if isinstance(env, VectorEnv):
-            return env
-        if env is not None:
-            raise EnvError(f"env.id {config.id!r}, backend {reference}: make_vec returned {env!r:.200}, no VectorEnv")
-        if backend.make_part and agents == 1 and not (masks or config.action_mask or config.agent_id):
-            make_part = partial(backend.make_part, config)
+            request = VectorRequest(config, num_envs, seed, server.threads or 1, masks)
+            if env := _made_by(backend, reference, request, padding):
+                return env
+            if backend.make_part and not (masks or config.action_mask):
+                make_part = partial(backend.make_part, config)
     make = partial(make_env, config.id, dict(config.kwargs), reference, several=True)
     part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
     return WorkerVectorEnv(config.id, part, num_envs, seed, server.workers or 1, agents)
+
+
+def _made_by(backend: Backend, reference: str, request: VectorRequest, padding: Padding) -> VectorEnv | None:
+    """The vector environment that a backend has chosen, if any."""
+    env_id = request.config.id
+    with contained(f"env.id {env_id!r} cannot be made"):
+        env = backend.make_vec(request)
+    if isinstance(env, InlineVectorEnv):
+        env.make = partial(padded, env.make, padding)
+    elif env is not None and any(padding):
+        raise EnvError(f"env.id {env_id!r}, backend {reference}: its {type(env).__name__} cannot be padded")
+    if env is None or isinstance(env, VectorEnv):
+        return env
+    raise EnvError(f"env.id {env_id!r}, backend {reference}: make_vec returned {env!r:.200}, no VectorEnv")
 
 
 def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "", *, several: bool = False) -> Any:

@@ -114,8 +114,33 @@ R2D2_ATARI = {
     "r2d2.max_grad_norm": 80.0,
 }
 
+#: SEED RL's gcp/train_football_scoring.sh, and Google Research Football's repro_scoring_easy.sh
+SEED_FOOTBALL = {
+    "learner.unroll_length": 32,
+    "learner.batch_size": 32,
+    "impala.discount": 0.997,
+    "impala.trace_decay": 0.9,
+    "impala.entropy_cost": pytest.approx(0.000031948327487872845),
+    "impala.learning_rate": pytest.approx(0.00005533923433816456),
+    "total_steps": 500_000_000,
+}
+PPO_FOOTBALL = {
+    "ppo.discount": 0.997,
+    "ppo.clip": 0.115,
+    "ppo.entropy_cost": 0.00155,
+    "ppo.learning_rate": 0.00011879,
+    "ppo.max_grad_norm": 0.76,
+    "ppo.epochs": 2,
+    "ppo.minibatches": 4,
+    "learner.unroll_length": 512,
+    "learner.batch_size": 16,
+    "total_steps": 50_000_000,
+}
+
 PUBLISHED = {
     "impala-atari": TABLE_G1,
+    "impala-football": SEED_FOOTBALL,
+    "football-ppo": PPO_FOOTBALL,
     "torchbeast": MONOBEAST,
     "control-ppo": PPO_MUJOCO,
     "atari-impact": IMPACT_PONG,
@@ -151,6 +176,7 @@ def test_every_preset_is_valid(name: str) -> None:
         ("MinAtar/Breakout", "minatar"),
         ("zipf/Gridworld", "atari"),
         ("zipf/Gridworld-small-rare", "minatar"),
+        ("football/academy_empty_goal", "football"),
         ("CartPole-v1", "cartpole-impala"),
         ("Acrobot-v1", "classic"),
         ("LunarLander-v3", "classic"),
@@ -172,6 +198,7 @@ def test_the_environment_chooses_its_family_if_no_preset_is_named(env_id: str, n
         ("my.module:Env-v0", "ppo", "classic-ppo"),
         ("LunarLander-v3", "ppo", "lunarlander-ppo"),
         ("LunarLander-v3", "vmpo", "classic-vmpo"),
+        ("football/5_vs_5", "dqn", "football-dqn"),
         ("Pendulum-v1", "ppo", "control-ppo"),
         ("HalfCheetah-v5", "a2c", "control-a2c"),
         ("Antelope-v1", "a2c", "classic-a2c"),

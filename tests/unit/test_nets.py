@@ -26,7 +26,8 @@ PONG = EnvSpec("PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), SIX, frame
 MINATAR = EnvSpec("MinAtar/Breakout", ArraySpace.box((10, 10, 4), "|b1"), SIX)
 CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 SMALL = EnvSpec("Small-v0", ArraySpace.box((36, 36), "|u1"), ArraySpace.discrete(3), frame_stack=2)
-CASES = [("shallow", SMALL), ("deep", SMALL), ("minatar", MINATAR), ("mlp", CARTPOLE)]
+FOOTBALL = EnvSpec("football/5_vs_5", ArraySpace.box((72, 96, 4), "|b1"), ArraySpace.discrete(19), frame_stack=4)
+CASES = [("shallow", SMALL), ("deep", SMALL), ("football", FOOTBALL), ("minatar", MINATAR), ("mlp", CARTPOLE)]
 SEEN: dict[str, Any] = {"last_action_reward": "always"}
 
 
@@ -65,6 +66,19 @@ def test_the_deep_net_has_fifteen_convolutions_and_torchbeasts_size() -> None:
     assert sum(isinstance(module, torch.nn.Conv2d) for module in net.modules()) == 15
     # TorchBeast's, plus the weights from the last action's six inputs to seven outputs
     assert sum(parameter.numel() for parameter in net.parameters()) == 1_091_038 + 6 * 7
+
+
+def test_the_football_net_is_seed_rls_and_sees_the_planes_of_each_frame_in_turn() -> None:
+    torso = make_torso(NetConfig(torso="football"), FOOTBALL)
+    convolutions = sum(9 * n * m + m for n, m in [(16, 16), (16, 32), (32, 32), (32, 32)])
+    blocks = sum(4 * (9 * n * n + n) for n in (16, 32, 32, 32))
+    dense = 5 * 6 * 32 * 256 + 256  # 72 x 96, halved four times
+    assert sum(parameter.numel() for parameter in torso.parameters()) == convolutions + blocks + dense
+    stacks, seen = observations(FOOTBALL, 2), []
+    torso.first.register_forward_pre_hook(lambda _module, given: seen.append(given[0]))
+    torso(stacks)
+    planes = [stacks[:, frame, :, :, plane] for frame in range(4) for plane in range(4)]
+    assert (seen[0] == torch.stack(planes, 1)).all()
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_a_name_that_no_package_brings_is_refused_among_the_other_mistakes() -> 
     with pytest.raises(ConfigError) as refused:
         gather(["--net.torso", "shalow", "--seed", "x"], {})
     first, second = str(refused.value).splitlines()
-    expected = "auto, deep, minatar, mlp, shallow or module:NAME; did you mean shallow?"
+    expected = "auto, deep, football, minatar, mlp, shallow or module:NAME; did you mean shallow?"
     assert first == f"flag --net.torso: got 'shalow', expected {expected}"
     assert second.startswith("flag --seed: ")
 

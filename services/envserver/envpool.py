@@ -168,7 +168,11 @@ def ids() -> list[str]:
 
 
 def _rendered(config: EnvConfig, seed: int) -> PoolEnvs:
-    return PoolEnvs(config, 1, seed, draws=True)
+    """One environment that is drawn once now: some end their process if there is no library for graphics."""
+    envs = PoolEnvs(config, 1, seed, draws=True)
+    envs.reset()
+    envs.scene()
+    return envs
 
 
 BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=ids)

@@ -93,6 +93,7 @@ def random_actions(env: RenderedEnv, count: int) -> Iterator[NDArray[Any]]:
         ("CartPole-v1", 60, {}),
         ("MinAtar/Breakout-v1", 30, {}),
         ("zipf/Gridworld-small", 60, {}),
+        ("envpool/MiniGrid-Empty-Random-5x5-v0", 30, {}),
         ("Pendulum-v1", 20, {}),
     ],
 )
@@ -150,6 +151,8 @@ def test_mujoco_draws_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None
         (f"{__name__}:Odd", {"die_at": 2}, "failed: its process ended"),
         (f"{__name__}:Odd", {"raise_at": 2}, "failed: RuntimeError: the simulator is out of order"),
         ("Nope-v0", {}, "Nope-v0"),
+        ("football/5_vs_5", {}, "cannot be drawn: EnvPool's football has no pictures"),
+        ("envpool/Taxi-v3", {}, "cannot be drawn: RuntimeError: render not implemented"),
     ],
 )
 def test_what_cannot_be_seen_or_fails_is_a_sentence(env_id: str, kwargs: dict[str, Any], sentence: str) -> None:

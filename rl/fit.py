@@ -33,7 +33,7 @@ def _observations(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) 
     net, arrays = config.net, env.obs.arrays
     if net.use_lstm and not settings.memory:
         yield f"net.use_lstm true: expected false, because {config.section} learns from single transitions"
-    if (size := env.frame_stack * step_record(env).row_bytes) > MAX_OBS_BYTES:
+    if (size := env.frame_stack * step_record(env, packed=False).row_bytes) > MAX_OBS_BYTES:
         yield f"{env.env_id}: observations of {size} bytes, expected at most {MAX_OBS_BYTES}"
     sides = [min(array.image_size or ()) for array in arrays if Reading.of(array, net).convolved]
     shapes = " and ".join("x".join(map(str, array.shape)) or "a number" for array in arrays)

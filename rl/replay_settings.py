@@ -50,7 +50,7 @@ class ReplaySettings(LearnerSettings):
 
     replay_size: ReplaySize = 100_000
     replay_compression: Literal["none", "zstd"] = setting(
-        "none", "compression of uint8 frames; zstd needs a tenth of the disk and cache or less"
+        "none", "compression of frames of bytes or bits; zstd needs a tenth of the disk and cache or less"
     )
     replay_min_size: ReplayMinSize = 1_000
     samples_per_insert: SamplesPerInsert = 1.0

@@ -16,8 +16,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import numpy as np
 import psutil
 import pytest
+from numpy.typing import NDArray
 
 from zerobeast.common import plugins
 from zerobeast.common.service.base import Service
@@ -123,6 +125,14 @@ def free_port(span: int = 3) -> int:
 def row_layout(spec: RecordSpec) -> list[list[Any]]:
     """[[name, dtype, shape, offset], ...], of which `layout_id` is the fingerprint, as in docs/protocol.md."""
     return [[f.name, f.dtype, list(f.shape), spec.dtype.fields[f.name][1]] for f in spec.fields]  # type: ignore[index]
+
+
+def as_bits(values: NDArray[Any], dimensions: int) -> NDArray[np.uint8]:
+    """[..., *shape] of 0 and 1 as a row of another program may have them, with all spare bits set."""
+    flat = values.reshape(*values.shape[: values.ndim - dimensions], -1)
+    padded = np.ones((*flat.shape[:-1], -(-flat.shape[-1] // 8) * 8), np.int64)
+    padded[..., : flat.shape[-1]] = flat
+    return (padded.reshape(*flat.shape[:-1], -1, 8) * 2 ** np.arange(8)).sum(-1).astype(np.uint8)
 
 
 def layout_id(spec: RecordSpec) -> int:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.algo_fakes import HYBRID
+from tests.helpers import as_bits
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
@@ -39,6 +40,7 @@ KINDS = {
     "stacked, zstd": (STACKED, "zstd"),
     "single, zstd": (SINGLE, "zstd"),
     "bits": (BITS, "none"),
+    "bits, zstd": (BITS, "zstd"),
     "trees": (TREES, "none"),
 }
 FLAGS = ("first", "terminated", "truncated")
@@ -74,7 +76,8 @@ def fill(space: Any, column: Any, at: int, number: int) -> None:
     """Write the value of a space for step `number` at index `at`."""
     for array, part in by_array(space, column):
         content = value(array.shape, array.dtype, number)
-        part[at] = content % np.reshape(array.choices, array.shape) if array.choices else content
+        content = content % np.reshape(array.choices, array.shape) if array.choices else content
+        part[at] = as_bits(content, content.ndim) if array.bits and not array.choices else content
 
 
 @dataclass

@@ -35,12 +35,15 @@ def rollout_flaw(rows: NDArray[np.void], env: EnvSpec) -> str | None:
     if (rows["policy_version"] < 0).any():
         return "policy_version is negative"
     actions = illegal("last_action", rows["last_action"], env.action)
-    return actions or (illegal("obs", rows["obs"], env.obs) if "obs" in (rows.dtype.names or ()) else None)
+    return actions or (illegal("obs", rows["obs"], env.obs, packed=True) if "obs" in (rows.dtype.names or ()) else None)
 
 
-def illegal(what: str, values: NDArray[Any], space: Space) -> str | None:
-    """Why `what`, observations or actions [N, ..., *shape], is not of its space (a choice out of range), or None."""
-    found = (stray(chosen, array) for array, chosen in by_array(space, values))
+def illegal(what: str, values: NDArray[Any], space: Space, *, packed: bool = False) -> str | None:
+    """Why `what`, observations or actions [N, ..., *shape], is not of its space (a choice out of range), or None.
+
+    Nothing is wrong with arrays of bits that are `packed`.
+    """
+    found = (stray(chosen, array) for array, chosen in by_array(space, values) if not (packed and array.bits))
     return next((f"{what} holds the choice {sentence}" for _, sentence in filter(None, found)), None)
 
 

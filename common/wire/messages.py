@@ -25,7 +25,7 @@ below 2**63, including those in the body. An entry with ? may be nil, and is lef
 is followed by rows of one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO; nothing on the wire is ever
 pickled.
 
-The mask of a RESET, a list of seeds and the agent_steps of NEWS joined version 2 before any release spoke that version.
+Version 3 packs observed arrays of bits (`zerobeast.common.wire.bits`). No release spoke version 2, and no peer does.
 
 Each plane has its own version. Servers speak only the newest. A client greets in the newest and, if a server answers
 that it speaks another one of `VERSIONS`, greets again in that one.
@@ -40,7 +40,7 @@ from typing import Any, get_args
 from zerobeast.common.errors import LocalProtocolError, Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.wire.codec import pack, unpack
 
-PROTOCOL_VERSION = 2  #: the newest, on every plane
+PROTOCOL_VERSION = 3  #: the newest, on every plane
 MAX_HEADER_BYTES = 64 * 1024
 MAX_INTEGER = 2**63 - 1
 TOPIC_BYTES = 9

@@ -31,14 +31,15 @@ class Origin(NamedTuple):
     rows: int  #: number of rows in the message
 
 
-def step_record(env: EnvSpec) -> RecordSpec:
+def step_record(env: EnvSpec, *, packed: bool = True) -> RecordSpec:
     """One environment's row from env-server to actor, and on to the broker unchanged.
 
     first: obs opens an episode (or the broker must forget what came before); reward, terminated and truncated are
-    zero in such a row. action_mask: True for each choice that is legal now.
+    zero in such a row. action_mask: True for each choice that is legal now. Not `packed`, observations are as their
+    space has them, and not as they travel (`zerobeast.common.wire.bits`).
     """
     return RecordSpec.of(
-        field_of("obs", env.obs),
+        field_of("obs", env.obs, packed=packed),
         *_mask(env),
         reward=("<f4", ()),
         terminated=("|b1", ()),
@@ -66,7 +67,7 @@ def rollout_record(env: EnvSpec, policy: PolicySpec, unroll_length: int) -> Reco
     """
     steps = unroll_length
     return RecordSpec.of(
-        field_of("obs", env.obs, steps + env.frame_stack),
+        field_of("obs", env.obs, steps + env.frame_stack, packed=True),
         *_mask(env, steps + 1),
         Field("first", "|b1", (steps + 1,)),
         Field("reward", "<f4", (steps + 1,)),

@@ -72,6 +72,11 @@ class ArraySpace:
         return (self,)
 
     @property
+    def bits(self) -> bool:
+        """Whether each element is 0 or 1, so that observations of it are packed in rows."""
+        return self.kind == "multi_binary" or (self.kind == "box" and self.dtype == "|b1")
+
+    @property
     def choices(self) -> tuple[int, ...]:
         """Number of choices of each component, in C order; empty for a box."""
         return (2,) * math.prod(self.shape) if self.kind == "multi_binary" else self.sizes
@@ -182,11 +187,16 @@ Space = ArraySpace | CompositeSpace
 _KINDS = (*get_args(ArrayKind), *get_args(CompositeKind))
 
 
-def field_of(name: str, space: Space, *lead: int) -> Field | Block:
-    """The field of a row that holds values of a space: one value, or an array [*lead] of them."""
-    if isinstance(space, ArraySpace):
-        return Field(name, space.dtype, (*lead, *space.shape))
-    return Block(name, tuple(field_of(part.name, part.space) for part in space.spaces), lead)
+def field_of(name: str, space: Space, *lead: int, packed: bool = False) -> Field | Block:
+    """The field of a row that holds values of a space: one value, or an array [*lead] of them.
+
+    If it is `packed`, arrays of bits take a byte for eight elements (`zerobeast.common.wire.bits`).
+    """
+    if not isinstance(space, ArraySpace):
+        return Block(name, tuple(field_of(part.name, part.space, packed=packed) for part in space.spaces), lead)
+    if packed and space.bits:
+        return Field(name, "|u1", (*lead, -(-math.prod(space.shape) // 8)))
+    return Field(name, space.dtype, (*lead, *space.shape))
 
 
 def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
@@ -213,11 +223,14 @@ def from_version_1(entries: Any) -> Any:
     """Translate the description of an environment from protocol version 1 to the current form."""
     if not isinstance(entries, dict) or "obs_shape" not in entries:
         return entries
-    obs = {"kind": "box", "dtype": entries.get("obs_dtype"), "shape": entries["obs_shape"], "sizes": []}
+    is_bool = entries.get("obs_dtype") == "|b1"  # a byte each: they are packed since version 3
+    low, high = (0.0, 1.0) if is_bool else (-math.inf, math.inf)
+    obs = {"kind": "box", "dtype": "|u1" if is_bool else entries.get("obs_dtype"), "shape": entries["obs_shape"]}
     action = entries.get("action")
     if isinstance(action, dict):
         action = {"dtype": "<f4" if action.get("kind") == "box" else "<i8"} | action
-    return entries | {"obs": obs | {"low": [-math.inf], "high": [math.inf]}, "action": action, "action_mask": False}
+    obs |= {"sizes": [], "low": [low], "high": [high]}
+    return entries | {"obs": obs, "action": action, "action_mask": False}
 
 
 def unbounded(space: Space) -> Space:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from zerobeast.common.wire import EnvSpec, RecordSpec, nested
 from zerobeast.common.wire.spaces import field_of
+from zerobeast.rl.ops.bits import observed
 from zerobeast.rl.ops.columns import columns, torch_dtype
 from zerobeast.rl.ops.tree import leaves, tree_map
 
@@ -52,8 +53,8 @@ class SlotState:
     """
 
     def __init__(self, env: EnvSpec, core_size: int, max_rows: int, device: torch.device) -> None:
-        self.stack = env.frame_stack
-        self._frame = RecordSpec.of(field_of("obs", env.obs)).dtype["obs"]
+        self.stack, self._space = env.frame_stack, env.obs
+        self._frame = RecordSpec.of(field_of("obs", env.obs, packed=True)).dtype["obs"]
         self.words = -(-self._frame.itemsize // WORD)
         self.size = 0
         kept = self.stack if self.stack > 1 else 0
@@ -119,7 +120,7 @@ class SlotState:
             _put(self._core, slots, core)
 
     def _typed(self, words: Tensor) -> Any:
-        return columns(words.view(torch.uint8)[:, : self._frame.itemsize], self._frame)
+        return observed(self._space, columns(words.view(torch.uint8)[:, : self._frame.itemsize], self._frame))
 
 
 def _grown(tensor: Tensor, size: int) -> Tensor:

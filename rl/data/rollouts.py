@@ -18,6 +18,7 @@ from torch import Tensor
 
 from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec, Origin, RecordSpec
 from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.ops.bits import observed
 from zerobeast.rl.ops.columns import columns
 from zerobeast.rl.ops.frames import stack_frames
 from zerobeast.rl.ops.tree import tree_map
@@ -65,8 +66,9 @@ class Rollouts:
         content = torch.from_numpy(self.rows.view(np.uint8).reshape(len(self), -1)).to(self.device, non_blocking=True)
         fields = tree_map(_any_byte, columns(content, self.record.dtype))  # a peer may send any byte as a bool
         first = torch.from_numpy(true(self.rows["first"]))  # stack_frames reads it on the CPU
+        obs = observed(self.env.obs, fields["obs"])
         return Batch(
-            obs=tree_map(lambda frames: stack_frames(frames, first, self.env.frame_stack), fields["obs"]),
+            obs=tree_map(lambda frames: stack_frames(frames, first, self.env.frame_stack), obs),
             first=_time_major(first).to(self.device),
             core_state=fields["core_state"],
             **{name: tree_map(_time_major, fields[name]) for name in AS_RECORDED if name in fields},

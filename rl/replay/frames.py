@@ -107,7 +107,7 @@ def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
     """The record of a row without its frames, which are compressed. Called before there is a file.
 
     Raises:
-      ConfigError: the frames are not one array of bytes.
+      ConfigError: the frames are not one array of bytes or bits.
       StoreError: zstandard is not installed.
     """
     try:
@@ -118,6 +118,6 @@ def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
     if isinstance(obs, Block) or obs.dtype != "|u1":
         what = "several arrays" if isinstance(obs, Block) else f"of type {obs.dtype}"
         raise ConfigError(
-            f"replay_compression zstd: observations of {env_id} are {what}, expected one array of bytes (|u1)"
+            f"replay_compression zstd: observations of {env_id} are {what}, expected one array of bytes (|u1) or bits"
         )
     return RecordSpec(record.fields[1:])

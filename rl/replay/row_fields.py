@@ -10,6 +10,7 @@ from torch import Tensor
 from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec
 from zerobeast.rl.data.rollouts import true
 from zerobeast.rl.nets import StepInput
+from zerobeast.rl.ops.bits import observed
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.replay.frames import Compressed
 
@@ -28,7 +29,7 @@ class RowFields:
 
     def __init__(self, rows: NDArray[np.void], frames: Compressed | None, env: EnvSpec, device: torch.device) -> None:
         self._fields: dict[str, Any] = {name: _arrays(rows[name]) for name in rows.dtype.names or ()}
-        self._frames, self._k, self._device = frames, env.frame_stack, device
+        self._frames, self._k, self._space, self._device = frames, env.frame_stack, env.obs, device
         self._extras = [name for name in self._fields if name not in ROLLOUT_FIELDS]
         self.capacity, self.steps = len(rows), self._fields["first"].shape[1] - 1
 
@@ -65,11 +66,12 @@ class RowFields:
     def _obs(self, slots: Ints, ts: Ints) -> Any:
         """Stacks as `zerobeast.rl.ops.frames.stack_frames` makes them: none spans two episodes."""
         if self._k == 1:
-            return tree_map(lambda frames: self.tensor(true(frames)[:, 0]), self._taken(slots, ts[:, None]))
+            frames = tree_map(lambda frames: self.tensor(true(frames)[:, 0]), self._taken(slots, ts[:, None]))
+            return observed(self._space, frames)
         began = self._began(slots, ts)
         earliest = np.where(began > 0, began + self._k - 1, 0)[:, None]
         stacks = self._taken(slots, np.maximum(ts[:, None] + np.arange(self._k), earliest))
-        return tree_map(lambda frames: self.tensor(true(frames)), stacks)
+        return observed(self._space, tree_map(lambda frames: self.tensor(true(frames)), stacks))
 
     def _taken(self, slots: Ints, at: Ints) -> Any:
         """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""

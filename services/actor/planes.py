@@ -39,7 +39,7 @@ def receive_rows(message: Incoming, rows: NDArray[Any], env: EnvSpec) -> None:
     if not message.into(rows):
         what = f"{len(rows)} step rows of {rows.dtype.itemsize} bytes"
         raise RemoteProtocolError(f"OBS: expected one frame of {what}", "payload")
-    sentence = flaw(rows) or illegal("obs", rows["obs"], env.obs)
+    sentence = flaw(rows) or illegal("obs", rows["obs"], env.obs, packed=True)
     if not sentence and env.action_mask and (found := forbidden(rows["action_mask"], env.action)):
         sentence = f"action_mask {found}"
     if sentence:

@@ -135,7 +135,7 @@ class Sessions:
 
     def _build(self, env: EnvSpec) -> Inference:
         most = self._config.broker.max_batch_rows
-        size = env.frame_stack * step_record(env).row_bytes
+        size = env.frame_stack * step_record(env, packed=False).row_bytes
         if most * size > MAX_BATCH_BYTES:
             raise RemoteProtocolError(
                 f"{env.env_id}: {most} observations (broker.max_batch_rows) of {size} bytes, expected at most "

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, by_array
+from zerobeast.common.wire.bits import pack_bits
 from zerobeast.common.wire.checks import unfit
 from zerobeast.common.wire.episodes import Entry
 from zerobeast.common.wire.seeds import of_part
@@ -57,8 +58,14 @@ class InlineEnvs(ABC):
     def write_to(self, rows: NDArray[Any]) -> None:
         """Write all answers from now on into `rows` [N] of `step_record`, in which nothing but padding is set yet."""
         self.rows = rows
-        entries = by_array(self.own.obs, rows["obs"])
-        self.columns = tuple((space, column[:, *map(slice, space.shape)]) for space, column in entries)
+        self._bits: list[tuple[ArraySpace, NDArray[Any], NDArray[Any]]] = []  #: arrays of them: space, plain, packed
+        columns = []
+        for own, (space, column) in zip(self.own.obs.arrays, by_array(self.spec.obs, rows["obs"]), strict=True):
+            whole = np.zeros((len(rows), *space.shape), space.dtype) if space.bits else column
+            if space.bits:
+                self._bits.append((space, whole, column))
+            columns.append((own, whole[:, *map(slice, own.shape)]))
+        self.columns = tuple(columns)
         if self.own.action != self.spec.action:
             rows["action_mask"][:, sum(self.own.action.choices) :] = False
 
@@ -66,6 +73,11 @@ class InlineEnvs(ABC):
         """Pad observations and actions from now on. Raises EnvError if they cannot be."""
         self.spec = padding.of(self.own)
         self.write_to(rows_for(self.spec, self.num_envs))
+
+    def pack(self) -> None:
+        """Pack arrays of bits into the rows, once `columns` have been written."""
+        for space, values, packed in self._bits:
+            packed[...] = pack_bits(values, space)
 
     @abstractmethod
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
@@ -122,6 +134,7 @@ class InlineEnvs(ABC):
         rewards = fitted(f"{who} a reward", reward, REWARD, lead=lead)
         for (space, column), (_, values) in zip(self.columns, by_array(self.spec.obs, obs), strict=True):
             column[...] = fitted(f"{who} an observation", values, space, lead=lead)
+        self.pack()
         rows["first"] = first
         rows["reward"] = np.where(first, 0, rewards)
         rows["terminated"] = terminated & ~first

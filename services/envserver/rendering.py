@@ -21,6 +21,7 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSpec, action_record
+from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.services.envserver.agents import shard
 from zerobeast.services.envserver.backend import backend_at, is_reference, reference_for
 from zerobeast.services.envserver.catalogue import make_env
@@ -46,7 +47,7 @@ class RenderedEnv:
 
     Attributes:
       spec: what it looks like to a policy.
-      rows: [N] of `step_record`, the newest, for each of its agents.
+      rows: [N] of `step_record`, the newest, for each of its agents, not packed.
       scene: what there is to see.
 
     Raises:
@@ -69,7 +70,7 @@ class RenderedEnv:
 
     @property
     def rows(self) -> NDArray[Any]:
-        return self._env.rows
+        return unpacked_rows(self._env.rows, self.spec)
 
     def reset(self, seed: int) -> None:
         """Begin an episode, the first that this seed gives."""

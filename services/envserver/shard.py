@@ -102,6 +102,7 @@ class Shard(InlineEnvs):
             else:
                 with contained(f"environment {self.spec.env_id!r} cannot be reset with options {options!s:.200}"):
                     self._open_episode(i, options)
+        self.pack()
 
     def begin_step(self, actions: NDArray[Any]) -> None:
         self._actions = actions
@@ -122,6 +123,7 @@ class Shard(InlineEnvs):
                 self._progress()
         if all(self._retry_at):  # nothing was stepped, and the next step is not to come at once
             time.sleep(min(PAUSE_S, max(0.0, min(self._retry_at) - time.monotonic())))
+        self.pack()
         rows = self.rows
         over = rows["terminated"] | rows["truncated"]
         self.episodes = self.statistics.update(rows["reward"], rows["first"], over, self._numbers_of)

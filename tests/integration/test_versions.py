@@ -34,7 +34,7 @@ def refusal(context: Context, plane: Plane, endpoint: str, version: int, turn: C
         return wait_until(told)
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [2, 4])
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
 def test_a_client_of_another_version_is_told_both_versions_in_a_sentence(
     context: Context, tmp_path: Any, open_stage: OpenStage, open_run: Opener, plane: Plane, version: int
@@ -51,5 +51,5 @@ def test_a_client_of_another_version_is_told_both_versions_in_a_sentence(
             endpoint, turn = run.learner.config.learner.endpoint, lambda: poll(run.learner, 0.001)
         header = refusal(context, plane, endpoint, version, turn)
     reason, sentence = header.body
-    assert (header.kind, header.version, header.slot, reason) == (Kind.ERROR, 2, 0, Reason.VERSION)
-    assert sentence == f"the peer speaks protocol version {version}, this process speaks 2"
+    assert (header.kind, header.version, header.slot, reason) == (Kind.ERROR, 3, 0, Reason.VERSION)
+    assert sentence == f"the peer speaks protocol version {version}, this process speaks 3"

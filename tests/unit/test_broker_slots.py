@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers import as_bits
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.acting.slots import SlotRanges, SlotState
@@ -44,7 +45,8 @@ def test_stacks_equal_those_built_from_a_list_of_frames(
         for slot, begins, frame in zip(slots, first, frames, strict=True):
             episodes[slot] = [frame] * stack if begins else [*episodes[slot], frame]
         expected = np.stack([np.stack(episodes[slot][-stack:]) for slot in slots])
-        stacks = state.push(torch.tensor(slots), words(frames), torch.tensor(first)).numpy()
+        sent = words(as_bits(frames, len(shape)) if dtype == "|b1" else frames)
+        stacks = state.push(torch.tensor(slots), sent, torch.tensor(first)).numpy()
         assert stacks.dtype == expected.dtype
         np.testing.assert_array_equal(stacks, expected if stack > 1 else expected[:, 0])
 

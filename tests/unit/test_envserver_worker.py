@@ -177,7 +177,7 @@ def test_an_observation_of_several_parts_arrives_as_fields() -> None:
     [
         ("strided", "|u1", [[0, 6, 12, 18], [2, 8, 14, 20], [4, 10, 16, 22]]),
         ("discrete", "<i8", 4),
-        ("bool", "|i1", [1, 0, 1]),
+        ("bool", "|i1", [0b101]),
     ],
 )
 def test_every_kind_of_observation_arrives_as_an_array_of_numbers(kind: str, dtype: str, obs: Any) -> None:

@@ -277,7 +277,7 @@ def speaks(version: int, **changes: Any) -> Header:
 
 def refused_newest(now: float = 0.0) -> Stream:
     found = stream()
-    assert found.due(now)[0].version == PROTOCOL_VERSION == 2
+    assert found.due(now)[0].version == PROTOCOL_VERSION == 3
     assert found.accept(speaks(1), now) is Reply.STALE
     return found
 
@@ -295,7 +295,7 @@ def test_a_server_of_an_earlier_version_is_greeted_again_at_once_in_that_version
     found.greet_again(1.0)
     assert found.due(1.0)[0].version == 1, "it is the same server"
     found.give_up(2.0)
-    assert found.due(2.0)[0].version == 2, "it is another one"
+    assert found.due(2.0)[0].version == PROTOCOL_VERSION, "it is another one"
 
 
 def test_answers_to_earlier_hellos_do_not_count_as_further_refusals() -> None:

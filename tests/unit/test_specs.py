@@ -110,8 +110,8 @@ def test_a_nested_observation_is_a_block_of_its_parts_each_at_a_multiple_of_8_by
         "first": 80,
     }
     rows = np.zeros(2, record.dtype)
-    rows["obs"]["pair"]["1"][1] = [1, 2, 3, 4]
-    assert rows.view(np.uint8).reshape(2, -1)[1, 40:44].tolist() == [1, 2, 3, 4]
+    rows["obs"]["pair"]["1"][1] = 0b1101
+    assert rows.view(np.uint8).reshape(2, -1)[1, 40:48].tolist() == [0b1101, *[0] * 7], "4 booleans, packed"
     assert item_bytes(record.fields[0]) == record.dtype["obs"].itemsize == 48
     rollout = rollout_record(ROBOT, PolicySpec((), 0), 3)
     assert rollout.dtype["obs"].shape == rollout.dtype["last_action"].shape == (4,)
@@ -123,6 +123,8 @@ def test_a_description_of_version_1_is_the_same_environment_without_bounds() -> 
     assert EnvSpec.from_wire(wire | {"action": action}) == EnvSpec(
         "CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2)
     )
+    bits = EnvSpec.from_wire(wire | {"action": action, "obs_dtype": "|b1"}).obs
+    assert bits == ArraySpace.box((4,), "|u1", (0.0,), (1.0,)), "not packed in that version"
     for wrong in ({"obs_dtype": 5}, {"obs_shape": "x"}, {"action": 7}, {"obs_shape": [0]}):
         with pytest.raises(RemoteProtocolError):
             EnvSpec.from_wire(wire | {"action": action} | wrong)

@@ -16,6 +16,7 @@ from torch import Tensor
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
+from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory import rarity
@@ -72,8 +73,9 @@ def play(config: RunConfig, n: int, label: str) -> Seen:
         for step in range(100 * n):
             if len(labels) >= n:
                 break
+            seen = unpacked_rows(envs.rows, spec)["obs"]
             for env in range(envs.num_envs) if step % PERIOD == 0 else ():
-                waiting[env].append(envs.rows["obs"][env].copy())
+                waiting[env].append(seen[env].copy())
             legal = envs.rows["action_mask"] if spec.action_mask else np.ones((envs.num_envs, spec.action.sizes[0]))
             envs.step((draws.random(legal.shape) * legal).argmax(-1))
             finish(envs)

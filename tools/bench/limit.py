@@ -203,8 +203,8 @@ class Parts:
         record = rollout_record(env, self._algorithm.policy, steps)
         rows = np.zeros(rollouts, record.dtype)
         random = np.random.default_rng(0)
-        for _, column in by_array(env.obs, rows["obs"]):
-            column[...] = random.integers(0, 2, column.shape)
+        for space, column in by_array(env.obs, rows["obs"]):
+            column[...] = random.integers(0, 256 if space.bits else 2, column.shape)
         return Rollouts(rows, record, env, CPU)
 
 

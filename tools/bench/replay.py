@@ -5,6 +5,7 @@ rollouts, and the two stacks of each drawn transition from random places. Of the
 `learner.unroll_length` and `actor.envs_per_group` matter: the rollouts of a group are stored together.
 """
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import count, cycle
@@ -16,6 +17,8 @@ import torch
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.tree import ALGORITHM
 from zerobeast.common.wire import Origin
+from zerobeast.common.wire.layout import item_bytes
+from zerobeast.common.wire.spaces import field_of
 from zerobeast.rl.algos.dqn.config import DQNConfig
 from zerobeast.rl.data import Rollouts
 from zerobeast.rl.replay.frames import Compression
@@ -68,7 +71,8 @@ def _measured(folder: Path, messages: list[Rollouts], sizes: DQNConfig, seconds:
     items = partial(NStep, n=N_STEP, discount=0.99, shape=_plain)
     replay = Replay(folder, record, env, items, sizes, seed=1, device=CPU)
     steps: int = messages[0].valid.shape[1]
-    stack = env.frame_stack * messages[0].rows["obs"][0, 0].nbytes
+    frame = field_of("frame", env.obs)
+    stack = env.frame_stack * math.prod(frame.shape) * item_bytes(frame)
     memory = _MemoryCopies(sizes.replay_size, messages, stack)
     seqs, again = count(), cycle(messages)
 

@@ -1,7 +1,7 @@
 """A blocking client of an env-server: the shortest way to step its environments, and the reference for other clients.
 
 with EnvClient(context, "tcp://127.0.0.1:5550", {"id": "CartPole-v1"}, num_envs=8, seed=1) as envs:
-    rows = envs.reset()                           # [N] of step_record(envs.spec)
+    rows = envs.reset()                           # [N] of step_record(envs.spec, packed=False)
     rows, episodes, infos = envs.step(actions)    # actions [N, *envs.spec.action.shape]
 """
 
@@ -81,7 +81,7 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
           mask: [N] which environments to reset; None: all. The rows of the others are repeated.
 
         Returns:
-          Their first rows, [N] of `step_record`, in a new array.
+          Their first rows, [N] of `step_record`, not packed, in a new array.
 
         Raises:
           ConfigError: the seed is invalid, the options are too large, or the environments or the env-server do not
@@ -95,7 +95,7 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
         """Step with actions [N, *action shape], or a map of such arrays if the action space has several parts.
 
         Returns:
-          rows: [N] of `step_record`, in a new array.
+          rows: [N] of `step_record`, not packed, in a new array.
           episodes: (unclipped return, length in agent steps) of the whole episodes that ended.
           infos: the same as the attribute `infos`.
 

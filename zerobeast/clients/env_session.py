@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
 from zerobeast.common.wire import EnvSeeds, EnvSpec, Space, action_record, by_array, short, step_record
+from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.episodes import episodes_of
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
@@ -27,7 +28,7 @@ Mask = NDArray[np.bool_]  #: [N]
 class EnvAnswer(NamedTuple):
     """The result of one step or reset."""
 
-    rows: NDArray[Any]  #: [N] of `step_record`
+    rows: NDArray[Any]  #: [N] of `step_record`, not packed
     infos: Infos
     episodes: Episodes  #: whole ones that ended
     lost: Mask  #: whose env-server does not answer: their rows repeat the last ones, with no reward, end or start
@@ -55,7 +56,7 @@ class EnvSession:
     Attributes:
       port: what to poll between two calls of `advance`.
       spec: what one environment looks like; known once `advance` has returned True for the first time.
-      rows, episodes, infos: of the newest answer; rows are a new array each time.
+      rows, episodes, infos: of the newest answer; rows are a new array each time, and not packed.
       episode_infos: the numbers in the last info of each of these episodes.
     """
 
@@ -133,7 +134,6 @@ class EnvSession:
         first = kind is Kind.RESET and not self._played
         if not (first or self._stream.open):
             raise PeerLost(f"the {self.server} has lost this session and its episodes: open another one")
-        self.rows = np.zeros(self.num_envs, self.rows.dtype)
         self._first = body if first else None
         if self._stream.open:
             self._stream.request(kind, body, frames, time.monotonic())
@@ -159,7 +159,9 @@ class EnvSession:
 
     def _read(self, message: Incoming) -> None:
         """Take the answer to a request."""
-        receive_rows(message, self.rows, self.spec)
+        rows = np.zeros(self.num_envs, step_record(self.spec).dtype)
+        receive_rows(message, rows, self.spec)
+        self.rows = unpacked_rows(rows, self.spec)
         episodes, infos = message.header.body
         _check_infos(infos or {}, self.num_envs)
         self.infos = infos or {}
@@ -174,7 +176,6 @@ class EnvSession:
             raise ConfigError(f"the {self.server} has {spec}, expected {self.spec}, as it had before")
         self._welcomed, self.spec = True, spec
         self._actions = np.zeros(self.num_envs, action_record(spec.action).dtype)
-        self.rows = np.zeros(self.num_envs, step_record(spec).dtype)
         if self._first is not None:
             self._stream.request(Kind.RESET, self._first, (), time.monotonic())
 

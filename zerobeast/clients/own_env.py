@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.wire import ArraySpace, EnvSpec, by_array, nested, short, step_record
+from zerobeast.common.wire.bits import pack_bits
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.services.envserver.spaces import Adapter, action_adapter, arrays, env_spec, fitted, legal, obs_adapter
 
@@ -84,7 +85,8 @@ class OwnEnv:
             raise EnvError(f"obs is {short(obs)}, expected a value of its space ({error})") from error
         parts, columns = arrays("obs", self.spec.obs, adapted), by_array(self.spec.obs, rows["obs"])
         for (path, space, value), (_, column) in zip(parts, columns, strict=True):
-            column[0] = fitted(path, value, space, exact=True)
+            whole = fitted(path, value, space, exact=True)
+            column[0] = pack_bits(whole, space) if space.bits else whole
         rows["reward"] = fitted("reward", reward, ArraySpace.box(()))
         rows["terminated"], rows["truncated"], rows["first"] = bool(terminated), bool(truncated), first
         if self.spec.action_mask:

@@ -60,7 +60,7 @@ class ClusterFleet:
         except BaseException:
             self.close()
             raise
-        self._rows = np.zeros(self._num_envs, step_record(self.spec).dtype)
+        self._rows = np.zeros(self._num_envs, step_record(self.spec, packed=False).dtype)
         self._actions = np.zeros(self._num_envs, action_record(self.spec.action).dtype)["action"]
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:

@@ -25,7 +25,7 @@ class Observations:
         """Take the newest frames of some environments.
 
         Args:
-          rows: [N] of `step_record`.
+          rows: [N] of `step_record`, not packed.
           chosen: [N] whose frames to take.
           first: [N] which environments begin an episode.
         """

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
 from zerobeast.services.envserver.envpool import PoolEnvs
@@ -132,7 +133,7 @@ def test_environment_i_has_seed_plus_i_and_a_reset_with_a_seed_begins_with_it_ag
 def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
     envs = pool(FOOTBALL, 4)
     assert (envs.spec.obs.shape, envs.spec.obs.dtype, envs.spec.frame_stack) == ((72, 96, 4), "|b1", 4)
-    assert envs.rows["obs"].any((1, 2)).all(), "each plane has a point"
+    assert unpacked_rows(envs.rows, envs.spec)["obs"].any((1, 2)).all(), "each plane has a point"
     episodes = []
     for t in range(120):
         attack = RIGHT if t % 60 < 30 else SHOT

@@ -114,9 +114,9 @@ def test_a_mix_is_made_once_for_all_its_laws_and_the_limit_is_for_each_environme
 ) -> None:
     mix, made = "zipf(CartPole-v1,CartPole-v0;1)", []
 
-    def describe(config: EnvConfig, _server: EnvServerConfig) -> EnvSpec:
+    def describe(config: EnvConfig, _server: EnvServerConfig) -> tuple[EnvSpec, int]:
         made.append(config.id)
-        return EnvSpec(config.id, ArraySpace.box((2,)), ArraySpace.discrete(2))
+        return EnvSpec(config.id, ArraySpace.box((2,)), ArraySpace.discrete(2)), 1
 
     monkeypatch.setattr(envserver, "describe", describe)
     levels = "zipf,uniform,rare,CartPole-v0,Acrobot-v1,zipf(Acrobot-v1),rare(Acrobot-v1)"

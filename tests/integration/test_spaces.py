@@ -124,7 +124,7 @@ def test_a_mix_is_made_once_for_all_its_laws_and_the_limit_is_for_each_environme
     assert capfd.readouterr().err == ""
     assert made == [mix, "Acrobot-v1", "zipf(Acrobot-v1)"]
     limits = []
-    monkeypatch.setattr(spaces, "_ask", lambda *key: (limits.append(key[2]), {}))
+    monkeypatch.setattr(spaces, "_ask", lambda *key: (limits.append(key[2]), {"agents": 1}))
     run = RunConfig.model_validate({"env": {"id": f"{mix},CartPole-v1"}, "evaluate": {"levels": "zipf,rare"}})
     spaces.padded(run)
     spec_of(given(mix))

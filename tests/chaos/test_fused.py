@@ -36,8 +36,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThrowawayRun]:
         yield found
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize(
+    ("names", "number"), [*((names, signal.SIGKILL) for names in NAMES), (NAMES[-1], signal.SIGTERM)]
+)
 def test_training_goes_on_after_processes_have_ended_and_were_started_again(
     run: ThrowawayRun, names: str, number: signal.Signals
 ) -> None:

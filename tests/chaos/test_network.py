@@ -41,21 +41,16 @@ def run() -> Iterator[ProxiedRun]:
         yield run
 
 
-@pytest.fixture
-def pulling() -> Iterator[ProxiedRun]:
-    with hurried_run("--sync.rule", "every 2") as run:
-        yield run
-
-
 @pytest.mark.parametrize(("plane", "fault"), CASES)
 def test_training_goes_on_by_itself_after_a_fault_of_one_plane(run: ProxiedRun, plane: str, fault: str) -> None:
     assert not attempt(run, plane, FAULTS[fault], random.Random(1), rate_s=1.0).trouble
 
 
-@pytest.mark.parametrize("fault", [CUT, FORGOTTEN, f"black hole for {HOLE_S:g} s"])
-def test_weights_are_pulled_again_after_a_fault(pulling: ProxiedRun, fault: str) -> None:
-    assert not attempt(pulling, "weights", FAULTS[fault], random.Random(1), rate_s=1.0).trouble
-    assert pulling.page("broker")["sync_bytes_saved"] > 0
+def test_weights_are_pulled_again_after_faults() -> None:
+    with hurried_run("--sync.rule", "every 2") as run:
+        for fault in (CUT, FORGOTTEN, f"black hole for {HOLE_S:g} s"):
+            assert not attempt(run, "weights", FAULTS[fault], random.Random(1), rate_s=1.0).trouble
+        assert run.page("broker")["sync_bytes_saved"] > 0
 
 
 def test_rollouts_acknowledged_meanwhile_were_learned_from_once(run: ProxiedRun) -> None:

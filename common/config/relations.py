@@ -9,7 +9,7 @@ from typing import Any
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import value_at
-from zerobeast.common.settings import Relation, RunConfig
+from zerobeast.common.settings import PAST, Relation, RunConfig
 
 #: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
 MAX_SQUASHED_LOG_STD = 0.0
@@ -45,6 +45,7 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
         )
     if config.net.memory != "none":
         yield from _memory(config)
+    yield from _opponent(config)
     if config.security.secret and not config.security.keys:
         yield Relation(
             ("security.secret", "security.keys"),
@@ -104,6 +105,21 @@ def _replayed(config: RunConfig) -> Iterator[Relation]:
             ("memory.replay_share", f"{algo}.replay_share"),
             f"memory.replay_share {share} with {algo}.replay_share: expected 0 for one of them, because each would "
             f"replay what the other has replayed",
+        )
+
+
+def _opponent(config: RunConfig) -> Iterator[Relation]:
+    """The relations of `env.opponent` that are broken."""
+    if config.env.opponent == PAST and not config.learner.checkpoint_every_steps:
+        yield Relation(
+            ("learner.checkpoint_every_steps", "env.opponent"),
+            "learner.checkpoint_every_steps 0 with env.opponent past: expected more, because these checkpoints are "
+            "played against",
+        )
+    if config.deterministic and config.env.opponent:
+        yield Relation(
+            ("env.opponent", DETERMINISTIC),
+            f"env.opponent {config.env.opponent} with {DETERMINISTIC}: expected none, because opponents are drawn",
         )
 
 

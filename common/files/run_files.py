@@ -84,6 +84,25 @@ def find_all(names: Sequence[str], root: Path | str) -> list[Path]:
     return list(found)
 
 
+def named(run: str, root: Path | str) -> Path:
+    """What RUN, RUN:best, RUN:AGENT_STEPS or the path of a checkpoint names: the folder of a run, or a checkpoint.
+
+    Raises:
+      ConfigError: there is none of that name.
+    """
+    if (given := Path(run).expanduser()).is_file():
+        return given
+    name, _, which = run.rpartition(":")
+    if not (name and (which == "best" or which.isdecimal())):
+        return find(run, root)
+    folder = find(name, root)
+    path = folder / (BEST_CHECKPOINT if which == "best" else numbered(int(which)))
+    if path.is_file():
+        return path
+    those = [str(steps) for steps, _ in kept(folder)] + ["best"] * (folder / BEST_CHECKPOINT).is_file()
+    raise ConfigError(f"run {folder.name} has no checkpoint {which}, expected one of {', '.join(those) or 'none'}")
+
+
 def folder_of(checkpoint: Path) -> Path | None:
     """The folder of the run that has a checkpoint, or itself if it is one; None if there is none."""
     return next(filter(is_run, (checkpoint, *checkpoint.absolute().parents[:2])), None)

@@ -5,7 +5,9 @@ from zerobeast.common.settings.algorithm import AlgorithmSpec as AlgorithmSpec
 from zerobeast.common.settings.algorithm import Relation as Relation
 from zerobeast.common.settings.algorithm import spec_of as spec_of
 from zerobeast.common.settings.algorithm import usable as usable
+from zerobeast.common.settings.env import NO_RUN as NO_RUN
 from zerobeast.common.settings.env import PADDING as PADDING
+from zerobeast.common.settings.env import PAST as PAST
 from zerobeast.common.settings.env import EnvConfig as EnvConfig
 from zerobeast.common.settings.net import MIN_SHALLOW_SIDE as MIN_SHALLOW_SIDE
 from zerobeast.common.settings.net import NetConfig as NetConfig

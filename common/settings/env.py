@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, JsonValue, field_validator
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.section import Section, setting, whole_numbers
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire.description import MAX_SIZES
@@ -13,6 +16,8 @@ from zerobeast.common.wire.spaces import MAX_CHOICES
 
 PADDING = ("pad_obs", "pad_actions")  #: settings that make environments of unequal sizes equal
 MAX_AGENTS = 1024  #: of an environment
+LATEST, PAST = "latest", "past"  #: values of `env.opponent`
+NO_RUN = ("", LATEST, PAST)  #: those that name no run
 
 
 def _shape(value: Any) -> tuple[int, ...]:
@@ -21,7 +26,14 @@ def _shape(value: Any) -> tuple[int, ...]:
     raise ValueError(f"expected at most {MAX_SIZES} sizes such as 10,10,7, each at least 1 and at most {MAX_CHOICES}")
 
 
+def _agents(value: Any) -> tuple[int, ...]:
+    if (numbers := whole_numbers(value, MAX_AGENTS, MAX_AGENTS - 1, least=0)) is not None:
+        return numbers
+    raise ValueError(f"expected numbers of agents such as 1 or 2,3, counted from 0 and below {MAX_AGENTS}")
+
+
 Shape = Annotated[tuple[int, ...], BeforeValidator(_shape)]
+Agents = Annotated[tuple[int, ...], BeforeValidator(_agents)]
 
 
 class EnvConfig(Section):
@@ -45,6 +57,15 @@ class EnvConfig(Section):
         0, "agents of each environment, which share one policy; 0: 1, or what beast train finds", ge=0, le=MAX_AGENTS
     )
     agent_id: bool = setting(False, "of several agents: an observation says which of them it is of")
+    opponent: str = setting(
+        "",
+        "of several agents: who acts for the other side, which is not learned from: latest, past (one of this run's "
+        "numbered checkpoints in each episode), RUN, RUN:<agent steps>, RUN:best or a path; empty: all are one side",
+        max_length=1000,
+    )
+    opponents: Agents = setting(
+        (), "numbers of the agents on the other side, as 1 or 2,3; empty: half, the other half in every 2nd environment"
+    )
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
     frame_stack: int = setting(4, "Atari, football: number of most recent frames that the policy sees", ge=1, le=16)
@@ -89,4 +110,26 @@ class EnvConfig(Section):
     def terms(self) -> dict[str, Any]:
         """The entries of a HELLO, without settings of no effect that older env-servers refuse."""
         newer = (*PADDING, "agents", "agent_id")
-        return self.model_dump(exclude={name for name in newer if not getattr(self, name)})
+        unused = {name for name in newer if not getattr(self, name)}
+        return self.model_dump(exclude={"opponent", "opponents", *unused})
+
+    def opposed(self, num_envs: int) -> NDArray[np.bool_] | None:
+        """Which of N rows are of the other side, [N], or None if there is none; N counts agents.
+
+        Raises:
+          ConfigError: there are no two sides, or N is not that of whole environments.
+        """
+        if not self.opponent:
+            return None
+        agents, own = self.agents, self.opponents
+        if agents < 2:
+            raise ConfigError(f"env.opponent {self.opponent}: expected an environment of several agents")
+        if own and (max(own) >= agents or len(set(own)) == agents):
+            raise ConfigError(
+                f"env.opponents {','.join(map(str, own))}: expected some of the agents, which are 0 to {agents - 1}"
+            )
+        if num_envs % agents:
+            raise ConfigError(f"{num_envs} rows: expected a multiple of env.agents {agents}")
+        rows = np.arange(num_envs)
+        agent, env = rows % agents, rows // agents
+        return np.isin(agent, own) if own else (agent * 2 // agents + env) % 2 == 1

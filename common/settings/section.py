@@ -28,12 +28,12 @@ class Section(BaseModel):
         return value
 
 
-def whole_numbers(value: Any, most: int, largest: int) -> tuple[int, ...] | None:
-    """At most so many numbers from 1 on, from a list or from text, as in a flag: "256,128" or "[256, 128]"; or None."""
+def whole_numbers(value: Any, most: int, largest: int, *, least: int = 1) -> tuple[int, ...] | None:
+    """At most so many numbers from `least` on, from a list or text as in a flag: "256,128" or "[256, 128]"; or None."""
     parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
     with suppress(TypeError, ValueError):
         numbers = tuple(map(int, map(str, parts if parts != [""] else ())))
-        if len(numbers) <= most and all(1 <= number <= largest for number in numbers):
+        if len(numbers) <= most and all(least <= number <= largest for number in numbers):
             return numbers
     return None
 

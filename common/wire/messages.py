@@ -10,7 +10,7 @@ RESET     actor       env-server  header                     body: (seed?, optio
 STEP      actor       env-server  header, action rows        body: ()
 OBS       env-server  actor       topic+header, step rows    body: (episodes, infos?)
 INFER     actor       broker      header, step rows          body: (want_core_state,)
-ACT       broker      actor       topic+header, act rows     body: (policy_version,)
+ACT       broker      actor       topic+header, act rows     body: (policy_version, opponents?)
                                   [, core state rows when wanted]
 ROLLOUT   actor       learner     header, rollout rows       body: (n_rows, episodes, acting)
 ACK       learner     actor       topic+header               body: (consumed_seq, window)
@@ -113,7 +113,7 @@ BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.STEP: (),
     Kind.OBS: (list, dict | None),
     Kind.INFER: (bool,),
-    Kind.ACT: (int,),
+    Kind.ACT: (int, list | None),
     Kind.ROLLOUT: (int, list, int),
     Kind.ACK: (int, int),
     Kind.WEIGHTS: (int, int, int, int, int),

@@ -5,12 +5,16 @@ answers are in `acts` and `cores` until the next `submit`. On the CPU `submit` r
 CUDA it returns at once: copies and kernels are queued on a stream of their own, and of two pinned host batches one
 collects requests while the other is computed.
 
-Per batch: the newest frame joins each stack, the network acts, and its recurrent state and action are kept.
+Per batch: the newest frame joins each stack, the network acts, and its recurrent state and action are kept. Rows of an
+opponent are acted for by a network with frozen weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +24,15 @@ from torch import Tensor
 
 from zerobeast.common.wire import EnvSpec, act_record, step_record
 from zerobeast.rl.acting.slots import WORD, SlotState
-from zerobeast.rl.nets import StepInput
+from zerobeast.rl.nets import Network, StepInput
+from zerobeast.rl.nets.checkpoint import load_model
 from zerobeast.rl.nets.weights import as_kept as kinds_of
 from zerobeast.rl.nets.weights import flatten, layout_id, load_flat
 from zerobeast.rl.ops.columns import columns
 from zerobeast.rl.ops.tree import first_rows, tree_map
 from zerobeast.rl.protocol import Algorithm, Sampling
+
+LATE = 2**62  #: agent steps after which no algorithm takes random first steps
 
 
 class _Steps(NamedTuple):
@@ -57,6 +64,7 @@ class HostBatch:
         self.rows: NDArray[np.uint8] = self.rows_tensor.numpy()  #: [max_rows, row_bytes], the step records as received
         self.slots: NDArray[np.int64] = self.slots_tensor.numpy()  #: [max_rows], which slot each row belongs to
         self.first: NDArray[np.uint8] = steps.first.numpy()  #: [max_rows], a view of their field `first`
+        self.sides: NDArray[np.int64] = np.zeros(max_rows, np.int64)  #: [max_rows], the number of the network that acts
 
 
 class Inference:
@@ -80,13 +88,14 @@ class Inference:
         dtype: torch.dtype,
         seed: int,
     ) -> None:
-        self.algorithm, self.device = algorithm, device
+        self.algorithm, self.device, self._dtype = algorithm, device, dtype
         env, core_size = algorithm.env, algorithm.policy.core_size
         answers = act_record(env, algorithm.policy)
         cuda = device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         self._finished = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._advanced = 0  #: agent steps beyond those of the weights
+        self._opponents: dict[int, Network] = {}  #: networks with frozen weights, by numbers from 1
         #: where requests are received now, and later
         self.batch, self._other = (HostBatch(env, max_rows, pinned=cuda) for _ in range(2))
         self._acts = torch.zeros(max_rows, answers.row_bytes, dtype=torch.uint8, pin_memory=cuda)
@@ -131,6 +140,20 @@ class Inference:
             with self._on_stream():
                 self.net.agent_steps.clamp_(min=agent_steps)
 
+    def oppose(self, number: int, path: Path, model: dict[str, Any]) -> None:
+        """Act with these weights, of the checkpoint at `path`, for rows of this side from now on.
+
+        Raises:
+          CheckpointError: they are of another network.
+        """
+        with self._on_stream():
+            net = self.algorithm.network()
+            load_model(path, net, model, "expected that of this run")
+            net.agent_steps.fill_(LATE)
+            net = net.to(self.device).eval()
+            net.lower(self._dtype)
+            self._opponents[number] = net
+
     def reseed(self, seed: int) -> None:
         """From here on draw actions like a policy that was made with this seed."""
         self._generator.manual_seed(seed)
@@ -146,7 +169,7 @@ class Inference:
             if self._device_rows is not None and self._device_steps is not None:
                 self._device_rows[:n].copy_(host.rows_tensor[:n], non_blocking=True)
                 steps, slots = self._device_steps, slots.to(self.device, non_blocking=True)
-            core = self._act(steps(n), slots)
+            core = self._act_by_sides(steps(n), slots, host.sides[:n])
             if self._device_rows is not None:
                 self._acts[:n].copy_(self._device_acts[:n], non_blocking=True)
             if with_cores:
@@ -158,17 +181,33 @@ class Inference:
         """Whether the answers of the last `submit` are there."""
         return self._finished is None or bool(self._finished.query())  # type: ignore[no-untyped-call]
 
-    def _act(self, steps: _Steps, slots: Tensor) -> Tensor:
+    def _act_by_sides(self, steps: _Steps, slots: Tensor, sides: NDArray[np.int64]) -> Tensor:
         """Fill the first rows of the answers; return the recurrent states before these steps."""
+        answers = self._columns(len(slots))
+        if not self._opponents:
+            return self._act(self.net, steps, slots, partial(tree_map, Tensor.copy_, answers))
+        cores = torch.zeros(len(slots), self.cores.shape[1], device=self.device)
+        for side in np.unique(sides).tolist():
+            rows = torch.from_numpy(np.flatnonzero(sides == side)).to(self.device)
+            part: _Steps = tree_map(lambda field, rows=rows: field[rows], steps)
+            put = partial(tree_map, partial(_put, rows), answers)
+            cores[rows] = self._act(self._opponents.get(side, self.net), part, slots[rows], put)
+        return cores
+
+    def _act(self, net: Network, steps: _Steps, slots: Tensor, put: Callable[[Any], Any]) -> Tensor:
         first = steps.first != 0
         obs = self._state.push(slots, steps.frames, first)
         last_action, core = self._state.recall(slots, first)
         mask = None if steps.action_mask is None else steps.action_mask != 0
         inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
-        act, after = self.algorithm.act(self.net, inputs, core, Sampling(slots, self._generator, greedy=False))
+        act, after = self.algorithm.act(net, inputs, core, Sampling(slots, self._generator, greedy=False))
         self._state.remember(slots, act.action, after.float())
-        tree_map(Tensor.copy_, self._columns(len(slots)), {"action": act.action, **act.extras})
+        put({"action": act.action, **act.extras})
         return core
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+
+def _put(rows: Tensor, column: Tensor, values: Tensor) -> None:
+    column[rows] = values.to(column.dtype)

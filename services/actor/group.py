@@ -17,6 +17,7 @@ from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import MAX_WAITING_EPISODES
 from zerobeast.services.actor.planes import GroupPlane, InferencePlane, OwnSteps, Refuse, RolloutsPlane, StepsPlane
+from zerobeast.services.actor.sides import Sides
 from zerobeast.services.actor.waits import TIMEOUTS, Timeouts, Wait, Waits
 
 
@@ -55,6 +56,7 @@ class Group:
       rollouts: plane to the learner.
       waits: counts what it waits for.
       collect_ahead: go on while a rollout is learned from.
+      sides: if its environments have an opponent, which rows are learned from.
     """
 
     def __init__(
@@ -67,8 +69,11 @@ class Group:
         waits: Waits,
         *,
         collect_ahead: bool = True,
+        sides: Sides | None = None,
     ) -> None:
         self.slot, self.num_envs = slot, num_envs
+        self.learned = slice(num_envs) if sides is None else sides.learned  #: rows that are learned from
+        self.rollouts_each = num_envs if sides is None else len(sides.learned)  #: rows of a ROLLOUT
         self.steps, self.inference, self.rollouts, self.waits = steps, inference, rollouts, waits
         self.planes: dict[Plane, GroupPlane] = {Plane.INFERENCE: inference, Plane.ROLLOUTS: rollouts}
         self._collect_ahead = collect_ahead
@@ -97,7 +102,7 @@ class Group:
         if env and not self.inference.greets:
             self.inference.greet_with(env, self.num_envs)
         if env and policy and not self.rollouts.greets:
-            self.rollouts.greet_with(env, policy, self.num_envs)
+            self.rollouts.greet_with(env, policy, self.rollouts_each)
 
     def _connect(self, now: float) -> None:
         self.waits.enter(Wait.CONNECT, now)
@@ -120,16 +125,16 @@ class Group:
             self.steps.new = False
             self._begin_rollout(self.steps)
         else:
-            self.rollouts.builder.observe(self.steps.rows)
+            self.rollouts.builder.observe(self.steps.rows[self.learned])
         self._go_on(now)
 
     def _acted(self, now: float) -> None:
         answer = self.inference
-        actions = self.rollouts.builder.act(answer.rows, answer.version, answer.core)
+        self.rollouts.builder.act(answer.rows[self.learned], answer.version, answer.core[self.learned])
         if self.steps.new:
             self._connect(now)
         else:
-            self.steps.step(actions, now)
+            self.steps.step(answer.rows["action"], now)
             self.waits.enter(Wait.ENV, now)
 
     def _credited(self, now: float) -> None:
@@ -167,8 +172,8 @@ class Group:
 
     def _begin_rollout(self, after: GroupPlane | OwnSteps) -> None:
         """Begin at the newest observation. A rollout in progress that holds steps is lost."""
-        after.cut += 0 if self.rollouts.builder.at_start else self.num_envs
-        self.rollouts.builder.restart(self.steps.rows)
+        after.cut += 0 if self.rollouts.builder.at_start else self.rollouts_each
+        self.rollouts.builder.restart(self.steps.rows[self.learned])
 
 
 class EnvGroup(Group):
@@ -191,15 +196,18 @@ class EnvGroup(Group):
         env_terms = {"env": config.env.terms(), "num_envs": num_envs, "seed": seed}
         env_server = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
         learner = Stream(sender, slot, {}, f"learner at {config.learner.endpoint}")
-        steps = StepsPlane(env_server, num_envs, seed)
+        opposed = config.env.opposed(num_envs)
+        sides = None if opposed is None else Sides(opposed, config.env)
+        steps = StepsPlane(env_server, num_envs, seed, sides)
         super().__init__(
             slot,
             num_envs,
             steps,
-            InferencePlane(Stream(sender, slot, {}, f"broker at {config.broker.endpoint}")),
+            InferencePlane(Stream(sender, slot, {}, f"broker at {config.broker.endpoint}"), sides),
             RolloutsPlane(learner, config.learner.unroll_length, timeouts.no_progress),
             waits,
             collect_ahead=config.actor.collect_ahead,
+            sides=sides,
         )
         self.planes = {Plane.STEPS: steps, **self.planes}
 

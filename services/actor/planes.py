@@ -29,6 +29,7 @@ from zerobeast.common.wire.seeds import continued
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import Outbox
 from zerobeast.services.actor.rollout import RolloutBuilder
+from zerobeast.services.actor.sides import Sides
 
 D = TypeVar("D")
 Refuse = Callable[[RemoteProtocolError], None]
@@ -120,8 +121,9 @@ class GroupPlane:
 class StepsPlane(GroupPlane):
     """The plane to the env-server: RESET and STEP, answered by observations. `new` until RESET is answered."""
 
-    def __init__(self, stream: Stream, num_envs: int, seed: int) -> None:
+    def __init__(self, stream: Stream, num_envs: int, seed: int, sides: Sides | None = None) -> None:
         super().__init__(stream)
+        self._sides = sides
         self.greets = True
         self.env: EnvSpec | None = None
         self.agent_steps = 0
@@ -139,7 +141,8 @@ class StepsPlane(GroupPlane):
     def _receive(self, message: Incoming, refuse: Refuse) -> None:
         assert self.env is not None, "there are rows"
         receive_rows(message, self.rows, self.env)
-        self.episodes += map(entry, episodes_of(message.header.body[0], refuse))
+        found = episodes_of(message.header.body[0], refuse)
+        self.episodes += map(entry, found if self._sides is None else self._sides.judged(self.rows, found))
         self.agent_steps += 0 if self.new else self._num_envs
 
     def _welcomed(self) -> None:
@@ -176,8 +179,9 @@ class OwnSteps:
 class InferencePlane(GroupPlane):
     """The plane to the broker: INFER, answered by actions. `new` until INFER is sent with `first` set in all rows."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, sides: Sides | None = None) -> None:
         super().__init__(stream)
+        self._sides = sides
         self.policy: PolicySpec | None = None
         self.version = -1  #: of the weights that chose the newest actions
         self.acting = 0  #: epoch of the broker that chose them
@@ -202,7 +206,9 @@ class InferencePlane(GroupPlane):
             raise RemoteProtocolError(f"ACT: {sentence}", "values")
         if with_core and not np.isfinite(self.core).all():
             raise RemoteProtocolError("ACT: a recurrent state is not finite", "values")
-        version = message.header.body[0]
+        version, *others = message.header.body
+        if self._sides is not None:
+            self._sides.versions = self._sides.checked(*others)
         self.version_drops += version < self.version
         self.version, self.acting = version, message.header.epoch
 

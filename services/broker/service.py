@@ -37,6 +37,7 @@ class Request(NamedTuple):
     start: int  #: its first row in the batch
     with_core: bool
     at: float  #: when it arrived
+    opponents: list[int] | None  #: for each environment, agent steps of the version that acts for the other side
 
 
 class Running(NamedTuple):
@@ -97,6 +98,8 @@ class Broker(Service):
         for session in self._sessions.table.unused(now, self.awake_since):
             self._sessions.end(session)
         self._finish()
+        if self._running is None and (opponents := self._sessions.opponents) is not None:
+            opponents.renew(now, [each.state.games for each in self._sessions.table if each.state.games is not None])
         if self._running is None and self._armed and self._batcher.closes(now, self._sessions.table.senders):
             self._start(now)
             self._finish()
@@ -250,8 +253,12 @@ class Broker(Service):
         if client.fresh:
             batch.first[start:stop] = 1
         client.fresh, client.pending = False, True
+        versions = None
+        if client.games is not None and (opponents := self._sessions.opponents) is not None:
+            batch.sides[start:stop] = client.games.begin(batch.first[start:stop], opponents)
+            versions = [opponents.steps[number] for number in client.games.numbers.tolist()]
         now = session.asked_at = self.clock()
-        self._batcher.add(Request(session, start, header.body[0], now), client.rows, header.sender, now)
+        self._batcher.add(Request(session, start, header.body[0], now, versions), client.rows, header.sender, now)
 
     def _start(self, now: float) -> None:
         policy, inbox = self._sessions.policy, self._inbox
@@ -277,12 +284,14 @@ class Broker(Service):
         self._batches += 1
         self.hops.add("forward", self.clock() - running.since)
         acts, cores = running.policy.acts, running.policy.cores
-        for session, start, with_core, _ in running.requests:
+        for session, start, with_core, _, opponents in running.requests:
             stop = start + session.state.rows
             frames: tuple[bytes, ...] = (acts[start:stop].tobytes(),)
             if with_core and cores.size:
                 frames += (cores[start:stop].tobytes(),)
-            header = Header(Kind.ACT, session.sender, session.slot, self.epoch, session.seq, (running.version,))
+            header = Header(
+                Kind.ACT, session.sender, session.slot, self.epoch, session.seq, (running.version, opponents)
+            )
             session.reply = (header, frames)
             if self._sessions.settle(session):
                 self.port.send(header, *frames)

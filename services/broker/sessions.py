@@ -17,6 +17,7 @@ from zerobeast.common.wire import EnvSpec, step_record
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.session import UNUSED_S, Session, SessionTable
 from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.acting.opponents import Games, Opponents
 from zerobeast.rl.acting.slots import SlotRanges
 from zerobeast.rl.factory import make_algorithm
 
@@ -30,12 +31,12 @@ MAX_SLOTS = 1 << 16
 class Client:
     """What the broker keeps for one session."""
 
-    __slots__ = ("fresh", "gone", "pending", "rows", "slot_numbers", "slots")
+    __slots__ = ("fresh", "games", "gone", "pending", "rows", "slot_numbers", "slots")
 
-    def __init__(self, slots: range) -> None:
+    def __init__(self, slots: range, games: Games | None = None) -> None:
         self.slots = slots
         self.slot_numbers: NDArray[np.int64] = np.arange(slots.start, slots.stop)
-        self.rows = len(slots)
+        self.rows, self.games = len(slots), games
         self.fresh = True  #: has not sent a request yet: its slots hold what another session left
         self.pending = False  #: one of its requests is in a batch
         self.gone = False  #: left while pending: its slots are free after that batch
@@ -47,6 +48,7 @@ class Sessions:
     def __init__(self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self.table: SessionTable[Client] = SessionTable(epoch)
         self.policy: Inference | None = None
+        self.opponents: Opponents | None = None  #: if the run has any
         self._config = config
         self._device, self._dtype, self._seed = device, dtype, seed
         self._ranges = SlotRanges(0)
@@ -72,6 +74,10 @@ class Sessions:
             raise RemoteProtocolError(
                 f"num_envs {str(rows)[:20]}: expected 1 to {most}, the broker's broker.max_batch_rows", "terms"
             )
+        try:
+            self._config.env.opposed(rows)
+        except ConfigError as error:
+            raise RemoteProtocolError(str(error), "terms") from error
         theirs = EnvSpec.from_wire(terms.get("env"))
         env = theirs.among(self._config.env.id)
         replaceable = not settled and (not self.table.senders or now - self._built_at > UNUSED_S)
@@ -79,7 +85,7 @@ class Sessions:
             self.policy, self.table = None, SessionTable(self.table.epoch)
         if self.policy is None:
             self._built_at = now
-            self.policy = self._build(env)
+            self.policy = self._build(env, now)
             self._ranges = SlotRanges(min(MAX_SLOTS, MAX_STATE_BYTES // self.policy.bytes_per_slot))
         elif env != self.policy.algorithm.env:
             raise RemoteProtocolError(_difference(theirs.env_id, env, self.policy.algorithm.env), "terms")
@@ -95,7 +101,9 @@ class Sessions:
         slots = None if self.table.full else self._allocate(rows)
         if slots is None:
             return None
-        return self.table.open(header, Client(slots), now)
+        opposed = self._config.env.opposed(rows)
+        games = None if opposed is None else Games(opposed, self._config.env.agents)
+        return self.table.open(header, Client(slots, games), now)
 
     def leave(self, sender: int) -> None:
         for session in self.table.leave(sender):
@@ -133,7 +141,7 @@ class Sessions:
             return None
         return slots
 
-    def _build(self, env: EnvSpec) -> Inference:
+    def _build(self, env: EnvSpec, now: float) -> Inference:
         most = self._config.broker.max_batch_rows
         size = env.frame_stack * step_record(env, packed=False).row_bytes
         if most * size > MAX_BATCH_BYTES:
@@ -144,11 +152,13 @@ class Sessions:
             )
         try:
             algorithm = make_algorithm(self._config, env)
-            return Inference(algorithm, max_rows=most, device=self._device, dtype=self._dtype, seed=self._seed)
+            policy = Inference(algorithm, max_rows=most, device=self._device, dtype=self._dtype, seed=self._seed)
+            self.opponents = Opponents(self._config, policy, now) if self._config.env.opponent else None
         except ConfigError as error:
             raise RemoteProtocolError(str(error), "terms") from error
         except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch raises for shapes that a peer made up
             raise RemoteProtocolError(f"{env.env_id}: the network cannot act on it: {error}", "terms") from error
+        return policy
 
 
 def _difference(env_id: str, theirs: EnvSpec, ours: EnvSpec) -> str:

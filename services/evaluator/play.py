@@ -17,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
+from zerobeast.clients.env_session import fill_actions
 from zerobeast.common.errors import BeastError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Context
+from zerobeast.common.wire import EnvSpec, action_record
 from zerobeast.common.wire.episodes import Episode
+from zerobeast.services.actor.sides import Sides
 from zerobeast.services.envserver.vector import EpisodeTracker
 from zerobeast.services.evaluator.results import Evaluation
 
@@ -39,6 +42,7 @@ def play(
     config: RunConfig,
     endpoint: str,
     *,
+    opponent: Policy | None = None,
     watch: Watch = lambda _episodes, _steps: None,
 ) -> Evaluation:
     """Play `config.evaluate.episodes` episodes in the one environment of `config`.
@@ -47,6 +51,7 @@ def play(
       policy: acts.
       config: its settings, but for the environment and `evaluate`.
       endpoint: of the env-server.
+      opponent: acts for the other side (`env.opponents`), whose episodes do not count.
       watch: see `Watch`.
 
     Raises:
@@ -62,16 +67,12 @@ def play(
         Context() as context,
         EnvClient(context, endpoint, env, num_envs, own.seed, limit_s) as envs,
     ):
-        policy.refuse_unlike(envs.spec)
-        policy.seed(own.seed)
-        counter = EpisodeCounter(own.episodes, num_envs, own.max_steps)
-        state, rows = None, envs.reset()
+        players = Players(policy, opponent, config, num_envs)
+        players.begin(envs.spec, own.seed)
+        counter, rows = EpisodeCounter(own.episodes, players.counted, own.max_steps), envs.reset()
         while not counter.complete:
-            mask = rows["action_mask"] if envs.spec.action_mask else None
-            given = {"last_reward": rows["reward"], "action_mask": mask}
-            actions, state = policy.predict(rows["obs"], state, rows["first"], greedy, **given)
-            rows, *_ = envs.step(actions)
-            watch(counter.add(rows, envs.episode_infos), counter.steps)
+            rows, episodes, _ = envs.step(players.act(rows, greedy=greedy))
+            watch(counter.add(*players.judged(rows, episodes, envs.episode_infos)), counter.steps)
         found, spec = counter.episodes, envs.spec
         return Evaluation(
             spec.env_id,
@@ -84,6 +85,66 @@ def play(
             means(found),
             counter.bounded,
         )
+
+
+class Players:
+    """A policy, and the one that acts for the other side, if there is one; both see all rows.
+
+    Args:
+      policy, opponent: those.
+      config: settings of the evaluation.
+      num_envs: N.
+
+    Attributes:
+      counted: how many of the rows are the policy's.
+
+    Raises:
+      ConfigError: there is an opponent, but no other side.
+    """
+
+    def __init__(self, policy: Policy, opponent: Policy | None, config: RunConfig, num_envs: int) -> None:
+        self._policies, self._states = [policy], list[Any]([None])
+        self._opposed, self._sides, self.counted = None, None, num_envs
+        if opponent is not None and (opposed := config.env.opposed(num_envs)) is not None:
+            self._policies.append(opponent)
+            self._states.append(None)
+            self._opposed, self._sides = opposed, Sides(opposed, config.env)
+            self.counted = len(self._sides.learned)
+
+    def begin(self, spec: EnvSpec, seed: int) -> None:
+        """Draw actions by this seed. Raises CheckpointError if an environment with this spec is unlike the trained."""
+        for number, policy in enumerate(self._policies):
+            policy.refuse_unlike(spec)
+            policy.seed(seed + number)
+        self._spec = spec
+
+    def act(self, rows: NDArray[Any], *, greedy: bool) -> Any:
+        """Actions [N] for rows [N] of `step_record`."""
+        mask = rows["action_mask"] if self._spec.action_mask else None
+        given = {"last_reward": rows["reward"], "action_mask": mask}
+        chosen = []
+        for number, policy in enumerate(self._policies):
+            actions, self._states[number] = policy.predict(
+                rows["obs"], self._states[number], rows["first"], greedy, **given
+            )
+            chosen.append(actions)
+        if self._opposed is None:
+            return chosen[0]
+        merged = np.zeros(len(rows), action_record(self._spec.action).dtype)["action"]
+        fill_actions(merged, self._spec.action, chosen[0])
+        other = merged.copy()
+        fill_actions(other, self._spec.action, chosen[1])
+        merged[self._opposed] = other[self._opposed]
+        return merged
+
+    def judged(
+        self, rows: NDArray[Any], episodes: Sequence[tuple[float, int]], infos: Sequence[Mapping[str, float]]
+    ) -> tuple[NDArray[Any], Sequence[Mapping[str, float]]]:
+        """The policy's own rows, and the infos of its episodes that ended in them; with an opponent, who has won."""
+        if self._sides is None:
+            return rows, infos
+        ended = tuple(Episode(*each, own) for each, own in zip(episodes, infos, strict=True))
+        return rows[self._sides.learned], [each.infos for each in self._sides.judged(rows, ended)]
 
 
 @contextmanager

@@ -22,9 +22,10 @@ from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.service.base import Service
-from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings import NO_RUN, RunConfig
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.launcher.env_server import env_server
+from zerobeast.rl.acting.opponents import read
 from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.learner.checkpoint import load_checkpoint
@@ -61,6 +62,7 @@ class Evaluator(Service):
         self._last: float | None = None  #: mean return of the newest evaluation
         self._best: float | None = None  #: the highest
         self._trouble = ""
+        self._opponent: Policy | None = None
         self._hosting, self._endpoint = contextlib.ExitStack(), ""  #: the env-server, once there is one
 
     def open(self) -> None:
@@ -144,12 +146,15 @@ class Evaluator(Service):
 
     def _play(self, policy: Policy, elapsed_s: float) -> list[Row]:
         rows = []
+        if self._opponent is None and self.config.env.opponent not in NO_RUN:
+            path, state = read(self.config.env.opponent, self.config.root, policy.env)
+            self._opponent = Policy(policy.loaded, state, path)
         try:
             self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
             for task, level in self._levels.items():
                 alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
                 self._before, self._steps = self._before + self._steps, 0
-                found = play(policy, alone, self._endpoint, watch=self._watch)
+                found = play(policy, alone, self._endpoint, opponent=self._opponent, watch=self._watch)
                 rows.append({**found.row(), "elapsed_s": round(elapsed_s, 1), "level": level})
         except BaseException as error:  # the next one gets a fresh env-server
             self._endpoint = ""

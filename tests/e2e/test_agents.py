@@ -1,5 +1,6 @@
 """A game of several agents is learned through the real services, whatever becomes of its processes."""
 
+import csv
 import json
 import os
 import signal
@@ -31,3 +32,30 @@ def test_a_game_of_two_players_trains_while_its_process_is_killed_and_is_evaluat
     code, out, error = finished(python("-m", "zerobeast", "evaluate", "four", *run))
     assert code == 0, error[-3000:]
     assert len(json.loads(out)["returns"]) == 3
+
+
+def test_a_game_is_learned_against_past_versions_and_each_other_run(tmp_path: Path) -> None:
+    run = ("--root", str(tmp_path), "--env", "pettingzoo/classic/tictactoe_v3", "--plain", "--local.placement", "apart")
+    flags = "--name self --total_steps 12000 --env.opponent past --learner.checkpoint_every_steps 1000"
+    code, out, error = finished(python("-m", "zerobeast", "train", *run, *flags.split()))
+    assert code == 0, out[-3000:] + error[-3000:]
+    with (tmp_path / "self" / "metrics.csv").open() as file:
+        *_, last = csv.DictReader(file)
+    against = [name for name in last if name.startswith("info/win.")]
+    assert against, "the win rate against each version"
+    assert all(0 <= float(last[name]) <= 1 for name in ("info/win", *against) if last[name])
+    version = against[0].partition(".")[2]
+    with (tmp_path / "self" / "episodes.csv").open() as file:
+        infos = [json.loads(row["infos"] or "{}") for row in csv.DictReader(file)]
+    assert any(each.get("opponent") == float(version) for each in infos), "it is known of each episode"
+    flags = "--name fixed --total_steps 500 --env.opponent self:best"
+    code, out, error = finished(python("-m", "zerobeast", "train", *run, *flags.split()))
+    assert code == 0, out[-3000:] + error[-3000:]
+    other = ("--root", str(tmp_path), "--episodes", "4", "--json", "--opponent", "self")
+    code, out, error = finished(python("-m", "zerobeast", "evaluate", "fixed", *other))
+    assert code == 0, error[-3000:]
+    assert 0 <= json.loads(out)["info/win"] <= 1
+    run = ("--root", str(tmp_path), "--env", "pettingzoo/classic/rps_v2", "--plain", "--env.opponent", "self")
+    code, _, error = finished(python("-m", "zerobeast", "train", *run))
+    assert (code, error.count("\n")) == (2, 1), error
+    assert "env.opponent self: its env_id is pettingzoo/classic/tictactoe_v3, expected" in error

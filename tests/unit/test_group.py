@@ -291,6 +291,16 @@ def test_no_order_of_restarts_and_losses_stops_a_group_or_puts_its_rollouts_out_
     world.goes_on()
 
 
+@pytest.mark.parametrize("plane", SERVERS, ids=lambda plane: plane.name)
+def test_rows_of_an_opponent_are_acted_for_and_not_learned_from(plane: Plane) -> None:
+    env = CONFIG.env.model_copy(update={"agents": 2, "opponent": "latest"})
+    world = World(config=CONFIG.model_copy(update={"env": env}))
+    world.goes_on()
+    world.end(plane, politely=False)
+    world.goes_on()
+    assert all(len(rows) == 1 and not (rows["obs"] % 10).any() for _, _, rows in world.used), "those of agent 0"
+
+
 def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skipped() -> None:
     world = world_in(Wait.CREDIT)
     learner = world.servers[Plane.ROLLOUTS]

@@ -16,7 +16,7 @@ from zerobeast.common.config.table import LEVELS, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.plugins import reference_to, refuse_imported
-from zerobeast.common.settings import RunConfig, Section
+from zerobeast.common.settings import NO_RUN, RunConfig, Section
 from zerobeast.exporting.weights import is_export
 from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
@@ -71,20 +71,10 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
         return exported.resolve()
     folder = run_files.find(name, root)
     if which:
-        return _numbered(folder, which)
+        return run_files.named(str(run), root)
     if not trained(folder):
         raise ConfigError(f"run {name!r} has no checkpoint yet: let it train for a while")
     return folder
-
-
-def _numbered(folder: Path, which: str) -> Path:
-    """A checkpoint that was kept. Raises ConfigError if there is none of that name."""
-    path = folder / (run_files.BEST_CHECKPOINT if which == "best" else run_files.numbered(int(which)))
-    if path.is_file():
-        return path
-    kept = [str(steps) for steps, _ in run_files.kept(folder)]
-    kept += ["best"] * (folder / run_files.BEST_CHECKPOINT).is_file()
-    raise ConfigError(f"run {folder.name} has no checkpoint {which}, expected one of {', '.join(kept) or 'none'}")
 
 
 def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Section, read_only: bool = False) -> Policy:
@@ -113,6 +103,16 @@ def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Secti
     if not folder:
         loaded = read(flags, trees={f"file {place}": saved["config"]})
     return Policy(loaded.for_its_env(f"file {file}"), saved, place / run_files.CHECKPOINT if folder else place)
+
+
+def opponent_of(config: RunConfig, flags: Sequence[str]) -> Policy | None:
+    """The policy that `env.opponent` names, under these flags of an evaluation; None if it names none.
+
+    Raises:
+      BeastError: see `load`.
+    """
+    name = config.env.opponent
+    return None if name in NO_RUN else open_policy(find(name, [*flags, f"--root={config.root}"]), flags, read_only=True)
 
 
 @overload
@@ -197,5 +197,5 @@ def evaluate(
         raise ConfigError(f"env is {env!r}, expected one of {', '.join(tasks)}; levels may name several")
     with env_server(config) as endpoint:
         alone = (config.model_copy(update={"env": config.env.alone(task)}) for task in tasks)
-        found = [play(policy, each, endpoint) for each in alone]
+        found = [play(policy, each, endpoint, opponent=opponent_of(config, ())) for each in alone]
     return found[0] if levels is None else found

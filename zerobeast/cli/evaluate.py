@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.api.saved import find, open_policy
+from zerobeast.api.saved import find, open_policy, opponent_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.launcher.env_server import env_server
@@ -30,6 +30,8 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [sett
   --levels A,B   environments to play in instead of the run's own: some of these by the ends of their ids, levels such
                  as rare by their names, or others with equal spaces by their ids; by default those that the run was
                  evaluated in, unless --env is given
+  --opponent O   RUN, RUN:best, RUN:AGENT_STEPS or a path: who acts for the other side, in environments of several
+                 agents; without it, the policy acts for all. `win` is the share of games won, a draw counts half
   --json         print one JSON object instead of a table; a run of several environments has one of each
 
 Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.
@@ -37,6 +39,7 @@ Settings of the run can be changed for the evaluation, such as --broker.device c
 JSON = "--json"
 #: short names of settings
 SHORT = {f"--{name}": f"--evaluate.{name}" for name in ("episodes", "levels", "seed", "max_steps")}
+SHORT |= {"--opponent": "--env.opponent"}
 ACTIONS = {"--greedy": "--evaluate.actions=greedy", "--sample": "--evaluate.actions=sampled"}
 QUIET_S = 5.0  #: between two lines about the progress while no episode ends
 
@@ -53,10 +56,13 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--greedy and --sample exclude each other")
     policy = open_policy(place := find(run, flags), flags)
     config = policy.config
+    opponent = opponent_of(config, flags)
     with env_server(config) as endpoint:
         for task in evaluated(config):
             alone = config.model_copy(update={"env": config.env.alone(task)})
-            found = play(policy, alone, endpoint, watch=_Announcer(config.evaluate.episodes, rows=not as_json))
+            found = play(
+                policy, alone, endpoint, opponent=opponent, watch=_Announcer(config.evaluate.episodes, rows=not as_json)
+            )
             result = {"run": place.name if place.is_dir() else str(place), **described(found)}
             sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result))
     return 0

@@ -14,6 +14,7 @@ from zerobeast.common.config.load import Loaded
 from zerobeast.common.errors import CheckpointError, ConfigError, EnvError, RemoteProtocolError
 from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested, short
 from zerobeast.common.wire.checks import forbidden
+from zerobeast.rl.acting.inference import LATE
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import Network, StepInput, pick_device
 from zerobeast.rl.ops.distributions import Distribution
@@ -22,7 +23,6 @@ from zerobeast.rl.protocol import Sampling
 from zerobeast.services.envserver.spaces import arrays, fitted
 from zerobeast.services.learner.checkpoint import load_model
 
-LATE = 2**62  #: agent steps after which no algorithm takes random first steps
 FLAG, NUMBER = ArraySpace("multi_binary", "|b1"), ArraySpace.box(())
 
 

@@ -137,7 +137,8 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
         bound = ["algo"]
     else:
         bound = [path for path in RUN if path.split(".")[0] in BOUND]
-        bound.remove("net.max_parameters")  # a limit, which binds no weights
+        for path in ("net.max_parameters", "env.opponent", "env.opponents"):  # a limit, and who else acts
+            bound.remove(path)
         with calling(f"algo {saved.section}: bound"):
             own = saved.algorithm.bound(wanted.algorithm)
         bound += [f"{saved.section}{path}" if path.startswith(".") else path for path in own]

@@ -15,7 +15,7 @@ from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.table import LEVELS, RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
+from zerobeast.common.settings import NO_RUN, EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.records import oversize
@@ -60,6 +60,7 @@ def padded(config: RunConfig) -> RunConfig:
     """
     tasks = config.env.tasks
     if config.local.placement == "serve" or (len(tasks) == 1 and family_of(tasks[0])):
+        config.env.opposed(config.actor.envs_per_group)
         return config
     _, settings = _described(_shaping(config))
     found = {name: size for name, size in settings.items() if size and (name, size) != ("agents", 1)}
@@ -69,8 +70,23 @@ def padded(config: RunConfig) -> RunConfig:
             f"actor.envs_per_group {envs}: expected a multiple of {agents}, the agents of each environment, because "
             f"with deterministic other settings depend on it"
         )
-    actor = config.actor.model_copy(update={"envs_per_group": -(-envs // agents) * agents})
-    return config.model_copy(update={"env": EnvConfig(**{**config.env.model_dump(), **found}), "actor": actor})
+    env = EnvConfig(**{**config.env.model_dump(), **found})
+    envs = -(-envs // agents) * agents
+    env.opposed(envs)
+    return config.model_copy(update={"env": env, "actor": config.actor.model_copy(update={"envs_per_group": envs})})
+
+
+def check_opponent(config: RunConfig, spec: EnvSpec | None) -> None:
+    """Check that the opponent of a run, if it has one, is there, and was trained in an environment like its own.
+
+    Raises:
+      BeastError: it is not.
+    """
+    if spec is None or (name := config.env.opponent) in NO_RUN:
+        return
+    from zerobeast.rl.acting.opponents import read
+
+    read(name, config.root, spec.for_policies().among(config.env.id))
 
 
 def _shaping(config: RunConfig) -> dict[str, Given]:

@@ -29,7 +29,7 @@ from zerobeast.launcher.hosts import KEYS, Host
 from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.placement import IDLE, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.launcher.spaces import padded, spec_for, spec_of
+from zerobeast.launcher.spaces import check_opponent, padded, spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.tracking.sinks import PROJECT, tracker
 
@@ -177,6 +177,7 @@ def begun(
     """
     config, flags, saved, origins, parent = settled
     spec, config = spec_for(config), padded(config)
+    check_opponent(config, spec)
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
         say(f"the earlier run {config.name} is now {aside}")

@@ -1,0 +1,123 @@
+"""Who acts for the other side: the policies that an environment's opponent is drawn from when an episode begins."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, RemoteProtocolError
+from zerobeast.common.files import run_files
+from zerobeast.common.settings import NO_RUN, PAST, RunConfig
+from zerobeast.common.wire import EnvSpec
+from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.nets.checkpoint import load_checkpoint
+
+log = logging.getLogger(__name__)
+
+MOST_PAST = 4  #: versions that games are played against at a time
+RENEW_S = 10.0  #: between two versions that take the place of others
+LOOK_S = 0.5  #: between two looks for new ones
+OTHER = "the opponent has to be of the same environment, algorithm and network"
+
+
+def read(run: str, root: str, env: EnvSpec) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint that `env.opponent` names.
+
+    Raises:
+      ConfigError: there is none, or it is of another environment.
+      CheckpointError: it cannot be read.
+    """
+    place = run_files.named(run, root)
+    path = place / run_files.CHECKPOINT if place.is_dir() else place
+    if (saved := load_checkpoint(path)) is None:
+        raise ConfigError(f"env.opponent {run}: it has no checkpoint yet")
+    try:
+        theirs = EnvSpec.from_wire(saved["env"])
+    except RemoteProtocolError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    if theirs != env:
+        name, found, expected = theirs.difference(env)
+        raise ConfigError(f"env.opponent {run}: its {name} is {found}, expected {expected}: {OTHER}")
+    return path, saved
+
+
+class Opponents:
+    """The policies that play against the newest one, as networks of an `Inference`, by number; 0 is the newest itself.
+
+    Args:
+      config: of the run.
+      policy: holds the networks.
+      now: seconds, as everywhere here.
+
+    Raises:
+      ConfigError: `env.opponent` names a run that does not fit.
+    """
+
+    def __init__(self, config: RunConfig, policy: Inference, now: float) -> None:
+        self._config, self._policy = config, policy
+        self.steps = {0: 0}  #: agent steps of each policy by number; of the newest 0
+        self._random = random.Random()  # noqa: S311 - no secret
+        self._renew_at = now
+        self._leaving = 0  #: the one that is replaced as soon as no game needs it
+        name = config.env.opponent
+        if name not in NO_RUN:
+            try:
+                self._put(1, *read(name, config.root, policy.algorithm.env))
+            except CheckpointError as error:
+                raise ConfigError(f"env.opponent {name}: {error}; {OTHER}") from error
+
+    def draw(self) -> int:
+        """One of the policies, the newest only if there is no other."""
+        numbers = [number for number in self.steps if number not in (0, self._leaving)]
+        return self._random.choice(numbers or [0])
+
+    def renew(self, now: float, games: Iterable[Games]) -> None:
+        """Read another past version, if it is time, in place of one that none of these games needs."""
+        if self._config.env.opponent != PAST or now < self._renew_at:
+            return
+        known = set(self.steps.values())
+        new = [each for each in run_files.kept(self._config.folder) if each[0] not in known]
+        number, self._renew_at = len(self.steps), max(self._renew_at, now + LOOK_S)
+        if not new:
+            return
+        if number > MOST_PAST:
+            number = self._leaving = self._leaving or 1 + self._random.randrange(MOST_PAST)
+            if any((each.numbers == number).any() for each in games):
+                return
+            self._renew_at, self._leaving = now + RENEW_S, 0
+        try:
+            steps, path = self._random.choice(new)
+            saved = load_checkpoint(path)
+            if saved is not None:
+                self._put(number, path, saved)
+        except BeastError as error:  # it may be gone, or of another start
+            log.warning("no opponent from %d agent steps: %s", steps, error)
+
+    def _put(self, number: int, path: Path, saved: dict[str, Any]) -> None:
+        self._policy.oppose(number, path, saved["model"])
+        self.steps[number] = int(saved["counters"]["agent_steps"])
+
+
+class Games:
+    """Which policy acts for each row of a session.
+
+    Args:
+      opposed: [N] which rows are of the other side.
+      agents: rows of each environment.
+    """
+
+    def __init__(self, opposed: NDArray[np.bool_], agents: int) -> None:
+        self._opposed, self._agents = opposed.reshape(-1, agents), agents
+        self.numbers = np.zeros(len(self._opposed), np.int64)  #: of the opponent in each environment
+
+    def begin(self, first: NDArray[Any], opponents: Opponents) -> NDArray[np.int64]:
+        """Draw opponents for environments that begin anew, whose rows are all `first` [N]; returns who acts, [N]."""
+        for env in np.flatnonzero((first.reshape(-1, self._agents) != 0).all(1)).tolist():
+            self.numbers[env] = opponents.draw()
+        return np.where(self._opposed, self.numbers[:, None], 0).ravel()

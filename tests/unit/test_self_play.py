@@ -1,0 +1,160 @@
+"""Two sides in an environment: which rows are learned from, who acts for the others, and who wins."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.broker_fakes import ECHO_ENV, EchoAlgorithm
+from tests.unit.test_broker_inference import STACKED, infer, make
+from zerobeast.common.config.relations import broken
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import EnvConfig, RunConfig
+from zerobeast.common.wire import step_record
+from zerobeast.common.wire.episodes import Episode
+from zerobeast.rl.acting.opponents import MOST_PAST, RENEW_S, Games, Opponents
+from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT
+from zerobeast.services.actor.sides import Sides
+
+
+def env(agents: int = 2, opponent: str = "past", opponents: Any = ()) -> EnvConfig:
+    return EnvConfig(id="x", agents=agents, opponent=opponent, opponents=opponents)
+
+
+@pytest.mark.parametrize(
+    ("config", "rows", "opposed"),
+    [
+        (env(2), 6, [0, 1, 1, 0, 0, 1]),
+        (env(2, opponents="0"), 4, [1, 0, 1, 0]),
+        (env(4), 8, [0, 0, 1, 1, 1, 1, 0, 0]),
+        (env(3), 6, [0, 0, 1, 1, 1, 0]),
+        (env(3, opponents=[0, 2]), 3, [1, 0, 1]),
+    ],
+)
+def test_the_other_side_is_half_of_the_agents_in_each_environment_or_those_that_are_named(
+    config: EnvConfig, rows: int, opposed: list[int]
+) -> None:
+    found = config.opposed(rows)
+    assert found is not None
+    assert found.astype(int).tolist() == opposed
+    assert env(opponent="").opposed(rows) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "rows", "sentence"),
+    [
+        (env(0), 2, "env.opponent past: expected an environment of several agents"),
+        (env(2, opponents="2"), 2, "env.opponents 2: expected some of the agents, which are 0 to 1"),
+        (env(2, opponents="0,1"), 2, "env.opponents 0,1: expected some of the agents"),
+        (env(2), 3, "3 rows: expected a multiple of env.agents 2"),
+    ],
+)
+def test_sides_that_there_cannot_be_are_refused(config: EnvConfig, rows: int, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        config.opposed(rows)
+
+
+def test_settings_that_do_not_go_together() -> None:
+    config = RunConfig.model_validate({"env": {"opponent": "past"}, "deterministic": True})
+    found = [relation.sentence for relation in broken(config, None)]
+    assert any(each.startswith("learner.checkpoint_every_steps 0 with env.opponent past: ") for each in found)
+    assert any(each.startswith("env.opponent past with deterministic: ") for each in found)
+
+
+def test_an_episode_says_who_has_won_against_whom() -> None:
+    config = env()
+    sides = Sides(config.opposed(4), config)  # type: ignore[arg-type]
+    rows = np.zeros(4, step_record(ECHO_ENV).dtype)
+    sides.versions = sides.checked([500, 0])
+    rows["first"] = True
+    assert sides.judged(rows, ()) == []
+    rows["first"], rows["reward"] = False, [1, 2, 3, 3]
+    assert sides.judged(rows, ()) == []
+    rows["terminated"], rows["reward"] = True, [0, -2, 0, 0]
+    ended = tuple(Episode(float(number), 2, {"x": 1.0}) for number in (1, 0, 3, 3))
+    assert sides.judged(rows, ended) == [
+        Episode(1.0, 2, {"x": 1.0, "win": 1.0, "opponent": 500.0, "win.500": 1.0}),
+        Episode(3.0, 2, {"x": 1.0, "win": 0.5}),
+    ]
+    assert sides.judged(rows, ended[:3]) == [], "an env-server that reports others"
+    assert [sides.checked(given) for given in (None, [1], [1, -1], [1, 2])] == [[], [], [], [1, 2]]
+
+
+@pytest.mark.parametrize("spec", [ECHO_ENV, STACKED])
+def test_each_row_is_acted_for_by_the_network_of_its_side(spec: Any) -> None:
+    plain, mixed = make(spec), make(spec)
+    mixed.oppose(1, Path(), mixed.algorithm.network().state_dict() | {"weight": torch.tensor([7.0])})
+    for step in range(4):
+        obs = np.arange(4).reshape(4, *[1] * len(spec.obs.shape)) + step
+        mixed.batch.sides[:4] = [0, 1, 1, 0]
+        given = {"obs": obs, "reward": step, "first": [not step, not step, step == 2, not step]}
+        expected, acts = infer(plain, [2, 0, 3, 1], **given), infer(mixed, [2, 0, 3, 1], **given)
+        assert acts["value"].tolist() == [0, 7, 7, 0]
+        for name in ("action", "logits"):
+            assert acts[name].tolist() == expected[name].tolist(), "what is kept of each row is its own"
+        assert mixed.cores[:4].tolist() == plain.cores[:4].tolist()
+
+
+def checkpoint(path: Path, steps: int, **changed: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    net = EchoAlgorithm().network()
+    empty: dict[str, Any] = {name: {} for name in ("learning", "config", "policy", "rng", "statistics", "rollouts")}
+    state = {"format": CHECKPOINT_FORMAT, "model": net.state_dict() | {"weight": torch.full((1,), float(steps))}}
+    state |= {"counters": {"agent_steps": steps}, "env": ECHO_ENV.to_wire(), **empty, **changed}
+    torch.save(state, path)
+
+
+def settings(root: Path, opponent: str) -> RunConfig:
+    return RunConfig.model_validate({"name": "run", "root": str(root), "env": {"opponent": opponent, "agents": 2}})
+
+
+def test_past_versions_replace_each_other_once_no_game_needs_them(tmp_path: Path) -> None:
+    opponents, now, game = Opponents(settings(tmp_path, "past"), make(), 0.0), 0.0, Games(np.array([False, True]), 2)
+    opponents.renew(now, [game])
+    assert game.begin(np.ones(2), opponents).tolist() == [0, 0], "there is none: the newest policy acts"
+    for steps in range(1, MOST_PAST + 2):
+        checkpoint(tmp_path / "run" / "checkpoints" / f"{steps}.pt", steps)
+    for _ in range(MOST_PAST + 1):
+        opponents.renew(now, [game])
+        now += RENEW_S + 1
+    assert len(opponents.steps) == MOST_PAST + 1
+    seen = set()
+    for _ in range(30):
+        versions = {*opponents.steps.values()} - {0}
+        mine, theirs = game.begin(np.ones(2), opponents).tolist()
+        assert (mine, opponents.steps[theirs] in versions) == (0, True)
+        before = opponents.steps[theirs]
+        for _ in range(3):
+            opponents.renew(now, [game])
+            now += RENEW_S + 1
+        assert opponents.steps[theirs] == before, "this game is played against it"
+        assert game.begin(np.array([1, 0]), opponents).tolist() == [0, theirs], "not all agents begin anew"
+        seen.add(before)
+    assert seen == set(range(1, MOST_PAST + 2))
+
+
+def test_a_saved_run_is_the_opponent_if_it_fits(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.yaml").touch()
+    policy = make()
+
+    def opponents(name: str) -> Opponents:
+        return Opponents(settings(tmp_path, name), policy, 0.0)
+
+    with pytest.raises(ConfigError, match=r"env.opponent other: it has no checkpoint yet"):
+        opponents("other")
+    checkpoint(tmp_path / "other" / "checkpoint.pt", 3)
+    found = opponents("other")
+    assert found.steps[found.draw()] == 3
+    policy.batch.sides[0] = found.draw()
+    assert infer(policy, [0], obs=0)["value"].tolist() == [3.0]
+    with pytest.raises(ConfigError, match="run other has no checkpoint 7, expected one of none"):
+        opponents("other:7")
+    checkpoint(tmp_path / "other" / "checkpoint.pt", 3, env=STACKED.to_wire())
+    with pytest.raises(ConfigError, match=r"env.opponent other: its env_id is .*: the opponent has to be of "):
+        opponents("other")
+    checkpoint(tmp_path / "other" / "checkpoint.pt", 3, model={"weight": torch.zeros(2)})
+    with pytest.raises(ConfigError, match=r"parameter .* the opponent has to be of the same"):
+        opponents("other")

@@ -24,6 +24,7 @@ from zerobeast.common.process.usage import PLENTY
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.entry import main
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire.messages import PROTOCOL_VERSION
 from zerobeast.launcher.fleet import child_environ, service_command
 
 
@@ -173,7 +174,7 @@ def test_the_first_line_of_the_log_says_version_protocol_and_what_is_not_default
     first, second, *_ = errors.splitlines()
     assert code == 0
     assert " trivial-2 I zerobeast " in first
-    assert ", protocol 2, " in first
+    assert f", protocol {PROTOCOL_VERSION}, " in first
     assert "name=once (flag)" in first
     assert "seed=9 (environment)" in first
     assert "--num_servers is not needed here" in second

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tests.integration.envservers import ODD
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.services.envserver import atari
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.rendering import RenderedEnv
@@ -102,12 +103,12 @@ def test_it_steps_as_the_environment_of_the_env_server(env_id: str, count: int, 
     with rendered(env_id, **settings) as env, served(env_id, **settings) as other:
         assert env.spec == other.spec
         for actions in random_actions(env, count):
-            assert env.rows.tobytes() == other.rows.tobytes()
+            assert env.rows.tobytes() == unpacked_rows(other.rows, other.spec).tobytes()
             env.step(lambda into, actions=actions: np.copyto(into, actions))  # type: ignore[misc]
             other.step(actions.copy())
             answered(other)
             ends += int(env.rows["terminated"][0] | env.rows["truncated"][0])
-        assert env.rows.tobytes() == other.rows.tobytes()
+        assert env.rows.tobytes() == unpacked_rows(other.rows, other.spec).tobytes()
         assert env.scene.picture.shape[2] == 3
         if "MinAtar" in env_id:
             assert env.scene.names == ["no-op", "left", "right"]

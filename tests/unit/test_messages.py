@@ -112,34 +112,35 @@ def test_trailing_nil_entries_are_omitted_and_read_as_nil() -> None:
     resets += [((None, {}), [None, {}]), ((None, None, [True]), [None, None, [True]])]
     for body, sent in resets:
         packed = pack_header(Header(Kind.RESET, 7, 0, 5, 3, body))
-        assert msgpack.unpackb(packed) == [2, 5, 7, 0, 5, 3, *sent]
+        assert msgpack.unpackb(packed) == [PROTOCOL_VERSION, 5, 7, 0, 5, 3, *sent]
         assert unpack_header(packed).body == (*sent, *[None] * (3 - len(sent)))
     assert len(pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([], None)))) == 8, "steps are no longer for infos unasked for"
     assert len(pack_header(Header(Kind.STEP, 7, 0, 5, 3))) == 7
     assert len(pack_header(Header(Kind.ROLLOUT, 7, 0, 5, 3, (1, [], MAX_INTEGER)))) == 9 + 9, "nor are rollouts by much"
     for wrong in (True, 1.5, "1"):
         with pytest.raises(RemoteProtocolError, match=r"RESET has a body of \(int \| list \| None, dict \| None, "):
-            unpack_header(msgpack.packb([2, 5, 7, 0, 5, 3, wrong]))
+            unpack_header(msgpack.packb([PROTOCOL_VERSION, 5, 7, 0, 5, 3, wrong]))
 
 
 def test_version_1_has_no_seed_no_options_and_no_infos() -> None:
     old = Header(Kind.RESET, 7, 0, 5, 3, (None, None, None), version=1)
     assert msgpack.unpackb(pack_header(old)) == [1, 5, 7, 0, 5, 3]
-    assert unpack_header(pack_header(old), versions=(2, 1)) == old
+    assert unpack_header(pack_header(old), versions=VERSIONS[Plane.STEPS]) == old
     for kind, body in ((Kind.RESET, (5, None)), (Kind.RESET, (None, {})), (Kind.OBS, ([], {}))):
         with pytest.raises(LocalProtocolError):
             pack_header(Header(kind, 7, 0, 5, 3, body, version=1))
         with pytest.raises(RemoteProtocolError, match=kind.name):
-            unpack_header(msgpack.packb([1, int(kind), 7, 0, 5, 3, *body]), versions=(2, 1))
+            unpack_header(msgpack.packb([1, int(kind), 7, 0, 5, 3, *body]), versions=VERSIONS[Plane.STEPS])
 
 
 def test_only_the_clients_of_the_steps_plane_read_version_1() -> None:
     assert {plane for plane, versions in VERSIONS.items() if 1 in versions} == {Plane.STEPS}
     packed = pack_header(Header(Kind.BYE, 7, version=1))
-    with pytest.raises(VersionMismatch, match=r"speaks protocol version 1, this process speaks 2$"):
+    with pytest.raises(VersionMismatch, match=f"speaks protocol version 1, this process speaks {PROTOCOL_VERSION}$"):
         unpack_header(packed)
-    with pytest.raises(VersionMismatch, match=r"speaks protocol version 3, this process speaks 2 or 1$"):
-        unpack_header(msgpack.packb([3, 4, 7]), versions=VERSIONS[Plane.STEPS])
+    newer = PROTOCOL_VERSION + 1
+    with pytest.raises(VersionMismatch, match=f"version {newer}, this process speaks {PROTOCOL_VERSION} or 1$"):
+        unpack_header(msgpack.packb([newer, 4, 7]), versions=VERSIONS[Plane.STEPS])
 
 
 def test_packing_an_unknown_version_is_a_local_error() -> None:

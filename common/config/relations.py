@@ -110,6 +110,12 @@ def _replayed(config: RunConfig) -> Iterator[Relation]:
 
 def _opponent(config: RunConfig) -> Iterator[Relation]:
     """The relations of `env.opponent` that are broken."""
+    if config.env.opponents and not config.env.opponent:
+        yield Relation(
+            ("env.opponents", "env.opponent"),
+            f"env.opponents {','.join(map(str, config.env.opponents))} without env.opponent: expected none, because "
+            f"nobody acts for them",
+        )
     if config.env.opponent == PAST and not config.learner.checkpoint_every_steps:
         yield Relation(
             ("learner.checkpoint_every_steps", "env.opponent"),

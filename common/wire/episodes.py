@@ -54,6 +54,12 @@ def _is_episode(one: Any) -> bool:
     return bool(abs(one[0]) <= MAX_RETURN and 0 < one[1] <= MAX_STEPS and isinstance(infos, dict) and are_infos(infos))
 
 
+def joined(own: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+    """Numbers of our own, and as many others as an episode may then have."""
+    left = [(name, number) for name, number in others.items() if name not in own]
+    return {**dict(left[: MAX_NAMES - len(own)]), **own}
+
+
 def are_infos(infos: Mapping[Any, Any]) -> bool:
     """Whether a map has only numbers no larger than returns, and not too many, under names that can be columns."""
     return len(infos) <= MAX_NAMES and all(

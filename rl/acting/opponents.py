@@ -100,8 +100,12 @@ class Opponents:
             log.warning("no opponent from %d agent steps: %s", steps, error)
 
     def _put(self, number: int, path: Path, saved: dict[str, Any]) -> None:
-        self._policy.oppose(number, path, saved["model"])
-        self.steps[number] = int(saved["counters"]["agent_steps"])
+        try:
+            steps, model = int(saved["counters"]["agent_steps"]), saved["model"]
+        except (LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path}: expected the agent steps and the model of a run") from error
+        self._policy.oppose(number, path, model)
+        self.steps[number] = steps
 
 
 class Games:

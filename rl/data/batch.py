@@ -43,6 +43,11 @@ class Batch(NamedTuple):
         return tree_map(lambda entry: entry[1:], self.last_action)
 
     @property
+    def away(self) -> Tensor:
+        """[T, B] bool: steps of agents that have left or not joined, whose rows are the first of episodes for long."""
+        return self.first[:-1] & self.first[1:]
+
+    @property
     def legal(self) -> Tensor | None:
         """[T, B, choices] bool: which actions were legal; None: all."""
         return None if self.action_mask is None else self.action_mask[:-1]

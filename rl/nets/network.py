@@ -40,11 +40,11 @@ class Network(nn.Module):
         """The state before an episode: zeros [batch, core_size] float32."""
         return torch.zeros(batch, self.core_size, device=self.device)
 
-    def observe(self, obs: Any) -> None:
-        """Add observations [T, B, (k,) *frame] to the statistics that normalise them, if any do."""
+    def observe(self, obs: Any, away: Tensor | None = None) -> None:
+        """Add observations to the statistics that normalise them, if any do; arguments as for `ObsNorm.observe`."""
         for part in self.modules():
             if isinstance(part, ObsNorm):
-                part.observe(obs)
+                part.observe(obs, away)
 
     def lower(self, dtype: torch.dtype) -> None:
         """Keep the weights that may be rounded in `dtype`, for inference; here there are none."""

@@ -104,8 +104,14 @@ class ObsNorm(nn.Module):
         ]
         self.arrays = nn.ModuleList(norm or nn.Identity() for norm in self.of_arrays)
 
-    def observe(self, obs: Any) -> None:
-        """Add observations [T, B, (k,) *frame], a tree of them if there are several arrays."""
+    def observe(self, obs: Any, away: Tensor | None = None) -> None:
+        """Add observations.
+
+        Args:
+          obs: [T, B, (k,) *frame], a tree of them if there are several arrays.
+          away: [T, B] bool, which of them are of agents that do not act, and are left out.
+        """
+        some = away is not None and bool(away.any())
         for norm, values in zip(self.of_arrays, leaves(obs), strict=True):
             if norm is not None:
-                norm.observe(values)
+                norm.observe(values[~away].unsqueeze(0) if some and away is not None else values)

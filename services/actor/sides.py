@@ -6,12 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.settings import PAST, EnvConfig
-from zerobeast.common.wire.episodes import Episode
+from zerobeast.common.wire.episodes import Episode, joined
 
-WIN, OPPONENT = (
-    "win",
-    "opponent",
-)  #: numbers of an episode: 1, 0.5 for a draw, or 0; and agent steps of the other policy
+WIN = "win"  #: number of an episode: 1, 0.5 for a draw, or 0
+OPPONENT = "opponent"  #: likewise: agent steps of the policy of the other side
 
 
 class Sides:
@@ -42,7 +40,8 @@ class Sides:
           rows: [N] of `step_record`.
           episodes: that have ended in them, in the order of rows; none count if there are more or fewer.
         """
-        self._returns[rows["first"]] = 0
+        begun = rows["first"].reshape(-1, self._agents).all(1)  # not only agents that have left
+        self._returns[np.repeat(begun, self._agents)] = 0
         self._returns += rows["reward"]
         ended = np.flatnonzero(rows["terminated"] | rows["truncated"])
         if len(ended) != len(episodes):
@@ -55,7 +54,7 @@ class Sides:
         part = slice(env * self._agents, (env + 1) * self._agents)
         lead = self._returns[row] - self._returns[part][self._opposed[part]].mean()
         win = float(np.sign(lead) + 1) / 2
-        infos = {**episode.infos, WIN: win}
+        own = {WIN: win}
         if version := self.versions[env] if self.versions else 0:
-            infos |= {OPPONENT: float(version)} | ({f"{WIN}.{version}": win} if self._by_version else {})
-        return infos
+            own |= {OPPONENT: float(version)} | ({f"{WIN}.{version}": win} if self._by_version else {})
+        return joined(own, episode.infos)

@@ -21,6 +21,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, by_array
 from zerobeast.common.wire.checks import unfit
+from zerobeast.common.wire.episodes import joined
 from zerobeast.common.wire.spaces import Part
 from zerobeast.services.envserver.padding import Padding, alike, padded_obs
 from zerobeast.services.envserver.reading import CALLS, Reading, given_mask, without_mask
@@ -165,7 +166,7 @@ class AgentShard(Shard):
 
     def _numbers_of(self, row: int) -> dict[str, float]:
         own = {f"return.{self._roles[row % self.agents]}": self.statistics.value(row)} if self._roles else {}
-        return {**own, **self._last[row]}
+        return joined(own, self._last[row])
 
     def _step(self, i: int) -> None:
         before, start = self._present[i], i * self.agents

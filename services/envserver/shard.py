@@ -174,7 +174,8 @@ class Shard(InlineEnvs):
         except Exception as error:
             if not terminated:
                 raise
-            self.failures.append([i, trace_of(error)])  # nothing is learned from it; the one before stands in for it
+            # nothing is learned from it; the one before stands in for it
+            self.failures.append([i // self.agents, trace_of(error)])
         row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         if over:

@@ -101,6 +101,16 @@ def test_vectors_are_normalised_entry_by_entry_and_clipped() -> None:
     assert norm(torch.full((1, 4), 1e6)).max() == CLIP
 
 
+def test_agents_that_are_away_change_no_statistics() -> None:
+    net = network(CARTPOLE, "mlp", normalize_obs=True)
+    seen, away = torch.randn(5, 2, 4), torch.tensor([[False, False]] * 3 + [[False, True]] * 2)
+    net.observe(seen, away)
+    torch.testing.assert_close(net.body.norm.arrays[0].mean, seen[~away].mean(0))
+    net.observe(seen, torch.ones_like(away))
+    torch.testing.assert_close(net.body.norm.arrays[0].mean, seen[~away].mean(0))
+    assert net.body.norm.arrays[0].variance.isfinite().all(), "nothing was seen"
+
+
 def test_an_environment_that_never_changes_gives_no_infinities() -> None:
     net = network(SMALL, "shallow", normalize_obs=True)
     constant = torch.full((2, 3, 2, 36, 36), 7, dtype=torch.uint8)

@@ -13,7 +13,7 @@ from zerobeast.common.config.relations import broken
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.wire import step_record
-from zerobeast.common.wire.episodes import Episode
+from zerobeast.common.wire.episodes import MAX_NAMES, Episode, are_infos
 from zerobeast.rl.acting.opponents import MOST_PAST, RENEW_S, Games, Opponents
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT
 from zerobeast.services.actor.sides import Sides
@@ -61,6 +61,23 @@ def test_settings_that_do_not_go_together() -> None:
     found = [relation.sentence for relation in broken(config, None)]
     assert any(each.startswith("learner.checkpoint_every_steps 0 with env.opponent past: ") for each in found)
     assert any(each.startswith("env.opponent past with deterministic: ") for each in found)
+    (relation,) = broken(RunConfig.model_validate({"env": {"opponents": "0"}}), None)
+    assert relation.sentence.startswith("env.opponents 0 without env.opponent: ")
+
+
+def test_agents_that_have_left_still_count_for_their_side_until_the_game_is_over() -> None:
+    config = env(3, opponents="1,2")
+    sides = Sides(config.opposed(3), config)  # type: ignore[arg-type]
+    rows = np.zeros(3, step_record(ECHO_ENV).dtype)
+    rows["first"] = True
+    sides.judged(rows, ())
+    rows["first"], rows["reward"], rows["terminated"] = False, [0, 5, 0], [False, True, False]
+    assert sides.judged(rows, (Episode(5.0, 1, {}),)) == []
+    rows["first"], rows["reward"], rows["terminated"] = [False, True, False], [1, 0, 0], [True, False, False]
+    many = {f"x{number}": 1.0 for number in range(MAX_NAMES)}
+    (episode,) = sides.judged(rows, (Episode(1.0, 2, many),))
+    assert episode.infos["win"] == 0.0
+    assert are_infos(episode.infos)
 
 
 def test_an_episode_says_who_has_won_against_whom() -> None:

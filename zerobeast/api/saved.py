@@ -109,9 +109,11 @@ def opponent_of(config: RunConfig, flags: Sequence[str]) -> Policy | None:
     """The policy that `env.opponent` names, under these flags of an evaluation; None if it names none.
 
     Raises:
-      BeastError: see `load`.
+      BeastError: see `load`, or they name none that can be loaded.
     """
     name = config.env.opponent
+    if name and name in NO_RUN and any(flag.partition("=")[0] == "--env.opponent" for flag in flags):
+        raise ConfigError(f"env.opponent {name}: expected a run, because {name} is for training")
     return None if name in NO_RUN else open_policy(find(name, [*flags, f"--root={config.root}"]), flags, read_only=True)
 
 

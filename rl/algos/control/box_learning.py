@@ -127,7 +127,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         """Store rollouts, and add their observations once to the statistics that normalise them, if any do."""
         super().add(rollouts, agent_steps)
         if self._net.vectors.norm is not None:
-            self._net.observe(steps(rollouts.batch.obs, slice(-1)))
+            self._net.observe(steps(rollouts.batch.obs, slice(-1)), rollouts.batch.away)
 
     def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
         """One step of the critics and the encoder, then one of the policy."""

@@ -66,7 +66,8 @@ class ImpactLearning(OneBatch):
         """Learn from a batch, and from earlier ones."""
         due = self._circular.add(batch.packed(self._frame_stack))
         learned = summary([self._step(kept.unpacked(), agent_steps) for kept in due])
-        self._net.observe(steps(batch.obs, slice(-1)))  # not earlier: the loss compares with the policy that acted
+        # not earlier: the loss compares with the policy that acted
+        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
         return learned
 
     def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:

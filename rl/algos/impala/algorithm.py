@@ -55,7 +55,8 @@ class ImpalaLearning(OneBatch):
         """Learn from a batch, and from earlier ones: V-trace corrects for their age."""
         mixed = self._replay.mix(batch.packed(self._frame_stack))
         learned = summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
-        self._net.observe(steps(batch.obs, slice(-1)))  # once, however often it is used; not earlier, as in `OneStep`
+        # once, however often it is used; not earlier, as in `OneStep`
+        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
         return learned
 
     def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:

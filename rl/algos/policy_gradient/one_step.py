@@ -32,6 +32,6 @@ class OneStep(OneBatch):
             loss, metrics = self._loss(self._net, batch)
         step = self._descent.step(loss, agent_steps)
         # not earlier: the loss compares with the policy that acted; the last step is the first of the next rollout
-        self._net.observe(steps(batch.obs, slice(-1)))
+        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
         applied = int(step.applied)
         return Learned(applied, 1 - applied, step.applied, step.loss, step.grad_norm, step.learning_rate, metrics)

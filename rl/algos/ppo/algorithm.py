@@ -57,7 +57,8 @@ class PPOLearning(OneBatch):
         samples, metrics = self._prepare(batch)
         minibatches = max(1, round(batch.mask.shape[1] * self._minibatches_per_rollout))
         learned = summary(list(self._steps(samples, minibatches, agent_steps)))
-        self._net.observe(steps(batch.obs, slice(-1)))  # not earlier: the loss compares with the policy that acted
+        # not earlier: the loss compares with the policy that acted
+        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
         return learned._replace(metrics={**learned.metrics, **metrics})
 
     def _steps(self, samples: Samples, minibatches: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:

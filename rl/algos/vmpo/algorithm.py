@@ -67,7 +67,8 @@ class VMPOLearning(OneBatch):
             self._pace.step(found.multipliers, agent_steps)
             self._multipliers.project()
             online.observe_targets(found.targets, batch.mask, batch.task)
-            online.observe(steps(batch.obs, slice(-1)))  # not earlier: the loss compares with the policy that acted
+            # not earlier: the loss compares with the policy that acted
+            online.observe(steps(batch.obs, slice(-1)), batch.away)
         changed = step.applied and self._target.count()
         self._version += changed
         return summary([(step, found.metrics)])._replace(changed=changed)

@@ -1,4 +1,4 @@
-"""Workers, which host three services each, are killed, stopped and ended while they train, and so is their learner."""
+"""Workers, which host three services each, and their learner are killed, stopped and ended while they train."""
 
 import signal
 import time

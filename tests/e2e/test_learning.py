@@ -107,13 +107,13 @@ def test_the_cheetah_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("algo", "task", "goal"),
-    [("impala", "Panel", 6.0), ("a2c", "Aim", 3.6), ("ppo", "Aim", 4.8), ("impact", "Aim", 3.6)],
+    [("impala", "Panel", 6.0), ("a2c", "Aim", 3.6), ("ppo", "Aim", 4.8), ("impact", "Aim", 3.6), ("vmpo", "Aim", 3.6)],
 )
 def test_multi_discrete_and_continuous_actions_are_learned(tmp_path: Path, algo: str, task: str, goal: float) -> None:
     preset = "classic" if algo == "impala" else f"classic-{algo}"  # short episodes, whatever the actions
     flags = ["--env", f"tests.e2e.action_envs:{task}-v0", "--preset", preset, "--algo", algo, "--total_steps", "50000"]
     rows = train(tmp_path, algo, *flags, f"--{algo}.discount", "0", goal=goal)
-    assert best(rows) >= goal, "the most is 8, chance less than 3"
+    assert best(rows) >= goal, "the most is 8, chance less than 3, and in Aim without looking 1.6"
 
 
 def test_continuous_actions_are_learned_from_a_replay(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_continuous_actions_are_learned_from_a_replay(tmp_path: Path) -> None:
     flags = "--algo sac --total_steps 6000 --net.hidden_size 64 --sac.discount 0 --sac.learning_rate 3e-3"
     flags += " --sac.random_steps 300 --sac.replay_min_size 300 --sac.batch_size 64 --sac.samples_per_insert 64"
     rows = train(tmp_path, "sac", "--env", "tests.e2e.action_envs:Aim-v0", *flags.split(), goal=4.5)
-    assert best(rows) >= 4.5, "the most is 8, chance less than 3.5"
+    assert best(rows) >= 4.5, "the most is 8, without looking 1.6"
 
 
 def test_every_part_of_nested_spaces_and_the_mask_are_learned_from(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def make_vector_env(
     part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
-    return WorkerVectorEnv(config.id, part, num_envs, seed, server.workers or 1, agents)
+    together = make_part is not None
+    return WorkerVectorEnv(config.id, part, num_envs, seed, server.workers or 1, agents, together=together)
 
 
 def _made_by(backend: Backend, reference: str, request: VectorRequest, padding: Padding) -> VectorEnv | None:

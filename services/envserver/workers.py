@@ -68,6 +68,7 @@ class WorkerVectorEnv(VectorEnv):
       seed: environment i gets seed + i at its first reset.
       workers: processes at most.
       agents: of each environment; N counts them.
+      together: whether those of a process take one call to be made, reset or stepped; it may last as long as all calls.
     """
 
     def __init__(
@@ -78,9 +79,11 @@ class WorkerVectorEnv(VectorEnv):
         seed: int,
         workers: int,
         agents: int = 1,
+        *,
+        together: bool = False,
     ) -> None:
         super().__init__(num_envs, agents)
-        self._env_id, self._make = env_id, make
+        self._env_id, self._make, self._together = env_id, make, together
         self._context = multiprocessing.get_context("spawn")
         self._selector = selectors.PollSelector()
         self._leaving: list[Any] = []
@@ -126,13 +129,14 @@ class WorkerVectorEnv(VectorEnv):
         for worker in self._workers:
             if worker.pipe is None or not worker.awaits:
                 continue
-            late_s = now - worker.since - limit_s
+            allowed_s = limit_s * (self._size(worker) if self._together else 1)
+            late_s = now - worker.since - allowed_s
             if now - worker.since > EXIT_S and not worker.process.is_alive():
                 end_marked({worker.mark})  # processes that its environments have forked hold its end of the pipe
             elif late_s > TRACEBACK_S:
                 worker.process.kill()
             elif late_s > 0 and not worker.hangs:
-                worker.hangs = f"no answer for {limit_s:g} s, which is envserver.step_timeout_s"
+                worker.hangs = f"no answer for {allowed_s:g} s with envserver.step_timeout_s {limit_s:g}"
                 self.timeouts += 1
                 who = f"a process of {self._size(worker)} environments {self._env_id!r}"
                 log.error("%s: %s, it hangs at:", who, worker.hangs)

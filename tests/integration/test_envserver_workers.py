@@ -152,12 +152,14 @@ def test_environments_may_start_processes_which_end_with_their_worker_however_it
     wait_until(lambda: not running_still(second))
 
 
+@pytest.mark.parametrize(("together", "longest"), [(False, "0.1"), (True, "0.4")])
 def test_the_limit_is_that_of_each_environment_and_the_sentence_names_its_setting(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, together: bool, longest: str
 ) -> None:
     monkeypatch.setattr(workers, "MAX_DEATHS", 1)
     kwargs = {"reset_s": 0.3, "at": 1, "deed": "hang"}
     env = make_vector_env(EnvConfig(id=ODD, kwargs=kwargs), 4, 0, EnvServerConfig(workers=1))
+    monkeypatch.setattr(env, "_together", together)
 
     def finish(limit_s: float) -> None:
         while not env.collect():
@@ -170,7 +172,7 @@ def test_the_limit_is_that_of_each_environment_and_the_sentence_names_its_settin
         finish(1.0)  # all four take 1.2 s
         assert env.timeouts == 0
         env.step(np.zeros(4, np.int64))
-        with pytest.raises(EnvError, match=r"no answer for 0.1 s, which is envserver\.step_timeout_s"):
+        with pytest.raises(EnvError, match=rf"no answer for {longest} s with envserver\.step_timeout_s 0.1$"):
             finish(0.1)
     finally:
         env.close()

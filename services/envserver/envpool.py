@@ -5,6 +5,7 @@ crashes or hangs in C++ then ends with its worker, and with that the processes t
 """
 
 import secrets
+import sys
 import warnings
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -175,4 +176,9 @@ def _rendered(config: EnvConfig, seed: int) -> PoolEnvs:
     return envs
 
 
-BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=ids)
+def _ids_if_loaded() -> list[str]:
+    """The ids; none in an env-server, which would load 130 MB of simulators to suggest one for another id."""
+    return ids() if "envpool" in sys.modules else []
+
+
+BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded)

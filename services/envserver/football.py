@@ -16,6 +16,15 @@ from zerobeast.services.envserver.envpool import FOOTBALL, PoolEnvs
 from zerobeast.services.envserver.spaces import Adapter
 
 PREFIX, VERSION, ACADEMY = "football/", "-v1", "academy_"
+MATCHES = (
+    *(f"11_vs_11_{kind}" for kind in ("easy_stochastic", "stochastic", "hard_stochastic", "competition", "kaggle")),
+    *("5_vs_5", "1_vs_1_easy"),
+)
+LESSONS = (
+    *("empty_goal_close", "empty_goal", "run_to_score", "run_to_score_with_keeper", "pass_and_shoot_with_keeper"),
+    *("run_pass_and_shoot_with_keeper", "3_vs_1_with_keeper", "corner", "counterattack_easy", "counterattack_hard"),
+    "single_goal_versus_lazy",
+)
 #: arguments of the source package's `create_environment`
 SOURCE = {
     *("rewards", "representation", "stacked", "channel_dimensions", "extra_players", "other_config_options"),
@@ -68,10 +77,7 @@ def _refuse_pictures(config: EnvConfig, _seed: int) -> PoolEnvs:
 
 
 def ids() -> list[str]:
-    import envpool
-
-    found = [task.removeprefix(FOOTBALL) for task in envpool.list_all_envs() if task.startswith(FOOTBALL)]
-    return [f"{PREFIX}{scenario.removesuffix(VERSION)}" for scenario in found]
+    return sorted(f"{PREFIX}{name}" for name in (*MATCHES, *(f"{ACADEMY}{lesson}" for lesson in LESSONS)))
 
 
 BACKEND = Backend(make_part=Football, make_rendered=_refuse_pictures, ids=ids)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import envpool
 import gymnasium
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.services.envserver import football
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
 from zerobeast.services.envserver.envpool import PoolEnvs
@@ -174,3 +176,8 @@ def test_single_environments_are_refused_where_they_are_needed() -> None:
     config = EnvConfig(id="envpool/CartPole-v1", action_mask="legal")
     with pytest.raises(EnvError, match="makes no single ones"):
         make_vector_env(config, 1, 0, EnvServerConfig(in_process=True)).collect()
+
+
+def test_footballs_scenarios_are_those_of_envpool() -> None:
+    found = {task for task in envpool.list_all_envs() if "football" in task}
+    assert {f"g{env_id}-v1" for env_id in football.ids()} == found

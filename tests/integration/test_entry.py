@@ -154,7 +154,7 @@ def test_the_status_file_says_who_it_is_and_where_its_health_page_is(start: Star
     found = json.loads(status.read_text())
     assert (found["role"], found["index"], found["pid"]) == ("trivial", 3, process.pid)
     assert list(tmp_path.glob("*.new")) == []
-    page = wait_until(lambda: (page := fetch_page(found["health"])) and page["state"] == "ready" and page)
+    page = wait_until(lambda: (page := fetch_page(found["health"])) and page.get("state") == "ready" and page)
     assert page["pid"] == process.pid
     limits = Path(f"/proc/{process.pid}/limits").read_text()
     assert re.search(rf"Max open files\s+{min(hard, PLENTY)}\s+{hard}\s", limits), "as many as the system allows"

@@ -54,6 +54,7 @@ class _Worker:
     awaits: Literal["spec", "rows", ""] = "spec"
     since: float = 0.0  #: when that was asked for, or progress was made; without a process: when to start one
     outcome: dict[str, Any] = field(default_factory=dict)  #: the newest
+    was_reset: bool = False
     deaths: int = 0
     hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
 
@@ -100,6 +101,10 @@ class WorkerVectorEnv(VectorEnv):
         for worker in self._workers:
             terms, part_only = [of_part(seed, self._envs(worker)), options], None if only is None else only[worker.part]
             asked = part_only is None or part_only.any()
+            if self._together and worker.was_reset and seed is not None and worker.pipe is not None:
+                worker.process.kill()  # a seed makes them anew, and simulators in C++ do not free all of the old ones
+                self._drop(worker)
+            worker.was_reset = True
             self._begin(worker, RESET + pack([*terms, part_only]) if asked else b"", RESET + pack([*terms, None]))
 
     def step(self, actions: NDArray[Any]) -> None:

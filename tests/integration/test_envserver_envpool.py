@@ -1,5 +1,6 @@
 """A pool in a worker process, which may die, and with it what its environments have started."""
 
+import multiprocessing
 import os
 import select
 import signal
@@ -56,3 +57,23 @@ def test_vizdoom_ends_with_its_worker_and_goes_on_in_another(tmp_path: Path, mon
     while not env.closed(force=True):
         time.sleep(0.01)
     assert not games()
+
+
+def test_every_further_seed_has_a_process_of_its_own_so_that_no_simulator_stays_in_memory() -> None:
+    env = make_vector_env(EnvConfig(id="envpool/CartPole-v1"), 2, 0, EnvServerConfig(workers=1))
+    collected(env)
+    found = []
+    for seed in (5, None, 5, 6):
+        env.reset(seed)
+        obs = collected(env).rows["obs"].copy()
+        (worker,) = multiprocessing.active_children()
+        found.append((worker.pid, obs.tolist()))
+    (first, seeded), (second, other), (third, again), (fourth, another) = found
+    assert first == second
+    assert len({second, third, fourth}) == 3
+    assert seeded == again
+    assert seeded not in (other, another)
+    assert (env.errors, env.timeouts) == (0, 0)
+    env.close()
+    while not env.closed(force=True):
+        time.sleep(0.01)

@@ -75,14 +75,16 @@ def test_it_learns_the_same_in_every_placement(own: Path, tmp_path: Path) -> Non
 
 
 def test_it_learns_continues_and_is_evaluated(own: Path, tmp_path: Path) -> None:
-    out = beast(own, tmp_path, *train("--name", "point", "--total_steps", "8000"))
+    goal = ("--total_steps", "40000", "--stop_at_return", str(LEARNED))
+    out = beast(own, tmp_path, *train("--name", "point", *goal))
     assert "observation.present 6 int8: choices, entities" in out
     rows = rows_of(tmp_path / "runs", "point")
     costs = [float(row["entropy_cost"]) for row in rows if row["entropy_cost"]]
-    assert 0.03 >= costs[0] > costs[-1] > 0.01, "its schedule ends at the value of PPO's preset"
+    assert 0.03 >= costs[0] > costs[-1] > 0.01, "its schedule goes from its own value to that of PPO's preset"
     assert best(rows) > LEARNED
-    beast(own, tmp_path, "train", "--plain", "--name", "point", "--total_steps", "9000")
-    assert rows_of(tmp_path / "runs", "point")[-1]["agent_steps"] == "9000", "the run folder alone names all parts"
+    further = str(int(rows[-1]["agent_steps"]) + 1000)
+    beast(own, tmp_path, "train", "--plain", "--name", "point", "--total_steps", further, "--stop_at_return", "9")
+    assert rows_of(tmp_path / "runs", "point")[-1]["agent_steps"] == further, "the run folder alone names all parts"
     played = json.loads(beast(own, tmp_path, "evaluate", "point", "--episodes", "100", "--json"))
     assert played["mean_return"] > LEARNED
 

@@ -1,0 +1,250 @@
+"""Several learners that learn as one: what their processes, the ranks, have to agree on.
+
+Ranks are processes of `torch.distributed`, by gloo on CPUs and by NCCL on GPUs. Each computes its own part of every
+batch; `join` makes the functions of this module act over all of them. A process that has not joined is rank 0 of 1,
+and for it they do nothing. All ranks call the same functions in the same order, so what decides about a call must be
+the same on all of them.
+
+    loss.backward()                                     # of this rank's part of the batch
+    ranks.mean_gradients(parameters, loss, weight)      # now the gradient of the whole batch
+
+Every collective has a name, which the error of a lost or hanging rank gives.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from zerobeast.common.errors import ConfigError, PeerLost
+
+NAMING_S = 3.0  #: after a failure, how long ranks wait for a sign of life of each other
+
+
+class _Group:
+    """The ranks of this process's run."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = 0, 1
+        self.store: Store | None = None
+        self.failures = 0
+
+
+_group = _Group()
+
+
+def rank() -> int:
+    """The number of this process, 0 if it is alone."""
+    return _group.rank
+
+
+def size() -> int:
+    """How many ranks there are."""
+    return _group.size
+
+
+def join(rank: int, size: int, meeting: str, timeout_s: float, identity: Mapping[str, str]) -> None:
+    """Become one of several ranks; returns once all of them are there.
+
+    Args:
+      rank: of this process.
+      size: of all.
+      meeting: file://path, or tcp://host:port, where rank 0 listens.
+      timeout_s: how long to wait for the others, here and in every collective.
+      identity: by name, what has to be the same on all ranks.
+
+    Raises:
+      ConfigError: there are two ranks of this number, ranks differ, or rank 0 cannot listen.
+      PeerLost: some rank does not come.
+    """
+    deadline = timedelta(seconds=timeout_s)
+    store = _store(rank, size, meeting, deadline)
+    if store.add(f"claim/{rank}", 1) > 1:
+        raise ConfigError(f"rank {rank} of {size}: another process at {meeting} has this number")
+    store.set(f"identity/{rank}", "\n".join(f"{name} {value}" for name, value in identity.items()))
+    for other in range(size):
+        try:
+            store.wait([f"identity/{other}"], deadline)
+        except RuntimeError as error:
+            raise PeerLost(f"rank {other} of {size} did not come to {meeting} within {timeout_s:g} s") from error
+        _compare(identity, store.get(f"identity/{other}").decode(), rank, other)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    with _named("first meeting"):
+        distributed.init_process_group(
+            backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=deadline
+        )
+    _group.rank, _group.size, _group.store = rank, size, store
+
+
+def leave() -> None:
+    """Be alone again."""
+    if _group.size > 1:
+        distributed.destroy_process_group()
+        _group.rank, _group.size, _group.store = 0, 1, None
+
+
+@torch.no_grad()
+def total(values: Tensor, name: str) -> Tensor:
+    """The sum of each entry over all ranks, without gradient. `values` has the same shape on all of them."""
+    if _group.size == 1:
+        return values.detach()
+    summed = values.detach().clone().contiguous()
+    _reduce(summed, name)
+    return summed
+
+
+@torch.no_grad()
+def joined(values: Tensor, name: str) -> Tensor:
+    """[N, *shape]: `values` of all N ranks in order, without gradient; they have the same shape on all of them."""
+    if _group.size == 1:
+        return values.detach().unsqueeze(0)
+    parts = [torch.empty_like(values, memory_format=torch.contiguous_format) for _ in range(_group.size)]
+    with _named(name):
+        distributed.all_gather(parts, values.detach().contiguous())
+    return torch.stack(parts)
+
+
+@torch.no_grad()
+def mean_gradients(parameters: Sequence[nn.Parameter], loss: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Make every gradient the mean of all ranks'; returns the mean of their losses [].
+
+    A parameter without gradient has one of 0 afterwards if there are several ranks: on another rank it may have one.
+
+    Args:
+      parameters: with gradients of `loss`.
+      loss: [] of this rank's part of the batch.
+      weight: [] of this rank in the means, such as its valid transitions if its loss is a mean over them; None: all
+        ranks weigh the same. It is 0 on a rank whose part is empty.
+    """
+    if _group.size == 1:
+        return loss.detach()
+    for weights in parameters:
+        if weights.grad is None:
+            weights.grad = torch.zeros_like(weights)
+    own = torch.ones_like(loss.detach(), dtype=torch.float32) if weight is None else weight.float()
+    flat = torch.cat([own.view(1), *(own * each.flatten() for each in (loss.detach(), *map(_grad, parameters)))])
+    _reduce(flat, "gradients")
+    flat /= flat[0].clamp(min=torch.finfo(torch.float32).tiny)
+    parts = torch.split(flat[2:], [weights.numel() for weights in parameters])
+    for weights, part in zip(parameters, parts, strict=True):
+        _grad(weights).copy_(part.view_as(weights))
+    return flat[1]
+
+
+def texts(mine: bytes, name: str) -> list[bytes]:
+    """Bytes of all ranks, in order."""
+    if _group.size == 1:
+        return [mine]
+    sizes = joined(torch.tensor(len(mine)), f"{name}: sizes").tolist()
+    padded = torch.zeros(max(1, *sizes), dtype=torch.uint8)
+    padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8) if mine else padded[:0]
+    return [bytes(row[:size].numpy()) for row, size in zip(joined(padded, name), sizes, strict=True)]
+
+
+class Round:
+    """Numbers of all ranks, gathered while this one goes on.
+
+    Args:
+      mine: [k] integers.
+      name: of the collective.
+    """
+
+    def __init__(self, mine: Sequence[int], name: str) -> None:
+            self._name = name
+        own = torch.tensor(mine, dtype=torch.int64)
+        self._parts = [torch.empty_like(own) for _ in range(_group.size)]
+        with _named(name):
+            self._work = distributed.all_gather(self._parts, own, async_op=True)
+
+    def result(self, wait_s: float) -> list[list[int]] | None:
+        """The numbers of all ranks, or None if some are still missing after `wait_s`."""
+        if not self._work.is_completed() and not self._done(wait_s):
+            return None
+        with _named(self._name):
+            self._work.wait()
+        return [part.tolist() for part in self._parts]
+
+    def _done(self, wait_s: float) -> bool:
+        with contextlib.suppress(RuntimeError):  # not yet; an error of the collective comes from the next `wait`
+            self._work.wait(timedelta(seconds=wait_s))
+        return bool(self._work.is_completed())
+
+
+def _grad(weights: nn.Parameter) -> Tensor:
+    assert weights.grad is not None, "which it has been given"
+    return weights.grad
+
+
+def _reduce(values: Tensor, name: str) -> None:
+    with _named(name):
+        distributed.all_reduce(values)
+
+
+def _store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
+    """Where ranks find each other. Those of a launcher such as torchrun, which may restart them, share one."""
+    scheme, _, place = meeting.partition("://")
+    if scheme == "file":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are on this machine
+        return FileStore(str(Path(place)), size)
+    host, _, port = place.rpartition(":")
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    listens = rank == 0 and not hosted
+    try:
+        store = TCPStore(host, int(port), size, listens, deadline, wait_for_workers=False)
+    except RuntimeError as error:
+        if listens:
+            raise ConfigError(f"{meeting}: rank 0 cannot listen there: {_first_line(error)}") from error
+        raise PeerLost(f"rank 0 does not answer at {meeting}: {_first_line(error)}") from error
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"zerobeast/{attempt}", store)
+
+
+def _compare(mine: Mapping[str, str], text: str, rank: int, other: int) -> None:
+    theirs = dict(line.partition(" ")[::2] for line in text.splitlines())
+    for name, value in mine.items():
+        if theirs.get(name) != value:
+            raise ConfigError(f"rank {other} has {name} {theirs.get(name)}, rank {rank} has {value}: expected the same")
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Turn the failure of a collective into a sentence.
+
+    Raises:
+      PeerLost: some rank has ended, or does not answer.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        who = _missing()
+        raise PeerLost(f"rank {_group.rank}: the collective {name!r} failed: {who}: {_first_line(error)}") from error
+
+
+def _missing() -> str:
+    """The ranks that show no sign of life, as far as that can be found out."""
+    store, _group.failures = _group.store, _group.failures + 1
+    if store is None:
+        return "another rank has ended"
+    try:
+        store.set(f"alive/{_group.rank}/{_group.failures}", "")
+        lost = [other for other in range(_group.size) if not _waits(store, f"alive/{other}/{_group.failures}")]
+    except RuntimeError:
+        lost = [0]  # the store is in its process
+    return f"rank {', '.join(map(str, lost))} has ended or hangs" if lost else "a connection was lost"
+
+
+def _waits(store: Store, key: str) -> bool:
+    try:
+        store.wait([key], timedelta(seconds=NAMING_S))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0].strip()[:200]

@@ -155,7 +155,7 @@ class Round:
     """
 
     def __init__(self, mine: Sequence[int], name: str) -> None:
-            self._name = name
+        self._name = name
         own = torch.tensor(mine, dtype=torch.int64)
         self._parts = [torch.empty_like(own) for _ in range(_group.size)]
         with _named(name):

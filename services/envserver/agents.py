@@ -199,11 +199,7 @@ class AgentShard(Shard):
                 seen = _entry(obs, name, CALLS["reset"][0])
                 self._write(row, self._readings[n], seen, *NOTHING_YET, (infos or {}).get(name))
             else:
-                self.rows[row : row + 1].view(np.uint8)[:] = 0
-                for _, column in self.columns:
-                    column[row] = 0
-                if self.own.action_mask:
-                    self.rows[row]["action_mask"][: self.own.mask_size] = True
+                self.blank(row)
             self.rows[row]["first"] = True
 
     def _acting(self, i: int) -> dict[str, int]:

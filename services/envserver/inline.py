@@ -79,6 +79,14 @@ class InlineEnvs(ABC):
         for space, values, packed in self._bits:
             packed[...] = pack_bits(values, space)
 
+    def blank(self, row: int) -> None:
+        """Write a row without an observation, in which every action is legal."""
+        self.rows[row : row + 1].view(np.uint8)[:] = 0
+        for _, values, _ in self._bits:
+            values[row] = 0
+        if self.own.action_mask:
+            self.rows[row]["action_mask"][: self.own.mask_size] = True
+
     @abstractmethod
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         """Begin new episodes and fill their first rows; as `VectorEnv.reset`."""

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,3 +211,13 @@ def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) ->
     policy.refuse_unlike(replace(STACKED, env_id="Other-v0", obs=ArraySpace.box((3,), low=(0.0,))))
     with pytest.raises(ConfigError, match=r"^--net.hidden_size=8: expected no settings, because a policy has"):
         evaluate(load(saved(tmp_path / "b", "impala", VECTORS)), net={"hidden_size": 8})
+
+
+def test_the_opponent_of_an_evaluation_is_on_the_device_of_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = saved(tmp_path / "other", "impala", VECTORS, "--broker.device=cuda")
+    run = saved(tmp_path, "impala", VECTORS, f"--env.opponent={other}", "--env.agents=2")
+    monkeypatch.setattr("zerobeast.api.saved.env_server", nullcontext)
+    monkeypatch.setattr("zerobeast.api.saved.play", lambda *_args, opponent, **_more: opponent.module.device.type)
+    assert evaluate(load(run, broker={"device": "cpu"})) == "cpu"  # type: ignore[comparison-overlap]

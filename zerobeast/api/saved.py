@@ -197,7 +197,8 @@ def evaluate(
     tasks = evaluated(config)
     if levels is None and len(tasks) > 1:
         raise ConfigError(f"env is {env!r}, expected one of {', '.join(tasks)}; levels may name several")
+    opponent = opponent_of(config, flags_for({"broker": {"device": config.broker.device}}))
     with env_server(config) as endpoint:
         alone = (config.model_copy(update={"env": config.env.alone(task)}) for task in tasks)
-        found = [play(policy, each, endpoint, opponent=opponent_of(config, ())) for each in alone]
+        found = [play(policy, each, endpoint, opponent=opponent) for each in alone]
     return found[0] if levels is None else found

@@ -113,8 +113,10 @@ class EnvConfig(Section):
         unused = {name for name in newer if not getattr(self, name)}
         return self.model_dump(exclude={"opponent", "opponents", *unused})
 
-    def opposed(self, num_envs: int) -> NDArray[np.bool_] | None:
+    def opposed(self, num_envs: int, group: int = 0) -> NDArray[np.bool_] | None:
         """Which of N rows are of the other side, [N], or None if there is none; N counts agents.
+
+        The halves change places from environment to environment, and from group to group.
 
         Raises:
           ConfigError: there are no two sides, or N is not that of whole environments.
@@ -132,4 +134,4 @@ class EnvConfig(Section):
             raise ConfigError(f"{num_envs} rows: expected a multiple of env.agents {agents}")
         rows = np.arange(num_envs)
         agent, env = rows % agents, rows // agents
-        return np.isin(agent, own) if own else (agent * 2 // agents + env) % 2 == 1
+        return np.isin(agent, own) if own else (agent * 2 // agents + env + group) % 2 == 1

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.transport import Incoming
+from zerobeast.common.transport import Incoming, index_of
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.stream import Reply, Stream
@@ -196,7 +196,7 @@ class EnvGroup(Group):
         env_terms = {"env": config.env.terms(), "num_envs": num_envs, "seed": seed}
         env_server = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
         learner = Stream(sender, slot, {}, f"learner at {config.learner.endpoint}")
-        opposed = config.env.opposed(num_envs)
+        opposed = config.env.opposed(num_envs, index_of(sender) + slot)
         sides = None if opposed is None else Sides(opposed, config.env)
         steps = StepsPlane(env_server, num_envs, seed, sides)
         super().__init__(

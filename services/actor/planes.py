@@ -208,7 +208,7 @@ class InferencePlane(GroupPlane):
             raise RemoteProtocolError("ACT: a recurrent state is not finite", "values")
         version, *others = message.header.body
         if self._sides is not None:
-            self._sides.versions = self._sides.checked(*others)
+            self._sides.face(*others)
         self.version_drops += version < self.version
         self.version, self.acting = version, message.header.epoch
 

@@ -1,5 +1,6 @@
 """The two sides of a group's environments: which rows are learned from, and who wins. No sockets, no clock."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from zerobeast.common.wire.episodes import Episode, joined
 
 WIN = "win"  #: number of an episode: 1, 0.5 for a draw, or 0
 OPPONENT = "opponent"  #: likewise: agent steps of the policy of the other side
+UNKNOWN = -1  #: in place of an opponent's agent steps
 
 
 class Sides:
@@ -22,14 +24,21 @@ class Sides:
 
     def __init__(self, opposed: NDArray[np.bool_], env: EnvConfig) -> None:
         self.learned: NDArray[np.intp] = np.flatnonzero(~opposed)  #: indices of the rows that are learned from
-        self._opposed, self._agents, self._by_version = opposed, env.agents, env.opponent == PAST
+        self._opposed, self._agents, self._by_age = opposed, env.agents, env.opponent == PAST
         self._returns = np.zeros(len(opposed))
-        self.versions: list[int] = []  #: of the opponent in each environment, 0: the newest policy
+        envs = len(opposed) // env.agents
+        self._begun = np.zeros(envs, np.bool_)  #: whether the newest rows are the first of a game
+        self._versions = [0] * envs  #: agent steps of the opponent in each environment, 0: the newest policy
+        self._newest = 1  #: agent steps of the newest of them so far
 
-    def checked(self, versions: Any = None) -> list[int]:
-        """What a broker says of the opponents; none if it cannot be right."""
-        known = type(versions) is list and len(versions) == len(self._opposed) // self._agents
-        return versions if known and all(type(each) is int and each >= 0 for each in versions) else []
+    def face(self, versions: Any = None) -> None:
+        """Take which opponents a broker has acted for; no game counts in which they changed, as after its restart."""
+        known = type(versions) is list and len(versions) == len(self._versions)
+        if not known or not all(type(each) is int and each >= 0 for each in versions):
+            versions = [UNKNOWN] * len(self._versions)
+        changes = zip(self._begun.tolist(), self._versions, versions, strict=True)
+        self._versions = [new if begun or new == old else UNKNOWN for begun, old, new in changes]
+        self._newest = max(self._newest, *versions)
 
     def judged(self, rows: NDArray[np.void], episodes: tuple[Episode, ...]) -> list[Episode]:
         """The episodes of the side that is learned from, with `win` and who played against it.
@@ -40,8 +49,8 @@ class Sides:
           rows: [N] of `step_record`.
           episodes: that have ended in them, in the order of rows; none count if there are more or fewer.
         """
-        begun = rows["first"].reshape(-1, self._agents).all(1)  # not only agents that have left
-        self._returns[np.repeat(begun, self._agents)] = 0
+        self._begun[:] = rows["first"].reshape(-1, self._agents).all(1)  # not only agents that have left
+        self._returns[np.repeat(self._begun, self._agents)] = 0
         self._returns += rows["reward"]
         ended = np.flatnonzero(rows["terminated"] | rows["truncated"])
         if len(ended) != len(episodes):
@@ -49,12 +58,16 @@ class Sides:
         found = zip(ended.tolist(), episodes, strict=True)
         return [episode._replace(infos=self._infos(row, episode)) for row, episode in found if not self._opposed[row]]
 
-    def _infos(self, row: int, episode: Episode) -> dict[str, float]:
+    def _infos(self, row: int, episode: Episode) -> Mapping[str, float]:
         env = row // self._agents
+        if (version := self._versions[env]) == UNKNOWN:
+            return episode.infos
         part = slice(env * self._agents, (env + 1) * self._agents)
         lead = self._returns[row] - self._returns[part][self._opposed[part]].mean()
         win = float(np.sign(lead) + 1) / 2
         own = {WIN: win}
-        if version := self.versions[env] if self.versions else 0:
-            own |= {OPPONENT: float(version)} | ({f"{WIN}.{version}": win} if self._by_version else {})
+        if version:
+            own[OPPONENT] = float(version)
+            if self._by_age:
+                own[f"{WIN}.quarter{-(-4 * version // self._newest)}"] = win
         return joined(own, episode.infos)

@@ -98,8 +98,8 @@ class Broker(Service):
         for session in self._sessions.table.unused(now, self.awake_since):
             self._sessions.end(session)
         self._finish()
-        if self._running is None and (opponents := self._sessions.opponents) is not None:
-            opponents.renew(now, [each.state.games for each in self._sessions.table if each.state.games is not None])
+        if self._running is None:
+            self._sessions.renew_opponents(now)
         if self._running is None and self._armed and self._batcher.closes(now, self._sessions.table.senders):
             self._start(now)
             self._finish()
@@ -240,23 +240,14 @@ class Broker(Service):
         """Receive a new request's rows into the batch. A malformed one leaves no trace in it."""
         header, client = incoming.header, session.state
         assert self._sessions.policy is not None, "a session exists, so its policy does"
-        batch = self._sessions.policy.batch
         start = self._batcher.rows
-        stop = start + client.rows
-        if not incoming.into(batch.rows[start:stop]):
-            self.port.refuse(
-                RemoteProtocolError(f"INFER carries {client.rows} rows of {batch.rows.shape[1]} bytes", "payload")
-            )
+        rows = self._sessions.policy.batch.rows[start : start + client.rows]
+        if not incoming.into(rows):
+            sentence = f"INFER carries {client.rows} rows of {rows.shape[1]} bytes"
+            self.port.refuse(RemoteProtocolError(sentence, "payload"))
             return
         session.arrival(header.seq)
-        batch.slots[start:stop] = client.slot_numbers
-        if client.fresh:
-            batch.first[start:stop] = 1
-        client.fresh, client.pending = False, True
-        versions = None
-        if client.games is not None and (opponents := self._sessions.opponents) is not None:
-            batch.sides[start:stop] = client.games.begin(batch.first[start:stop], opponents)
-            versions = [opponents.steps[number] for number in client.games.numbers.tolist()]
+        versions = self._sessions.enter(session, start)
         now = session.asked_at = self.clock()
         self._batcher.add(Request(session, start, header.body[0], now, versions), client.rows, header.sender, now)
 
@@ -289,9 +280,8 @@ class Broker(Service):
             frames: tuple[bytes, ...] = (acts[start:stop].tobytes(),)
             if with_core and cores.size:
                 frames += (cores[start:stop].tobytes(),)
-            header = Header(
-                Kind.ACT, session.sender, session.slot, self.epoch, session.seq, (running.version, opponents)
-            )
+            body = running.version, opponents
+            header = Header(Kind.ACT, session.sender, session.slot, self.epoch, session.seq, body)
             session.reply = (header, frames)
             if self._sessions.settle(session):
                 self.port.send(header, *frames)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError, RemoteProtocolError
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.transport import index_of
 from zerobeast.common.wire import EnvSpec, step_record
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.session import UNUSED_S, Session, SessionTable
@@ -48,7 +49,7 @@ class Sessions:
     def __init__(self, config: RunConfig, epoch: int, *, device: torch.device, dtype: torch.dtype, seed: int) -> None:
         self.table: SessionTable[Client] = SessionTable(epoch)
         self.policy: Inference | None = None
-        self.opponents: Opponents | None = None  #: if the run has any
+        self._opponents: Opponents | None = None  #: if the run has any
         self._config = config
         self._device, self._dtype, self._seed = device, dtype, seed
         self._ranges = SlotRanges(0)
@@ -101,7 +102,7 @@ class Sessions:
         slots = None if self.table.full else self._allocate(rows)
         if slots is None:
             return None
-        opposed = self._config.env.opposed(rows)
+        opposed = self._config.env.opposed(rows, index_of(header.sender) + header.slot)
         games = None if opposed is None else Games(opposed, self._config.env.agents)
         return self.table.open(header, Client(slots, games), now)
 
@@ -120,6 +121,29 @@ class Sessions:
             session.state.gone = True
         else:
             self._ranges.release(session.state.slots)
+
+    def enter(self, session: Session[Client], start: int) -> list[int] | None:
+        """Note that the session's rows are in the batch from `start` on, and complete them.
+
+        Returns:
+          For each environment the agent steps of the version that acts for the other side; None if there is none.
+        """
+        assert self.policy is not None, "a session exists, so its policy does"
+        client, batch = session.state, self.policy.batch
+        rows = slice(start, start + client.rows)
+        batch.slots[rows] = client.slot_numbers
+        if client.fresh:
+            batch.first[rows] = 1
+        client.fresh, client.pending = False, True
+        if client.games is None or self._opponents is None:
+            return None
+        batch.sides[rows] = client.games.begin(batch.first[rows], self._opponents)
+        return [self._opponents.steps[number] for number in client.games.numbers.tolist()]
+
+    def renew_opponents(self, now: float) -> None:
+        """Read another past version, if it is time."""
+        if self._opponents is not None:
+            self._opponents.renew(now, [each.state.games for each in self.table if each.state.games is not None])
 
     def settle(self, session: Session[Client]) -> bool:
         """Note that the session's request is computed; returns False if no client waits for the answer any more."""
@@ -153,7 +177,7 @@ class Sessions:
         try:
             algorithm = make_algorithm(self._config, env)
             policy = Inference(algorithm, max_rows=most, device=self._device, dtype=self._dtype, seed=self._seed)
-            self.opponents = Opponents(self._config, policy, now) if self._config.env.opponent else None
+            self._opponents = Opponents(self._config, policy, now) if self._config.env.opponent else None
         except ConfigError as error:
             raise RemoteProtocolError(str(error), "terms") from error
         except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch raises for shapes that a peer made up

@@ -42,12 +42,11 @@ def test_a_game_is_learned_against_past_versions_and_each_other_run(tmp_path: Pa
     with (tmp_path / "self" / "metrics.csv").open() as file:
         *_, last = csv.DictReader(file)
     against = [name for name in last if name.startswith("info/win.")]
-    assert against, "the win rate against each version"
+    assert against, "the win rate against versions of each age"
     assert all(0 <= float(last[name]) <= 1 for name in ("info/win", *against) if last[name])
-    version = against[0].partition(".")[2]
     with (tmp_path / "self" / "episodes.csv").open() as file:
         infos = [json.loads(row["infos"] or "{}") for row in csv.DictReader(file)]
-    assert any(each.get("opponent") == float(version) for each in infos), "it is known of each episode"
+    assert any(each.get("opponent", 0) >= 1000 for each in infos), "it is known of each episode"
     flags = "--name fixed --total_steps 500 --env.opponent self:best"
     code, out, error = finished(python("-m", "zerobeast", "train", *run, *flags.split()))
     assert code == 0, out[-3000:] + error[-3000:]

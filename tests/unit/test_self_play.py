@@ -40,6 +40,8 @@ def test_the_other_side_is_half_of_the_agents_in_each_environment_or_those_that_
     assert found is not None
     assert found.astype(int).tolist() == opposed
     assert env(opponent="").opposed(rows) is None
+    seats = [env(2).opposed(2, group) for group in range(3)]
+    assert [each.tolist() for each in seats if each is not None] == [[False, True], [True, False], [False, True]]
 
 
 @pytest.mark.parametrize(
@@ -84,19 +86,45 @@ def test_an_episode_says_who_has_won_against_whom() -> None:
     config = env()
     sides = Sides(config.opposed(4), config)  # type: ignore[arg-type]
     rows = np.zeros(4, step_record(ECHO_ENV).dtype)
-    sides.versions = sides.checked([500, 0])
     rows["first"] = True
     assert sides.judged(rows, ()) == []
+    sides.face([500, 0])
     rows["first"], rows["reward"] = False, [1, 2, 3, 3]
     assert sides.judged(rows, ()) == []
     rows["terminated"], rows["reward"] = True, [0, -2, 0, 0]
     ended = tuple(Episode(float(number), 2, {"x": 1.0}) for number in (1, 0, 3, 3))
     assert sides.judged(rows, ended) == [
-        Episode(1.0, 2, {"x": 1.0, "win": 1.0, "opponent": 500.0, "win.500": 1.0}),
+        Episode(1.0, 2, {"x": 1.0, "win": 1.0, "opponent": 500.0, "win.quarter4": 1.0}),
         Episode(3.0, 2, {"x": 1.0, "win": 0.5}),
     ]
     assert sides.judged(rows, ended[:3]) == [], "an env-server that reports others"
-    assert [sides.checked(given) for given in (None, [1], [1, -1], [1, 2])] == [[], [], [], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("faced", "infos"),
+    [
+        ([[600, 0], [600, 0]], {"win": 1.0, "opponent": 600.0, "win.quarter3": 1.0}),
+        ([[600, 0], [7, 0]], {}),
+        ([[600, 0], [7, 0], [600, 0]], {}),
+        ([None, [600, 0]], {}),
+        ([[600]], {}),
+        ([[600, -1]], {}),
+    ],
+)
+def test_a_game_counts_if_one_opponent_played_all_of_it(faced: list[Any], infos: dict[str, float]) -> None:
+    config = env()
+    sides = Sides(config.opposed(4), config)  # type: ignore[arg-type]
+    rows = np.zeros(4, step_record(ECHO_ENV).dtype)
+    rows["first"] = True
+    sides.judged(rows, ())
+    sides.face([1000, 1000])
+    sides.judged(rows, ())
+    rows["first"], rows["reward"] = False, [1, 0, 0, 0]
+    for versions in faced:
+        sides.face(versions)
+        assert sides.judged(rows, ()) == []
+    rows["terminated"] = True
+    assert sides.judged(rows, (Episode(1.0, 2),) * 4)[0].infos == infos
 
 
 @pytest.mark.parametrize("spec", [ECHO_ENV, STACKED])
@@ -150,6 +178,20 @@ def test_past_versions_replace_each_other_once_no_game_needs_them(tmp_path: Path
         assert game.begin(np.array([1, 0]), opponents).tolist() == [0, theirs], "not all agents begin anew"
         seen.add(before)
     assert seen == set(range(1, MOST_PAST + 2))
+
+
+def test_a_past_version_that_cannot_be_read_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    opponents = Opponents(settings(tmp_path, "past"), make(), 0.0)
+    assert "no run in" in caplog.text
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints" / "5.pt").write_bytes(b"damaged")
+    for now in range(3):
+        opponents.renew(now, [])
+    assert caplog.text.count("no opponent from 5 agent steps") == 1
+    (tmp_path / "run" / "config.yaml").touch()
+    caplog.clear()
+    Opponents(settings(tmp_path, "past"), make(), 0.0)
+    assert not caplog.text
 
 
 def test_a_saved_run_is_the_opponent_if_it_fits(tmp_path: Path) -> None:

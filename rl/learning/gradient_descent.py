@@ -2,7 +2,7 @@
 
 with descent.autocast():
     loss, metrics = ...
-step = descent.step(loss, agent_steps)      # backward, clip, look whether it is finite, step
+step = descent.step(loss, agent_steps, batch.mask)      # backward, clip, look whether it is finite, step
 
 An algorithm may have several descents, each with its own parameters. A loss changes only the parameters of its own
 descent and leaves no gradient anywhere else, so losses of several descents may pass through the same parts of the
@@ -20,6 +20,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from zerobeast.common.errors import CheckpointError, Diverged
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import autocast, pick_dtype
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
 from zerobeast.rl.protocol import Learned, Metrics
 from zerobeast.rl.settings import LearnerSettings
@@ -32,8 +33,8 @@ class Step(NamedTuple):
     """The result of one step."""
 
     applied: bool  #: False if the loss or gradient was not finite, so that nothing has changed
-    loss: float
-    grad_norm: float  #: before clipping
+    loss: float  #: of all ranks' parts of the batch
+    grad_norm: float  #: likewise, before clipping
     learning_rate: float
 
 
@@ -59,15 +60,21 @@ class GradientDescent:
         """A context for computing losses in the run's precision."""
         return autocast(self._device, self._dtype)
 
-    def step(self, loss: Tensor, agent_steps: int) -> Step:
-        """Take one gradient descent step on `loss`, with the learning rate at `agent_steps`.
+    def step(self, loss: Tensor, agent_steps: int, weight: Tensor | None = None) -> Step:
+        """Take one gradient descent step on the mean of `loss` over all ranks.
+
+        Args:
+          loss: [] of this rank's part of the batch.
+          agent_steps: of the learning rate.
+          weight: of this rank in the mean, as for `ranks.mean_gradients`.
 
         Raises:
           Diverged: the step made weights that are not finite, or whose squares are not.
         """
         loss.backward(inputs=self._parameters)  # type: ignore[no-untyped-call]
+        loss = ranks.mean_gradients(self._parameters, loss, weight)
         norm = get_total_norm([weights.grad for weights in self._parameters if weights.grad is not None])
-        loss_value, norm_value = torch.stack([loss.detach().float(), norm.float()]).tolist()
+        loss_value, norm_value = torch.stack([loss.float(), norm.float()]).tolist()
         learning_rate = self._settings.learning_rate_at(agent_steps, self._total_steps)
         applied = math.isfinite(loss_value) and math.isfinite(norm_value)
         if applied:

@@ -72,8 +72,7 @@ class ReturnScale(Moments):
 
     def observe(self, returns: Tensor) -> None:
         """Add returns [N] in units of rewards."""
-        if len(returns):
-            self.add(returns)
+        self.add(returns)
 
     def forward(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape -> the same in units of the deviation, clipped."""

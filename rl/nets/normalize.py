@@ -9,6 +9,7 @@ normalisation that the batch was acted with, so that on policy every importance 
 with the weights, so the behaviour policy is always one that the learner had.
 """
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from zerobeast.common.settings import NetConfig, Reading
 from zerobeast.common.wire import ArraySpace, Space
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.tree import leaves
 
 CLIP = 10.0  #: standard deviations, for vectors
@@ -26,6 +28,8 @@ MIN_VARIANCE = 1e-8
 class Moments(nn.Module):
     """Running mean and variance of entries of one shape, as tensors that are sent and saved with their module.
 
+    Entries are those of all ranks, unless `alone` is set.
+
     Args:
       shape: of an entry.
       variance: its value before the first entry.
@@ -34,6 +38,7 @@ class Moments(nn.Module):
     mean: Tensor  #: [*shape] float32
     variance: Tensor  #: [*shape] float32
     count: Tensor  #: [] float32, number of entries seen, at most HORIZON
+    alone: bool = False  #: whether entries are those of this rank only
 
     def __init__(self, shape: tuple[int, ...] = (), variance: float = 1.0) -> None:
         super().__init__()
@@ -43,17 +48,23 @@ class Moments(nn.Module):
 
     @torch.no_grad()
     def add(self, entries: Tensor) -> None:
-        """Add entries [N, *shape] float32, N at least 1; where a square overflows, mean and variance do not change."""
+        """Add entries [N, *shape] float32; where a square overflows, mean and variance do not change."""
         mean = entries.mean(0)
         variance = (entries - mean).square_().mean(0)  # torch.var_mean takes six times as long along this axis
+        own = torch.full_like(self.count, len(entries)), mean, variance
+        self.merge(*(own if self.alone else ranks.moments(*own, "statistics")))
+
+    @torch.no_grad()
+    def merge(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Add `count` [] entries of this mean and variance, [*shape] each."""
         # Chan et al. 1983, equation 1.5: combines the moments of two groups
-        share = len(entries) / (self.count + len(entries))
+        share = (self.count + count).reciprocal() * count
         delta = mean - self.mean
         change = share * (variance - self.variance) + share * (1 - share) * delta.square()
         fits = change.isfinite()  # otherwise one number too large to be squared would stay for good
         self.variance += change.where(fits, 0.0)
         self.mean += (share * delta).where(fits, 0.0)
-        self.count.copy_((self.count + len(entries)).clamp(max=HORIZON))
+        self.count.copy_((self.count + count).clamp(max=HORIZON))
 
 
 class ArrayNorm(Moments):
@@ -115,3 +126,18 @@ class ObsNorm(nn.Module):
         for norm, values in zip(self.of_arrays, leaves(obs), strict=True):
             if norm is not None:
                 norm.observe(values[~away].unsqueeze(0) if some and away is not None else values)
+
+    def apart(self) -> "ObsNorm":
+        """A copy that has seen nothing, and will see the observations of this rank only."""
+        other = deepcopy(self)
+        for norm in filter(None, other.of_arrays):
+            norm.alone = True
+            norm.count.zero_()
+        return other
+
+    def join(self, other: "ObsNorm") -> None:
+        """Add what the copies `apart` of all ranks have seen, after which they have seen nothing."""
+        for norm, own in zip(self.of_arrays, other.of_arrays, strict=True):
+            if norm is not None and own is not None:
+                norm.merge(*ranks.moments(own.count, own.mean, own.variance, "statistics"))
+                own.count.zero_()

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
+from zerobeast.rl.ops import ranks
+
 STEP_SIZE = 1e-4  #: of the statistics, per target (Song et al. 2019, section 5)
 MIN_SCALE, MAX_SCALE = 1e-2, 1e6  #: from the same section
 
@@ -42,7 +44,7 @@ class PopArt(nn.Module):
 
     @torch.no_grad()
     def observe(self, targets: Tensor, tasks: Tensor | None = None) -> None:
-        """Move the statistics towards those of `targets`, and adapt the layer so that no value changes.
+        """Move the statistics towards those of all ranks' `targets`, and adapt the layer so that no value changes.
 
         Args:
           targets: [N] in units of rewards.
@@ -53,6 +55,7 @@ class PopArt(nn.Module):
         counts = own.sum(0)
         mean = targets @ own / counts.clamp(min=1)
         variance = ((targets.unsqueeze(-1) - mean).square() * own).sum(0) / counts.clamp(min=1)
+        counts, mean, variance = ranks.moments(counts, mean, variance, "targets")
         share = 1 - (1 - STEP_SIZE) ** counts  # as for `counts` targets one after another; 0 for none
         # combines the moments of two groups: a difference of second moments would cancel where the mean is large
         delta = mean - self.mean

@@ -1,7 +1,8 @@
 """The terms of actor-critic losses, over valid transitions only.
 
 Each takes a per-transition tensor with gradient and reduces it: "sum" adds up over time and batch (IMPALA, TorchBeast:
-the effective step grows with the batch), "mean" divides by the number of valid transitions.
+the effective step grows with the batch), "mean" divides by the number of valid transitions. With several ranks, the
+whole batch's term is the mean of theirs, weighed equally for a sum, and by valid transitions for a mean.
 """
 
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.vtrace import MAX_LOG_RHO
 
 Reduction = Literal["sum", "mean"]
@@ -19,7 +21,7 @@ def masked_reduce(entries: Tensor, mask: Tensor, reduction: Reduction) -> Tensor
     """Sum or mean of [T, B] `entries` where [T, B] bool `mask` is true: a scalar, 0 if nothing is valid."""
     assert entries.shape == mask.shape, "want entries and mask of one shape"
     total = entries.masked_fill(~mask, 0.0).sum()
-    return total if reduction == "sum" else total / mask.sum().clamp(min=1)
+    return ranks.size() * total if reduction == "sum" else total / mask.sum().clamp(min=1)
 
 
 def policy_gradient_loss(*, log_probs: Tensor, advantages: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:
@@ -76,6 +78,8 @@ def entropy_loss(*, entropies: Tensor, mask: Tensor, reduction: Reduction) -> Te
 
 
 def normalized(entries: Tensor, mask: Tensor) -> Tensor:
-    """[T, B] `entries` of mean 0 and deviation 1 over valid transitions."""
-    centred = entries - masked_reduce(entries, mask, "mean")
-    return centred / (masked_reduce(centred.square(), mask, "mean").sqrt() + MIN_DEVIATION)
+    """[T, B] `entries` of mean 0 and deviation 1 over the valid transitions of all ranks."""
+    mean = masked_reduce(entries, mask, "mean")
+    variance = masked_reduce((entries - mean).square(), mask, "mean")
+    _, mean, variance = ranks.moments(mask.sum(), mean, variance, "advantages")
+    return (entries - mean) / (variance.sqrt() + MIN_DEVIATION)

@@ -81,6 +81,11 @@ def join(rank: int, size: int, meeting: str, timeout_s: float, identity: Mapping
     _group.rank, _group.size, _group.store = rank, size, store
 
 
+def seed(of_run: int) -> int:
+    """A seed of this rank's own for what ranks draw independently of each other; that of rank 0 is the run's."""
+    return of_run + 1_000_003 * _group.rank
+
+
 def leave() -> None:
     """Be alone again."""
     if _group.size > 1:
@@ -110,6 +115,39 @@ def joined(values: Tensor, name: str) -> Tensor:
 
 
 @torch.no_grad()
+def mean(value: Tensor, weight: Tensor, name: str) -> Tensor:
+    """The mean of all ranks' `value` [], without gradient; `weight` as for `mean_gradients`. 0 if all weigh 0."""
+    if _group.size == 1:
+        return value.detach()
+    own = weight.sum().float()
+    summed = total(torch.stack([own * value, own]), name)
+    return summed[0] / summed[1].clamp(min=torch.finfo(torch.float32).tiny)
+
+
+@torch.no_grad()
+def moments(count: Tensor, mean: Tensor, variance: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Those of all ranks' entries together, from those of each rank's own.
+
+    Args:
+      count: [*lead] how many entries; if there are none, mean and variance may be anything.
+      mean, variance: [*lead, *shape] float32, of these entries.
+      name: of the collective.
+    """
+    if _group.size == 1:
+        return count, mean, variance
+    sizes = [count.numel(), mean.numel(), mean.numel()]
+    flat = torch.cat([count.to(mean).flatten(), mean.flatten(), variance.flatten()])
+    counts, means, variances = torch.split(joined(flat, name), sizes, dim=1)
+    counts = counts.view(-1, *count.shape, *[1] * (mean.ndim - count.ndim))
+    means, variances = (each.view(-1, *mean.shape).where(counts > 0, 0.0) for each in (means, variances))
+    whole = counts.sum(0)
+    shares = counts / whole.clamp(min=1)
+    centre = (shares * means).sum(0)
+    # a difference of second moments would cancel
+    return whole.view_as(count), centre, (shares * (variances + (means - centre).square())).sum(0)
+
+
+@torch.no_grad()
 def mean_gradients(parameters: Sequence[nn.Parameter], loss: Tensor, weight: Tensor | None = None) -> Tensor:
     """Make every gradient the mean of all ranks'; returns the mean of their losses [].
 
@@ -118,15 +156,15 @@ def mean_gradients(parameters: Sequence[nn.Parameter], loss: Tensor, weight: Ten
     Args:
       parameters: with gradients of `loss`.
       loss: [] of this rank's part of the batch.
-      weight: [] of this rank in the means, such as its valid transitions if its loss is a mean over them; None: all
-        ranks weigh the same. It is 0 on a rank whose part is empty.
+      weight: of this rank in the means, of which the sum is taken: the mask of valid transitions if its loss is a mean
+        over them; None: all ranks weigh the same. It is 0 on a rank whose part is empty.
     """
     if _group.size == 1:
         return loss.detach()
     for weights in parameters:
         if weights.grad is None:
             weights.grad = torch.zeros_like(weights)
-    own = torch.ones_like(loss.detach(), dtype=torch.float32) if weight is None else weight.float()
+    own = torch.ones_like(loss.detach(), dtype=torch.float32) if weight is None else weight.sum().float()
     flat = torch.cat([own.view(1), *(own * each.flatten() for each in (loss.detach(), *map(_grad, parameters)))])
     _reduce(flat, "gradients")
     flat /= flat[0].clamp(min=torch.finfo(torch.float32).tiny)

@@ -29,9 +29,9 @@ class Watched(GradientDescent):
         self._net, self.before, self.after = net, list[list[Tensor]](), [weights(net)]
         self.target: Callable[[], dict[str, Tensor]] = dict
 
-    def step(self, loss: Tensor, agent_steps: int) -> Step:
+    def step(self, loss: Tensor, agent_steps: int, weight: Tensor | None = None) -> Step:
         self.before.append([value.clone() for value in self.target().values() if value.is_floating_point()])
-        step = super().step(loss, agent_steps)
+        step = super().step(loss, agent_steps, weight)
         self.after.append(weights(self._net))
         return step
 

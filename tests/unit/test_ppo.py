@@ -149,7 +149,7 @@ def numbered(mask: Tensor, core_size: int = 2) -> Samples:
 @pytest.mark.parametrize("parts", [1, 3, 7, 50])
 def test_minibatches_hold_every_valid_step_once_and_differ_in_size_by_at_most_one(parts: int) -> None:
     mask = torch.rand(T, B, generator=generator()) < 0.6
-    found = list(numbered(mask).single_steps().minibatches(parts))
+    found = list(numbered(mask).single_steps().minibatches(parts, min(parts, int(mask.sum()))))
     seen = torch.cat([part.values.flatten() for part in found])
     assert sorted(seen.tolist()) == mask.flatten().nonzero()[:, 0].tolist()
     assert all(torch.equal(entry, part.values) for part in found for entry in [*leaves(part.inputs), *part[1:-2]])
@@ -168,7 +168,7 @@ def test_minibatches_of_a_batch_with_few_rollouts_keep_their_size(rows: int, min
 def test_whole_rollouts_stay_whole_and_one_without_a_valid_step_is_left_out() -> None:
     mask = torch.ones(T, B, dtype=torch.bool)
     mask[:, 2], mask[1:, 0] = False, False
-    found = list(numbered(mask).minibatches(2))
+    found = list(numbered(mask).minibatches(2, 2))
     rows = torch.cat([part.core_state[:, 0] for part in found])
     assert sorted(rows.tolist()) == [0, 1, 3]
     for part in found:

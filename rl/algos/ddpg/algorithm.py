@@ -66,4 +66,4 @@ class DDPGLearning(BoxLearning):
         step = self._policy_descent.step(loss, agent_steps)
         self._critics.count()
         self._policy.count()
-        return step.applied, {"policy_loss": loss.detach()}
+        return step.applied, {"policy_loss": torch.full_like(loss.detach(), step.loss)}

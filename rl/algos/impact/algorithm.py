@@ -24,7 +24,7 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import (
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import Circular, GradientDescent, OneBatch, Step, Target, estimate, summary
-from zerobeast.rl.ops import losses
+from zerobeast.rl.ops import losses, ranks
 from zerobeast.rl.ops.distributions import Family
 from zerobeast.rl.protocol import Learned, Metrics
 
@@ -76,9 +76,9 @@ class ImpactLearning(OneBatch):
             if AIMED not in batch.extras:  # which are those of the held batch
                 batch.extras[AIMED] = policy_logits(self._target.copy, batch)
             total, terms = loss(self._config, self._family, self._net, batch, batch.extras[AIMED], kl_cost=cost)
-        step = self._descent.step(total, agent_steps)
+        step = self._descent.step(total, agent_steps, batch.mask)
         if step.applied:
-            self._weight.observe(float(terms["kl"]))
+            self._weight.observe(float(ranks.mean(terms["kl"], batch.mask, "divergence")))
             if self._target.count():
                 self._weight.adapt()
                 for held in self._circular.held:

@@ -13,6 +13,7 @@ from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.policy_gradient.vtrace_loss import VTraceActorCritic, loss
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import Circular, Dual, GradientDescent, OneBatch, Parts, Step, summary
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned, Learning, Metrics
 
 PACE = 0.01  #: learning rate of the entropy's weight in units of its initial value: Adam moves it by about this much
@@ -45,7 +46,8 @@ class ImpalaLearning(OneBatch):
         self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
         self._descent = GradientDescent(run, config, net.parameters())
-        self._replay = OldRollouts(config.replay_share, config.replay_rollouts, run.seed, net.device)
+        held = -(-config.replay_rollouts // ranks.size())
+        self._replay = OldRollouts(config.replay_share, held, ranks.seed(run.seed), net.device)
         self._circular = Circular(config.batches, config.uses, net.device)
         self._weight = EntropyWeight(run, config, net.device) if config.entropy_target else None
         self.parts = {"optimizer": self._descent, "batches": self._circular, "replay": self._replay}
@@ -64,13 +66,13 @@ class ImpalaLearning(OneBatch):
         cost = self._config.entropy_cost if weight is None else weight.value
         with self._descent.autocast():
             total, targets, metrics = loss(self._config, self._family, self._net, batch, entropy_cost=cost)
-        step = self._descent.step(total, agent_steps)
+        step = self._descent.step(total, agent_steps, batch.mask if self._config.reduction == "mean" else None)
         if step.applied:
             self._net.observe_targets(targets, batch.mask, batch.task)
         if weight is not None:
             metrics["entropy_cost"] = weight.value
-            if step.applied and batch.mask.any():
-                weight.step(metrics["entropy"], agent_steps)
+            if step.applied and ranks.total(batch.mask.sum(), "valid transitions"):
+                weight.step(metrics["entropy"], agent_steps, batch.mask)
         return step, metrics
 
 
@@ -157,7 +159,7 @@ class EntropyWeight(Parts):
         """[], without gradient; steps do not change it in place."""
         return self._dual.value.detach().clone()
 
-    def step(self, entropy: Tensor, agent_steps: int) -> None:
-        """Grow if the mean `entropy` [] is below the target, shrink if it is above."""
-        self._descent.step(self._dual.loss(-entropy), agent_steps)
+    def step(self, entropy: Tensor, agent_steps: int, mask: Tensor) -> None:
+        """Grow if the mean `entropy` [] over `mask` is below the target, shrink if it is above."""
+        self._descent.step(self._dual.loss(-entropy), agent_steps, mask)
         self._dual.project()

@@ -28,7 +28,8 @@ class VTraceActorCritic(ActorCritic[Settings]):
 
     def learning(self, net: PolicyAndValue) -> Learning:
         """One step of the optimiser per batch."""
-        return OneStep(net, GradientDescent(self.config, self.settings, net.parameters()), self.loss)
+        descent = GradientDescent(self.config, self.settings, net.parameters())
+        return OneStep(net, descent, self.loss, self.settings.reduction)
 
 
 def loss(

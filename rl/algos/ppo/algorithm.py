@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, lag_metrics, steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.config import PPOConfig
@@ -16,7 +17,7 @@ from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, OneBatch, Step, estimate, explained_variance, summary
 from zerobeast.rl.learning.returns import ReturnScale
 from zerobeast.rl.nets import StepInput
-from zerobeast.rl.ops import losses
+from zerobeast.rl.ops import losses, ranks
 from zerobeast.rl.ops.distributions import Family
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.ops.vtrace import VTrace
@@ -35,11 +36,15 @@ class PPOLearning(OneBatch):
     """See `zerobeast.rl.protocol.Learning`.
 
     `minibatches` refers to a full batch of `learner.batch_size` rollouts; a smaller batch makes fewer of the same size.
-    Every batch is learned from with `settings`, which a subclass may replace before it, for a schedule.
+    Every batch is learned from with `settings`, which a subclass may replace before it, for a schedule. With several
+    ranks, a minibatch is a part of each one's rows.
 
     Args:
       algorithm: provides the settings and the distributions.
       net: the policy to train.
+
+    Raises:
+      ConfigError: a rank has too few rows.
     """
 
     optional = ("return_scale",)
@@ -48,27 +53,39 @@ class PPOLearning(OneBatch):
         self.settings = settings = algorithm.settings
         self._family, self._net = algorithm.family, net
         self._descent = GradientDescent(algorithm.config, settings, net.parameters())
-        self._minibatches_per_rollout = settings.minibatches / algorithm.config.learner.batch_size
+        learner = algorithm.config.learner
+        self._minibatches_per_rollout = settings.minibatches / learner.batch_size
+        own = learner.batch_size // ranks.size() * (1 if net.core_size else learner.unroll_length)
+        if ranks.size() > 1 and settings.minibatches > own:
+            raise ConfigError(
+                f"{algorithm.config.section}.minibatches {settings.minibatches}: expected at most {own}, the "
+                f"{'rollouts' if net.core_size else 'steps'} of learner.batch_size {learner.batch_size} that each of "
+                f"{ranks.size()} ranks has to share out"
+            )
         self._scale = ReturnScale().to(net.device) if settings.normalize_returns else None
         self.parts = {"optimizer": self._descent, "return_scale": self._scale}
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and stop early if the divergence exceeds `target_kl`."""
         samples, metrics = self._prepare(batch)
-        minibatches = max(1, round(batch.mask.shape[1] * self._minibatches_per_rollout))
-        learned = summary(list(self._steps(samples, minibatches, agent_steps)))
+        learned = summary(list(self._steps(samples, batch.mask.shape[1], agent_steps)))
         # not earlier: the loss compares with the policy that acted
         self._net.observe(steps(batch.obs, slice(-1)), batch.away)
         return learned._replace(metrics={**learned.metrics, **metrics})
 
-    def _steps(self, samples: Samples, minibatches: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:
+    def _steps(self, samples: Samples, rollouts: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:
+        sizes = ranks.joined(torch.tensor([rollouts, int(samples.mask.any(0).sum())]), "minibatches")
+        minibatches = max(1, round(int(sizes[:, 0].sum()) * self._minibatches_per_rollout))
+        filled = min(minibatches, int(sizes[:, 1].max()))
         for _ in range(self.settings.epochs):
-            for minibatch in samples.minibatches(minibatches):
+            for minibatch in samples.minibatches(minibatches, filled):
                 with self._descent.autocast():
                     total, terms = loss(self.settings, self._family, self._net, minibatch)
-                if 0.0 < self.settings.target_kl < terms["kl"]:
-                    return
-                yield self._descent.step(total, agent_steps), terms
+                if self.settings.target_kl:
+                    divergence = ranks.mean(terms["kl"], minibatch.mask, "divergence")
+                    if divergence > self.settings.target_kl:
+                        return
+                yield self._descent.step(total, agent_steps, minibatch.mask), terms
 
     @torch.no_grad()
     def _prepare(self, batch: Batch) -> tuple[Samples, Metrics]:
@@ -170,8 +187,14 @@ class Samples(NamedTuple):
         picked: Samples = tree_map(lambda entry: entry[:, index], self._replace(core_state=self.mask))
         return picked._replace(core_state=self.core_state[index])
 
-    def minibatches(self, n: int) -> Iterator[Samples]:
-        """n random parts, as equal in size as possible: every sequence with a valid step is in one of them."""
-        valid = self.mask.any(0).nonzero().squeeze(-1)
+    def minibatches(self, n: int, filled: int) -> Iterator[Samples]:
+        """The first `filled` of n random parts as equal in size as possible.
+
+        Every sequence with a valid step is in one of the n. A part without any, which is filled only on another rank,
+        is one sequence without valid steps.
+        """
+        some = self.mask.any(0)
+        valid = some.nonzero().squeeze(-1)
         order = torch.randperm(len(valid)).to(valid.device)
-        yield from (self.pick(index) for index in valid[order].tensor_split(n) if len(index))
+        for index in valid[order].tensor_split(n)[:filled]:
+            yield self.pick(index if len(index) else some.logical_not().nonzero()[0])

@@ -18,6 +18,7 @@ from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import Dual, GradientDescent, OneBatch, Target, estimate, explained_variance, summary
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.distributions import Distribution, Family
 from zerobeast.rl.ops.losses import baseline_loss, masked_reduce
 from zerobeast.rl.protocol import Learned, Metrics
@@ -56,15 +57,15 @@ class VMPOLearning(OneBatch):
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """One step of each optimiser."""
-        if not batch.mask.any():
+        if not ranks.total(batch.mask.sum(), "valid transitions"):
             return summary([])
         online = self.trained
         with self._descent.autocast():
             target_logits = self._target_logits(batch)
             found = loss(self._config, self._family, online, self._multipliers, batch, target_logits)
-        step = self._descent.step(found.policy, agent_steps)
+        step = self._descent.step(found.policy, agent_steps, batch.mask)
         if step.applied:
-            self._pace.step(found.multipliers, agent_steps)
+            self._pace.step(found.multipliers, agent_steps, batch.mask)
             self._multipliers.project()
             online.observe_targets(found.targets, batch.mask, batch.task)
             # not earlier: the loss compares with the policy that acted
@@ -109,6 +110,9 @@ def loss(
 ) -> VmpoLoss:
     """Two losses, one for the network and one for the multipliers.
 
+    With several ranks, their means weighed by valid transitions are the losses of the whole batch: the better half is
+    that of all ranks' actions.
+
     The target stands in for the behaviour policy: steps of an older target are weighted by their ratio to the current
     one, which is 1 if the current target acted.
 
@@ -117,7 +121,7 @@ def loss(
       family: of the policy's distributions.
       net: the network to train, which also gives the state values.
       multipliers: trained beside it.
-      batch: with at least one valid transition, from any behaviour policy mu.
+      batch: from any behaviour policy mu, of the same shape on all ranks, one of which has a valid transition.
       target_logits: [T, B, A] of the target, which the new policy stays near, without gradient.
     """
     logits, values = unroll(net, batch)
@@ -127,11 +131,18 @@ def loss(
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w takes the place of `weights`
     scale = net.value_scale(batch.task)
-    valid = (advantages / scale)[mask]
-    best = valid.topk(max(1, len(valid) // 2))  # a threshold at the median would drop or add steps that are equal to it
-    log_weights = (aimed - taken).clamp(max=0.0)[mask][best.indices]
+    own = torch.stack([advantages / scale, (aimed - taken).clamp(max=0.0), mask.float()])
+    every = ranks.joined(own, "advantages").transpose(0, 1).flatten(1)
+    valid = every[2] > 0
+    scores, weights = every[:2, valid]
+    best = scores.topk(max(1, len(scores) // 2))  # a threshold at the median would drop or add steps equal to it
+    log_weights = weights[best.indices]
     psi = multipliers.weights(best.values, log_weights)
-    pg = -(psi * learner[mask][best.indices]).sum()  # a sum, because psi adds up to 1
+    places = best.indices - valid[: ranks.rank() * mask.numel()].sum()  # among the valid steps of this rank
+    ours, n = learner[mask], int(mask.sum())
+    here = (places >= 0) & (places < n)
+    pg = -(psi[here] * ours[places[here]]).sum()  # a sum, because psi adds up to 1
+    pg = pg * (len(scores) / max(1, n))  # so it remains one when the ranks' losses are weighed by n
     penalty, pressure, metrics = _limits(config, multipliers, target, policy, mask)
     baseline = baseline_loss(values=values[:-1] / scale, targets=targets / scale, mask=mask, reduction="mean")
     total = pg + penalty + config.baseline_cost * baseline

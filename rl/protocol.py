@@ -74,7 +74,7 @@ Credit = Literal["after_step", "after_store"]
 
 
 #: entries of `Learning.state` that count or hold what a run has collected: a run that begins from another has its own
-OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version", "episodic_memory"})
+OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version", "episodic_memory", "unmerged"})
 
 
 class Learning(Protocol):

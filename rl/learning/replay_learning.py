@@ -11,11 +11,13 @@ from typing import Generic, NamedTuple
 import torch
 from torch import Tensor
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, rollout_record
 from zerobeast.rl.data import Pace, Rollouts
 from zerobeast.rl.learning.gradient_descent import Step, summary
 from zerobeast.rl.learning.parts import Parts
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Credit, Learned, Metrics
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.replay import Replay
@@ -35,6 +37,8 @@ class Updated(NamedTuple):
 class ReplayLearning(Parts, ABC, Generic[S]):
     """Implements `add` and `step` of `zerobeast.rl.protocol.Learning` in terms of one method: `update`.
 
+    Each rank has a replay of its own, which holds and draws its share of what the settings say.
+
     Args:
       config: of the run, whose algorithm has replay settings.
       env, policy: of the rollouts.
@@ -43,7 +47,7 @@ class ReplayLearning(Parts, ABC, Generic[S]):
       first_priorities: as for `zerobeast.rl.replay.replay.Replay`.
 
     Raises:
-      ConfigError: the replay file cannot be made, or belongs to another run.
+      ConfigError: the replay file cannot be made, or belongs to another run; or ranks cannot share a batch.
     """
 
     credit: Credit = "after_store"
@@ -57,10 +61,12 @@ class ReplayLearning(Parts, ABC, Generic[S]):
         device: torch.device,
         first_priorities: Callable[[S], Tensor] | None = None,
     ) -> None:
-        settings = config.algorithm
-        assert isinstance(settings, ReplaySettings), "which the algorithm has"
+        assert isinstance(config.algorithm, ReplaySettings), "which the algorithm has"
+        settings = share(config.algorithm, config.section)
         record = rollout_record(env, policy, config.learner.unroll_length)
-        self._replay = Replay(config.store, record, env, items, settings, config.seed, device, first_priorities)
+        store = config.store / f"rank-{ranks.rank()}" if ranks.rank() else config.store
+        seed = ranks.seed(config.seed)
+        self._replay = Replay(store, record, env, items, settings, seed, device, first_priorities)
         self._settings, self._total_steps = settings, config.total_steps
         self._unroll_length = config.learner.unroll_length
         self.pace = Pace(settings.samples_per_insert, settings.replay_min_size)
@@ -113,3 +119,16 @@ class ReplayLearning(Parts, ABC, Generic[S]):
         if self._settings.importance_schedule == "constant":
             return start
         return start + (1.0 - start) * min(1.0, agent_steps / self._total_steps)
+
+
+def share(settings: ReplaySettings, name: str) -> ReplaySettings:
+    """The settings of one rank's replay: sizes in them are those of all ranks together.
+
+    Raises:
+      ConfigError: ranks cannot share a batch.
+    """
+    n = ranks.size()
+    if settings.batch_size % n:
+        raise ConfigError(f"{name}.batch_size {settings.batch_size}: expected a multiple of {n}, the number of ranks")
+    sizes = settings.model_dump(include={"batch_size", "replay_size", "replay_min_size"})
+    return settings.model_copy(update={size: -(-of_all // n) for size, of_all in sizes.items()})

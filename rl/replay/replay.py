@@ -21,6 +21,7 @@ from torch import Tensor
 from zerobeast.common.errors import StoreError
 from zerobeast.common.wire import EnvSpec, Origin, RecordSpec
 from zerobeast.rl.data import Rollouts
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.replay.chains import Chains
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.ring_file import RingFile
@@ -42,8 +43,8 @@ class Drawn(NamedTuple, Generic[S]):
 
     batch: S
     ids: Ints  #: [N] of the items drawn, for `Replay.update`
-    #: [N] float32, importance weights (N_items P(i))^-beta divided by their largest (Schaul et al. 2016, section 3.4);
-    #: 1 if all items have equal chances
+    #: [N] float32, importance weights (N_items P(i))^-beta divided by the largest of all ranks (Schaul et al. 2016,
+    #: section 3.4); 1 if all items have equal chances
     weights: Tensor
 
 
@@ -137,7 +138,11 @@ class Replay(Generic[S]):
         self._drawn = True
         ids = self._tree.find(self._tree.stratified(n, self._rng))
         chances = self._tree.weights[ids]
-        weights = (chances / chances.min()) ** -beta  # N and the total cancel out
+        least = chances.min()
+        if self._alpha and ranks.size() > 1:  # as many items are drawn from each rank's total
+            chances = chances / self._tree.total
+            least = ranks.joined(torch.tensor(chances.min()), "largest weight").min().item()
+        weights = (chances / least) ** -beta  # N and the total cancel out
         batch = self._index.sample(ids)
         return Drawn(batch, ids, self._fields.tensor(weights.astype(np.float32)))
 

@@ -25,8 +25,9 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, Updated, shaped
 from zerobeast.rl.nets import StepInput, without_autocast
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.gaussian import Box
-from zerobeast.rl.protocol import Act, Learning, Metrics, Sampling
+from zerobeast.rl.protocol import Act, Learned, Learning, Metrics, Sampling
 from zerobeast.rl.replay.items import NStep, Transitions
 from zerobeast.rl.replay_settings import BoxSettings
 
@@ -99,6 +100,8 @@ class BoxLearning(ReplayLearning[Transitions]):
       n_critics: number of Q estimates.
     """
 
+    optional = ("unmerged",)
+
     def __init__(self, algorithm: BoxControl[Settings], net: BoxPolicy, n_critics: int) -> None:
         run, settings = algorithm.config, algorithm.settings
         shape = partial(shaped, settings=settings)
@@ -110,6 +113,10 @@ class BoxLearning(ReplayLearning[Transitions]):
         self._critics = Target(source=critics, copy=deepcopy(critics), tau=settings.target_rate)
         self._critic_descent = GradientDescent(run, settings, [*critics.parameters(), *net.vectors.parameters()])
         self.parts |= {"critics": critics, "critics_target": self._critics, "critics_optimizer": self._critic_descent}
+        norm = net.vectors.norm
+        #: statistics of this rank's observations since the last step; None: they are added at once, because it is alone
+        self._unmerged = norm.apart() if norm is not None and ranks.size() > 1 else None
+        self.parts["unmerged"] = self._unmerged
 
     @abstractmethod
     def next_values(self, features: Tensor) -> Tensor:
@@ -126,8 +133,14 @@ class BoxLearning(ReplayLearning[Transitions]):
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
         """Store rollouts, and add their observations once to the statistics that normalise them, if any do."""
         super().add(rollouts, agent_steps)
-        if self._net.vectors.norm is not None:
-            self._net.observe(steps(rollouts.batch.obs, slice(-1)), rollouts.batch.away)
+        if (norm := self._unmerged or self._net.vectors.norm) is not None:
+            norm.observe(steps(rollouts.batch.obs, slice(-1)), rollouts.batch.away)
+
+    def step(self, agent_steps: int) -> Learned:
+        """As usual, with the observations of all ranks in the statistics: not all add as often as they take steps."""
+        if self._unmerged is not None and self._net.vectors.norm is not None:
+            self._net.vectors.norm.join(self._unmerged)
+        return super().step(agent_steps)
 
     def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
         """One step of the critics and the encoder, then one of the policy."""

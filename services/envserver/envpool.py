@@ -17,7 +17,8 @@ from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, unknown
-from zerobeast.services.envserver.gymnasium_backend import SteppedTogether
+from zerobeast.services.envserver.gymnasium_backend import SteppedTogether, warn_once
+from zerobeast.services.envserver.minigrid import WITHOUT_MISSION
 from zerobeast.services.envserver.scenes import drawn, scene
 from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
 from zerobeast.services.envserver.vector import Only, contained
@@ -83,7 +84,8 @@ class PoolEnvs(SteppedTogether):
         """The space that is sent of an observation, and what converts to it: all but the text of a mission."""
         from gymnasium import spaces
 
-        if isinstance(space, spaces.Dict):
+        if isinstance(space, spaces.Dict) and "mission" in space.spaces:
+            warn_once(f"{PREFIX}{self._task}: {WITHOUT_MISSION}")
             space = spaces.Dict({name: part for name, part in space.items() if name != "mission"})
         return space, obs_adapter(space)
 

@@ -70,12 +70,13 @@ def _calm_mujoco(name: str) -> None:
     if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
         return
     with contextlib.suppress(ImportError):  # gymnasium says what is missing
-        importlib.import_module("mujoco").set_mju_user_warning(_warn_once)
+        importlib.import_module("mujoco").set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text}"))
 
 
 @functools.lru_cache(maxsize=100)  # some contain the simulation time, so no two are alike
-def _warn_once(text: str) -> None:
-    sys.stderr.write(f"MuJoCo: {text}\n")
+def warn_once(text: str) -> None:
+    """Write a line to the log of this process, unless it has been written before."""
+    sys.stderr.write(f"{text}\n")
 
 
 class SteppedTogether(InlineEnvs):

@@ -11,6 +11,7 @@ from zerobeast.services.envserver.backend import Backend
 
 PREFIXES = ("MiniGrid-", "BabyAI-")
 KEPT = ("image", "direction")
+WITHOUT_MISSION = "the text of missions is left out of observations"
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> Any:
@@ -18,6 +19,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Any:
     from gymnasium.wrappers import FilterObservation
 
     _import()
+    gymnasium_backend.warn_once(f"{env_id}: {WITHOUT_MISSION}")
     return FilterObservation(gymnasium_backend.make(env_id, kwargs), KEPT)
 
 

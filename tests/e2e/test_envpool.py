@@ -29,3 +29,5 @@ def test_football_is_trained_and_evaluated_with_its_numbers(tmp_path: Path) -> N
 
 def test_an_observation_of_several_parts_is_trained_on(tmp_path: Path) -> None:
     train("envpool/MiniGrid-Empty-5x5-v0", tmp_path)
+    logs = "".join(log.read_text() for log in (tmp_path / "run" / "logs").iterdir())
+    assert "envpool/MiniGrid-Empty-5x5-v0: the text of missions is left out" in logs

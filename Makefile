@@ -3,6 +3,7 @@
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
 #   make test                               what to run before a commit: 5 minutes on two cores
 #   make test-all                           everything, as CI does
+#   make test-extras                        environments of other packages, of those that are installed
 #   make lint | bench | setup | clean
 
 VENV := .venv
@@ -18,7 +19,7 @@ SMOKE := tests/e2e/test_learning.py::test_cartpole_is_solved_with_the_default_se
 # most tests wait for sockets and processes; one thread per core in each of them would only be in the way
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
-.PHONY: train test test-all lint bench setup clean
+.PHONY: train test test-all test-extras lint bench setup clean
 .DEFAULT_GOAL := train
 
 train: $(READY)
@@ -30,6 +31,9 @@ test: lint # the longest files first
 test-all: lint # whole runs separately: beside them, tests of seconds would wait for minutes
 	$(PYTEST) -n $(WORKERS) tests/integration tests/unit $(ARGS)
 	$(PYTEST) -n $(RUNS) tests/e2e tests/chaos $(ARGS)
+
+test-extras: $(DEV)
+	$(PYTEST) tests/extras $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -73,7 +73,8 @@ class Learned(NamedTuple):
 Credit = Literal["after_step", "after_store"]
 
 
-#: entries of `Learning.state` that count or hold what a run has collected: a run that begins from another has its own
+#: entries of `Learning.state` that count or hold what a run has collected: a run that begins from another has its own,
+#: and so has each rank of one, while all other entries are the same on all ranks
 OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version", "episodic_memory", "unmerged"})
 
 
@@ -81,6 +82,10 @@ class Learning(Protocol):
     """How one network learns: its optimisers and all other training state.
 
     If a copy of the network is trained, and not the network itself, the copy is an attribute `trained`.
+
+    With several ranks (`zerobeast.rl.ops.ranks`), each adds rollouts of its own: with "after_step" as many as the
+    others, some perhaps without a valid transition; with "after_store" they may differ. A step is one of all ranks
+    together, once it is due on all of them, and leaves the same weights on all.
     """
 
     @property

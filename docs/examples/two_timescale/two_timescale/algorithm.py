@@ -57,8 +57,8 @@ class TwoTimescaleLearning(OneBatch):
             pg = policy_gradient_loss(log_probs=taken, advantages=weighted, mask=mask, reduction="mean")
             entropy = entropy_loss(entropies=policy.entropy(), mask=mask, reduction="mean")
             regression = baseline_loss(values=values[:-1], targets=targets.vs, mask=mask, reduction="mean")
-        self._critic.step(own.baseline_cost * regression, agent_steps)
-        step = self._actor.step(pg + own.entropy_cost * entropy, agent_steps)
+        self._critic.step(own.baseline_cost * regression, agent_steps, mask)
+        step = self._actor.step(pg + own.entropy_cost * entropy, agent_steps, mask)
         self._net.observe(steps(batch.obs, slice(-1)))
         curves = {"pg_loss": pg.detach(), "baseline_loss": regression.detach(), "entropy": -entropy.detach()}
         return summary([(step, curves)])

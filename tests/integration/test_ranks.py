@@ -1,0 +1,142 @@
+"""Several ranks learn as one process does that has the whole batch, and a rank that is missing is named."""
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.helpers import ROOT, finished, free_port, python
+from tests.rank_fakes import NAN_AT, ROWS, SETTINGS, SIZES, learning_of
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.rl.ops import ranks
+
+UPDATES = 50
+Found = dict[tuple[int, int], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranks")
+    asked = (ROOT / "tests" / "rank_fakes.py", folder, str(UPDATES))
+    code, _, error = finished(python(*asked, variables={"OMP_NUM_THREADS": "1"}))
+    assert code == 0, error
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> Found:
+    return {(size, rank): torch.load(folder / f"{size}-{rank}.pt") for size in SIZES for rank in range(size)}
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_losses_and_weights_are_those_of_one_process_with_the_whole_batch(found: Found, name: str, size: int) -> None:
+    whole, first = found[1, 0][name], found[size, 0][name]
+    torch.testing.assert_close(first["losses"], whole["losses"], rtol=1e-4, atol=1e-4, equal_nan=True)
+    torch.testing.assert_close(first["net"], whole["net"], rtol=1e-3, atol=1e-4)
+    for rank in range(1, size):
+        torch.testing.assert_close(found[size, rank][name], first, rtol=0, atol=0, equal_nan=True)
+
+
+def test_what_is_compared_learns_skips_and_stops_early(found: Found) -> None:
+    steps = {name: found[1, 0][name]["losses"][:, 1] for name in SETTINGS}
+    assert set(steps["ppo"].tolist()) == {1, 2, 3}
+    assert (steps["impala sum"] == 0).nonzero().flatten().tolist() == [NAN_AT]
+    assert all((steps[name] > 0).all() for name in SETTINGS if name not in ("impala sum", "ppo"))
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_ranks_with_fewer_rollouts_than_minibatches_take_as_many_steps_as_the_others(found: Found, size: int) -> None:
+    first, *others = (found[size, rank]["uneven"] for rank in range(size))
+    assert set(first["steps"]) == {4}
+    for other in others:
+        torch.testing.assert_close(other, first, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_each_rank_stores_and_draws_its_share(found: Found, size: int) -> None:
+    own = [found[size, rank]["replay"] for rank in range(size)]
+    for one in own:
+        torch.testing.assert_close(one["norm"], found[1, 0]["replay"]["norm"])
+        assert one["transitions"] == ROWS // size
+    chances = torch.cat([one["chances"] for one in own])
+    torch.testing.assert_close(torch.cat([one["weights"] for one in own]).double(), chances.min() / chances)
+    assert [one["folder"] for one in own] == ["store", *(f"rank-{rank}" for rank in range(1, size))]
+
+
+def test_bytes_and_numbers_are_exchanged(found: Found) -> None:
+    for (size, _), one in found.items():
+        assert one["texts"] == ["x" * rank for rank in range(size)]
+        assert one["round"] == (None if size == 1 else [[rank, size] for rank in range(size)])
+
+
+def test_a_rank_that_ends_is_named_with_the_collective(folder: Path) -> None:
+    sentence = torch.load(folder / "lost.pt")
+    assert "'sum of ones'" in sentence
+    assert "rank 1 has ended" in sentence
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is the first of two, which it does not need to meet."""
+    monkeypatch.setattr(ranks._group, "size", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("ppo", {"minibatches": 6, "lstm": True}, "ppo.minibatches 6: expected at most 4, the rollouts"),
+        ("ppo", {"minibatches": 13}, "ppo.minibatches 13: expected at most 12, the steps"),
+        ("sac", {"batch_size": 7}, "sac.batch_size 7: expected a multiple of 2"),
+    ],
+)
+def test_what_ranks_cannot_share_is_refused(
+    two: None, tmp_path: Path, name: str, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        learning_of(name, tmp_path, **settings)
+
+
+def joining(meeting: str, *numbers: int, versions: str = "11", timeout_s: float = 0.5) -> Iterator[BaseException]:
+    """How each of these ranks of two fails; they begin in order."""
+    with ThreadPoolExecutor() as pool:
+        tries = [
+            pool.submit(ranks.join, number, 2, meeting, timeout_s, {"version": version})
+            for number, version in zip(numbers, versions, strict=False)
+        ]
+    return (error for each in tries if (error := each.exception()))
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
+    (error,) = joining(f"file://{tmp_path}/meeting", 0)
+    assert isinstance(error, PeerLost)
+    assert str(error).startswith("rank 1 of 2 did not come")
+
+
+def test_a_number_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    errors = {type(error): str(error) for error in joining(f"file://{tmp_path}/meeting", 0, 0)}
+    assert "another process" in errors[ConfigError]
+
+
+def test_ranks_that_differ_are_refused_on_both_sides(tmp_path: Path) -> None:
+    errors = list(joining(f"file://{tmp_path}/meeting", 0, 1, versions="12", timeout_s=60.0))
+    assert all(isinstance(error, ConfigError) for error in errors)
+    assert {str(error) for error in errors} == {
+        "rank 1 has version 2, rank 0 has 1: expected the same",
+        "rank 0 has version 1, rank 1 has 2: expected the same",
+    }
+
+
+def test_a_port_in_use_is_refused_and_an_address_without_a_listener_is_named() -> None:
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
+        meeting = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        (error,) = joining(meeting, 0)
+    assert isinstance(error, ConfigError)
+    assert "cannot listen" in str(error)
+    (error,) = joining(meeting, 1)
+    assert isinstance(error, PeerLost)
+    assert "rank 0 does not answer" in str(error)

@@ -1,0 +1,188 @@
+"""Runs of 1, 2 and 4 ranks that are fed the same batches, split by rows: python tests/rank_fakes.py FOLDER UPDATES.
+
+The processes are forked from one, so that torch is imported once. What came of each is in FOLDER/<ranks>-<rank>.pt.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tests.algo_fakes import REACH, VECTORS, generator, make_batch
+from tests.box_fakes import transitions
+from zerobeast.common.errors import PeerLost
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire import rollout_record
+from zerobeast.rl.algos.sac.algorithm import draw
+from zerobeast.rl.data import Batch, Rollouts
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.ops import ranks
+from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.protocol import OF_ITS_RUN
+from zerobeast.rl.replay.items import Sequences
+
+SIZES, ROWS, STEPS, NAN_AT = (1, 2, 4), 8, 3, 30
+SETTINGS: dict[str, dict[str, Any]] = {
+    "impala sum": {},
+    "impala mean": {"reduction": "mean", "popart": True, "normalize_advantages": True, "entropy_target": 0.9},
+    "ppo": {"minibatches": 1, "epochs": 3, "normalize_returns": True, "target_kl": 0.0005, "learning_rate": 0.01},
+    "vmpo": {"popart": True, "target_period": 3},
+    "impact": {"batches": 2, "uses": 2, "kl_cost": 0.2, "kl_target": 1e-5, "normalize_advantages": True},
+    "r2d2": {"batch_size": ROWS, "n_step": 2, "burn_in": 0, "sequence_length": STEPS, "target_period": 10},
+    "sac": {"batch_size": ROWS},
+}
+
+
+def learning_of(name: str, root: Path, *, lstm: bool = False, **settings: Any) -> tuple[Any, Any, Any]:
+    """Algorithm, network, learning; the first word of `name` is the algorithm's."""
+    algo = name.split()[0]
+    if algo in ("r2d2", "sac"):
+        settings = {"replay_min_size": 40, "replay_size": 400, "samples_per_insert": 100.0, **settings}
+    run = {
+        "algo": algo,
+        "root": str(root),
+        "name": name.replace(" ", "-"),
+        "total_steps": 10**6,
+        "net": {"hidden_size": 8, "lstm_size": 4, "use_lstm": lstm, "normalize_obs": True},
+        "learner": {"precision": "float32", "batch_size": ROWS, "unroll_length": STEPS},
+        algo: settings,
+    }
+    algorithm = make_algorithm(RunConfig.model_validate(run), REACH if algo == "sac" else VECTORS)
+    torch.manual_seed(1)
+    net = algorithm.network()
+    return algorithm, net, algorithm.learning(net)
+
+
+def own(entry: Tensor, dim: int = 0) -> Tensor:
+    """The rows of this rank."""
+    return entry.chunk(ranks.size(), dim)[ranks.rank()]
+
+
+def batch_of(algorithm: Any, seed: int) -> Batch:
+    """This rank's rows. Valid steps are spread unevenly, and now and then half of the ranks have none."""
+    batch = make_batch(algorithm, resets=0.3, seed=seed, rows=ROWS, steps=STEPS)
+    batch.reward.add_(torch.arange(ROWS))
+    if seed % 10 == 0:
+        batch.mask[:, ROWS // 2 :] = False
+    return batch.pick(own(torch.arange(ROWS)))
+
+
+def update(name: str, algorithm: Any, net: Any, learning: Any, seed: int) -> tuple[float, int]:
+    """One update; returns the loss and the number of optimiser steps."""
+    weights = own(torch.rand(ROWS, generator=generator(seed)))
+    if name == "sac":
+        noise = iter(torch.randn(2, ROWS, 2, generator=generator(seed)))
+        learning._draw = lambda features: draw(net(features), own(next(noise)))
+        drawn = transitions(seed, n=ROWS)
+        inputs, later = (tree_map(lambda entry: own(entry, 1), each) for each in (drawn.inputs, drawn.next_inputs))
+        action, reward, discount = map(own, drawn[1:4])
+        step = learning.update(
+            drawn._replace(inputs=inputs, next_inputs=later, action=action, reward=reward, discount=discount),
+            weights,
+            seed,
+        ).step
+        return step.loss, int(step.applied)
+    batch = batch_of(algorithm, seed)
+    if name == "r2d2":
+        drawn = Sequences(batch.inputs, batch.actions, batch.terminated, {}, batch.core_state, batch.mask, 0)
+        step = learning.update(drawn, weights, seed).step
+        return step.loss, int(step.applied)
+    if seed == NAN_AT and name == "impala sum" and ranks.rank() == 0:
+        batch.reward[:] = torch.nan
+    learned = learning.update(batch, seed)
+    return learned.loss, learned.steps
+
+
+def numbers(tree: Any) -> Iterator[Tensor]:
+    """The tensors and numbers in a training state."""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        for entry in tree:
+            yield from numbers(entry)
+    elif isinstance(tree, (Tensor, int, float)):
+        yield torch.as_tensor(tree)
+
+
+def uneven_minibatches(root: Path) -> dict[str, Any]:
+    """PPO with more minibatches than some ranks have rollouts for."""
+    algorithm, net, learning = learning_of("ppo parts", root, lstm=True, minibatches=2, epochs=2)
+    steps = []
+    for seed in range(1, 10):
+        batch = batch_of(algorithm, seed)
+        if ranks.rank():
+            batch.mask[:, 1:] = False
+        steps.append(learning.update(batch, seed).steps)
+    return {"steps": steps, "net": net.state_dict()}
+
+
+def replay(root: Path) -> dict[str, Any]:
+    """A replay that some ranks fill in more calls than others."""
+    algorithm, net, learning = learning_of("sac replay", root, batch_size=ROWS, priority_exponent=0.5)
+    record = rollout_record(REACH, algorithm.policy, STEPS)
+    rows = np.zeros(64, record.dtype)
+    rows["obs"] = 5 + np.random.default_rng(1).normal(size=rows["obs"].shape)
+    for part in np.array_split(np.split(rows, ranks.size())[ranks.rank()], ranks.rank() + 1):
+        learning.add(Rollouts(part, record, REACH, torch.device("cpu")), 0)
+    assert learning.due
+    learning.step(0)
+    store, tree = learning._replay, learning._replay._tree
+    drawn = store.draw(4, beta=1.0)
+    return {
+        "norm": dict(net.vectors.norm.of_arrays[0].named_buffers()),
+        "transitions": learning.pace.sampled,
+        "weights": drawn.weights,
+        "chances": torch.from_numpy(tree.weights[drawn.ids] / tree.total),
+        "folder": store._ring.path.parent.name,
+    }
+
+
+def lost() -> str:
+    """The sentence about a rank that ends instead of taking part."""
+    if ranks.rank() == 1:
+        os._exit(0)
+    try:
+        ranks.total(torch.ones(1), "sum of ones")
+    except PeerLost as error:
+        return str(error)
+    return "nothing"
+
+
+def run(folder: Path, size: int, rank: int, updates: int) -> None:
+    """All that one process does."""
+    torch.set_num_threads(1)
+    if size > 1:
+        ranks.join(rank, size, f"file://{folder}/meeting-{size}", 100.0, {"size": str(size)})
+    root, found = folder / str(size), dict[str, Any]()
+    for name, settings in SETTINGS.items():
+        made = learning_of(name, root, **settings)
+        of_all = [update(name, *made, seed) for seed in range(updates)]
+        state = {key: value for key, value in made[2].state().items() if key not in OF_ITS_RUN}
+        found[name] = {"losses": torch.tensor(of_all), "net": made[1].state_dict(), "state": list(numbers(state))}
+    found |= {"uneven": uneven_minibatches(root), "replay": replay(root)}
+    found["texts"] = [text.decode() for text in ranks.texts(b"x" * rank, "texts")]
+    found["round"] = ranks.Round([rank, size], "round").result(60.0) if size > 1 else None
+    torch.save(found, folder / f"{size}-{rank}.pt")
+    if size == 2:
+        torch.save(lost(), folder / "lost.pt")
+
+
+def main(folder: Path, updates: int) -> int:
+    """All processes at once; returns how many failed."""
+    children = []
+    for size in SIZES:
+        for rank in range(size):
+            if (child := os.fork()) == 0:
+                run(folder, size, rank, updates)
+                os._exit(0)
+            children.append(child)
+    return sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -25,6 +25,7 @@ LESSONS = (
     *("run_pass_and_shoot_with_keeper", "3_vs_1_with_keeper", "corner", "counterattack_easy", "counterattack_hard"),
     "single_goal_versus_lazy",
 )
+SCENARIOS = sorted((*MATCHES, *(f"{ACADEMY}{lesson}" for lesson in LESSONS)))
 #: arguments of the source package's `create_environment`
 SOURCE = {
     *("rewards", "representation", "stacked", "channel_dimensions", "extra_players", "other_config_options"),
@@ -43,9 +44,9 @@ class Football(PoolEnvs):
 
     def __init__(self, config: EnvConfig, num_envs: int, seed: int | None, **more: Any) -> None:
         if asked := sorted(SOURCE & config.kwargs.keys()):
-            has = "EnvPool has one player, planes and goals alone; the source package gfootball has more"
+            has = f"EnvPool has one player, planes and goals alone; expected g{config.id}, which has more"
             raise EnvError(f"env.kwargs: {asked[0]!r} is not for {config.id}: {has}")
-        self._is_academy = config.id.startswith(PREFIX + ACADEMY)
+        self._scenario = config.id.removeprefix(PREFIX)
         super().__init__(config, num_envs, seed, **more)
 
     def task_of(self, env_id: str) -> str:
@@ -62,22 +63,25 @@ class Football(PoolEnvs):
 
     def kept(self, infos: dict[str, Any]) -> dict[str, Any]:
         """The score."""
-        goals, conceded = infos["score"].T
-        success = goals > (0 if self._is_academy else conceded)
-        return {
-            "goals": goals,
-            "goals_conceded": conceded,
-            "goal_difference": goals - conceded,
-            "is_success": success,
-        }
+        return score(self._scenario, *infos["score"].T)
+
+
+def score(scenario: str, goals: Any, conceded: Any) -> dict[str, Any]:
+    """The numbers of one match or of several, from the goals of both sides so far."""
+    return {
+        "goals": goals,
+        "goals_conceded": conceded,
+        "goal_difference": goals - conceded,
+        "is_success": goals > (0 if scenario.startswith(ACADEMY) else conceded),
+    }
 
 
 def _refuse_pictures(config: EnvConfig, _seed: int) -> PoolEnvs:
-    raise EnvError(f"env.id {config.id!r} cannot be drawn: EnvPool's football has no pictures")
+    raise EnvError(f"env.id {config.id!r} cannot be drawn: EnvPool's football has no pictures, g{config.id} has")
 
 
 def ids() -> list[str]:
-    return sorted(f"{PREFIX}{name}" for name in (*MATCHES, *(f"{ACADEMY}{lesson}" for lesson in LESSONS)))
+    return [f"{PREFIX}{scenario}" for scenario in SCENARIOS]
 
 
 BACKEND = Backend(make_part=Football, make_rendered=_refuse_pictures, ids=ids)

@@ -150,7 +150,7 @@ def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
     ("env_id", "settings", "sentence"),
     [
         ("envpool/CartPol-v1", {}, "did you mean envpool/CartPole-v1"),
-        ("envpool/gfootball/academy_empty_goal-v1", {}, f"did you mean {FOOTBALL}"),
+        ("envpool/gfootball/academy_empty_goal-v1", {}, f"did you mean g{FOOTBALL}"),
         ("football/academy_emty_goal", {}, f"did you mean {FOOTBALL}"),
         ("football/golf", {}, "expected football/11_vs_11_competition, "),
         ("envpool/Chess-v1", {}, "expected an environment for one player, it is for 2"),
@@ -160,8 +160,8 @@ def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
         ("envpool/Pong-v5", {"kwargs": {"frame_skip": 2}}, "env.kwargs: 'frame_skip' is not for envpool/Pong-v5"),
         ("envpool/CartPole-v1", {"kwargs": {"num_envs": 2}}, "'num_envs' is not for envpool/CartPole-v1, expected any"),
         ("envpool/CartPole-v1", {"kwargs": {"max_episode_steps": "x"}}, "envpool/CartPole-v1' cannot be made: "),
-        (FOOTBALL, {"kwargs": {"rewards": "scoring,checkpoints"}}, "'rewards' is not for .* source package gfootball"),
-        (FOOTBALL, {"kwargs": {"number_of_left_players_agent_controls": 3}}, "source package gfootball"),
+        (FOOTBALL, {"kwargs": {"rewards": "scoring,checkpoints"}}, f"'rewards' is not for .*; expected g{FOOTBALL}"),
+        (FOOTBALL, {"kwargs": {"number_of_left_players_agent_controls": 3}}, f"expected g{FOOTBALL}"),
     ],
 )
 def test_what_envpool_does_not_have_is_refused_in_one_sentence(

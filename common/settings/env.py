@@ -41,8 +41,9 @@ class EnvConfig(Section):
 
     id: str = setting(
         "PongNoFrameskip-v4",
-        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, football/<scenario>, envpool/<id>, pettingzoo/<family>/<game>, "
-        "module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of several; with commas: one policy for several",
+        "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, football/<scenario>, gfootball/<scenario>, envpool/<id>, "
+        "pettingzoo/<family>/<game>, module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of several; "
+        "with commas: one policy for several",
         max_length=10_000,  # a mix of 200 environments, or a long path; checked before anything reads the list
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")

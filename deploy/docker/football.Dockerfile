@@ -9,7 +9,7 @@ ARG IMAGE=zerobeast/envserver
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS engine
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends cmake g++ make \
-      libsdl2-dev libsdl2-image-dev libsdl2-ttf-dev libsdl2-gfx-dev libegl-dev libgl-dev \
+      libsdl2-dev libsdl2-image-dev libsdl2-ttf-dev libsdl2-gfx-dev libegl-dev libgl-dev libopengl-dev \
       libboost-python-dev libboost-thread-dev libboost-filesystem-dev libboost-system-dev
 RUN pip install "setuptools<81" wheel psutil six \
     && pip install --no-build-isolation --no-deps --target /installed gfootball==2.10.2 gym==0.25.2

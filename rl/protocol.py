@@ -85,7 +85,8 @@ class Learning(Protocol):
 
     With several ranks (`zerobeast.rl.ops.ranks`), each adds rollouts of its own: with "after_step" as many as the
     others, some perhaps without a valid transition; with "after_store" they may differ. A step is one of all ranks
-    together, once it is due on all of them, and leaves the same weights on all.
+    together, once it is due on all of them, and leaves the same weights on all. For them to begin with the same ones,
+    torch's generator is seeded alike until `Algorithm.learning` has returned; then each may have a seed of its own.
     """
 
     @property

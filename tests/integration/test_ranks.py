@@ -14,7 +14,7 @@ from tests.rank_fakes import NAN_AT, ROWS, SETTINGS, SIZES, learning_of
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.rl.ops import ranks
 
-UPDATES = 50
+UPDATES = 32
 Found = dict[tuple[int, int], dict[str, Any]]
 
 

@@ -164,13 +164,15 @@ def mean_gradients(parameters: Sequence[nn.Parameter], loss: Tensor, weight: Ten
     for weights in parameters:
         if weights.grad is None:
             weights.grad = torch.zeros_like(weights)
-    own = torch.ones_like(loss.detach(), dtype=torch.float32) if weight is None else weight.sum().float()
-    flat = torch.cat([own.view(1), *(own * each.flatten() for each in (loss.detach(), *map(_grad, parameters)))])
+    gradients = [_grad(weights) for weights in parameters]
+    first = torch.stack([torch.ones_like(loss), loss])
+    flat = torch.cat([first, *(gradient.flatten() for gradient in gradients)])
+    if weight is not None:
+        flat *= weight.sum()
     _reduce(flat, "gradients")
     flat /= flat[0].clamp(min=torch.finfo(torch.float32).tiny)
-    parts = torch.split(flat[2:], [weights.numel() for weights in parameters])
-    for weights, part in zip(parameters, parts, strict=True):
-        _grad(weights).copy_(part.view_as(weights))
+    parts = torch.split(flat[2:], [gradient.numel() for gradient in gradients])
+    torch._foreach_copy_(gradients, [part.view_as(each) for part, each in zip(parts, gradients, strict=True)])
     return flat[1]
 
 

@@ -9,6 +9,7 @@ from zerobeast.services.learner.acting import Publishing
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.run import TrainingRun
+from zerobeast.services.learner.together import Act, Alone
 from zerobeast.services.learner.update import Trainer
 
 
@@ -19,3 +20,12 @@ def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -
     archive: Any = SimpleNamespace(report=lambda _now: {})
     publishing = Publishing(nowhere, None, intake.epoch, intake.acting)
     return TrainingRun(trainer, intake, service, publishing, Meters(["Test-v0"]), archive)
+
+
+def learn(training: TrainingRun) -> bool:
+    """Take the step or the batch that can be taken now; False: there is neither."""
+    agreed = Alone().agree(training.vote(Alone()), 0.0)
+    if agreed is None or agreed.act is Act.END:
+        return False
+    training.act(agreed, 0.0)
+    return True

@@ -29,6 +29,7 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
             f"broker.max_batch_rows {rows} is below actor.envs_per_group {envs}: no request would fit a batch",
         )
     yield from _processes(config)
+    yield from _ranks(config)
     yield from config.algorithm.relations(config.section, config)
     rule = config.sync.parsed.name
     if config.deterministic and rule not in ("always", "never"):
@@ -127,6 +128,27 @@ def _opponent(config: RunConfig) -> Iterator[Relation]:
             ("env.opponent", DETERMINISTIC),
             f"env.opponent {config.env.opponent} with {DETERMINISTIC}: expected none, because opponents are drawn",
         )
+
+
+def _ranks(config: RunConfig) -> Iterator[Relation]:
+    """The relations of `learner.ranks` that are broken."""
+    ranks, batch = config.learner.ranks, config.learner.batch_size
+    if batch % ranks:
+        yield Relation(
+            ("learner.batch_size", "learner.ranks"),
+            f"learner.batch_size {batch} with learner.ranks {ranks}: expected a multiple, because each learns from as "
+            f"many rollouts",
+        )
+    alone = {
+        "sync.rule": (config.sync.parsed.measured, "the first rank sees no rollouts of the others"),
+        DETERMINISTIC: (config.deterministic, "it does not order what several ranks receive"),
+        "local.placement": (config.local.placement in ("serial", "serve"), "it has one learner"),
+        "net.memory": (config.net.memory != "none", "each rank would remember what it has seen alone"),
+    }
+    for path, (used, why) in alone.items():
+        if ranks > 1 and used:
+            given = as_text(value_at(config, path))
+            yield Relation(("learner.ranks", path), f"learner.ranks {ranks} with {path} {given}: expected 1, as {why}")
 
 
 def _processes(config: RunConfig) -> Iterator[Relation]:

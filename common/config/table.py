@@ -17,11 +17,11 @@ LEVELS = "evaluate.levels"
 #: what settings are about that do not decide what is learned -> their paths, of which the first that fits counts
 ABOUT = {
     "identity": r"name|root|seed|parent\..*",
-    "peers": r"security\..*|health\..*|.*\.endpoint",
+    "peers": r"security\..*|health\..*|.*\.endpoint|learner\.(rank_endpoints|meeting)",
     "capacity": r".*\.(threads|in_process|max_envs|max_workers|max_parameters|\w+_timeout_s)|envserver\.workers",
     "files": r"learner\.(checkpoint_every_\w+|keep_checkpoints|log_every_s|when_done)"
     r"|evaluate\.(times|every_steps|episodes|levels|seed|video_every)",
-    "machine": r"local\..*|.*\.device|broker\.precision",
+    "machine": r"local\..*|.*\.device|broker\.precision|learner\.ranks",
 }
 
 

@@ -30,6 +30,18 @@ def _endpoint(value: str) -> str:
     return value
 
 
+def _endpoints(value: str) -> str:
+    for each in filter(None, value.split(",")):
+        _endpoint(each)
+    return value
+
+
+def _meeting(value: str) -> str:
+    if value and not re.fullmatch(r"file:///.+|tcp://[^/]+:\d{1,5}", value):
+        raise ValueError("expected tcp://host:port or file:///path")
+    return value
+
+
 def _device(value: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
         raise ValueError("expected auto, cpu, cuda or cuda:N")
@@ -43,6 +55,8 @@ def _rule(value: str) -> str:
 
 Precision = Literal["auto", "float32", "bfloat16"]
 Address = Annotated[str, AfterValidator(_endpoint)]
+Addresses = Annotated[str, AfterValidator(_endpoints)]
+Meeting = Annotated[str, AfterValidator(_meeting)]
 Device = Annotated[str, AfterValidator(_device)]
 SyncRule = Annotated[str, AfterValidator(_rule)]
 
@@ -96,6 +110,12 @@ class LearnerConfig(Section):
     endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers connect")
     unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
     batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
+    ranks: int = setting(1, "processes that learn as one, each from its part of every batch", ge=1, le=1024)
+    rank_endpoints: Addresses = setting("", "with ranks: where actors connect to those after the first, with commas")
+    meeting: Meeting = setting(
+        "", "with ranks: where they meet, tcp://host:port of the first or file:///path; empty: as torchrun says"
+    )
+    rank_timeout_s: float = setting(60.0, "with ranks: how long one of them may stay away", gt=0, le=LIMIT)
     window: int = setting(
         1, "messages that an env group may have in flight: bounds memory and lag", ge=1, le=MAX_WINDOW
     )
@@ -126,6 +146,16 @@ class LearnerConfig(Section):
     )
     keep_checkpoints: int = setting(10, "the newest of these that stay", ge=1, le=1_000_000)
     log_every_s: float = setting(5.0, "seconds between rows of metrics.csv", gt=0, le=LIMIT)
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Where actors connect to each rank."""
+        return [self.endpoint, *filter(None, self.rank_endpoints.split(","))]
+
+    @property
+    def rows(self) -> int:
+        """Rollouts of a batch that one rank learns from."""
+        return self.batch_size // self.ranks
 
 
 class EvaluateConfig(Section):
@@ -214,6 +244,9 @@ class LocalConfig(Section):
     )
     workers: int = setting(
         0, "fused, mixed: worker processes, each with the env groups of an actor; 0: one for each core", ge=0, le=256
+    )
+    restarts: int = setting(
+        0, "how often processes that have died are started again, before the run ends: all learners, or one other", ge=0
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost
@@ -59,3 +59,31 @@ class Lookup:
             self._meaning = meaning
             log.info("%s", meaning)
         self._found = found
+
+
+class Lookups:
+    """Looks up several endpoints, of one server each.
+
+    Args:
+      endpoints: as for `Lookup`, in an order that their addresses keep.
+    """
+
+    def __init__(self, endpoints: Sequence[str], resolve: Resolve = Endpoint.addresses) -> None:
+        self._each = [Lookup(endpoint, resolve) for endpoint in endpoints]
+        self._found: list[Endpoint | None] = [None] * len(self._each)
+
+    def start(self) -> None:
+        """Begin a lookup of each."""
+        for lookup in self._each:
+            lookup.start()
+
+    def take(self) -> list[Endpoint] | None:
+        """The newest address of each, once all are known; None if there is nothing new.
+
+        Raises:
+          PeerLost: a name does not resolve.
+        """
+        news = [lookup.take() for lookup in self._each]
+        self._found = [new[0] if new else old for new, old in zip(news, self._found, strict=True)]
+        known = [place for place in self._found if place is not None]
+        return known if any(news) and len(known) == len(self._found) else None

@@ -246,9 +246,10 @@ def _store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
 
 def _compare(mine: Mapping[str, str], text: str, rank: int, other: int) -> None:
     theirs = dict(line.partition(" ")[::2] for line in text.splitlines())
-    for name, value in mine.items():
-        if theirs.get(name) != value:
-            raise ConfigError(f"rank {other} has {name} {theirs.get(name)}, rank {rank} has {value}: expected the same")
+    for name in dict.fromkeys([*mine, *theirs]):
+        if theirs.get(name) != mine.get(name):
+            other_s, own = (values.get(name, "as it is by default") for values in (theirs, mine))
+            raise ConfigError(f"{name}: rank {rank} has {own}, rank {other} has {other_s}: expected the same")
 
 
 @contextlib.contextmanager

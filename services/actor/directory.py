@@ -18,7 +18,8 @@ class Directory:
     Args:
       slots: number of env groups.
       first: where this actor starts to count.
-      spread: whether groups spread over all addresses; otherwise all use one.
+      spread: whether groups may use any of the servers; otherwise each stays with the one of its number, wherever
+        that is: learners that learn as one have to get the rollouts of a group in one place.
     """
 
     def __init__(self, slots: int, first: int, *, spread: bool) -> None:
@@ -29,13 +30,13 @@ class Directory:
 
     def update(self, addresses: Sequence[Address]) -> dict[int, Address]:
         """Take the addresses that the name has now; returns the groups that change to another, and which one."""
-        self.addresses = tuple(sorted(addresses)) if self._spread else tuple(addresses[:1])
+        self.addresses = tuple(sorted(addresses)) if self._spread else tuple(addresses)
         if not self.addresses:
             return {}
         self._avoided &= set(self.addresses)
         before = dict(self.choice)
         for slot in range(self._slots):
-            self.choice.setdefault(slot, self.addresses[(self._first + slot) % len(self.addresses)])
+            self.choice.setdefault(slot, self._own(slot))
         if self._spread:
             self._balance()
         return {slot: address for slot, address in self.choice.items() if before.get(slot) != address}
@@ -43,6 +44,9 @@ class Directory:
     def elsewhere(self, slot: int) -> Address | None:
         """Choose another address for a group whose server has left; None if there is no other."""
         left = self.choice.get(slot)
+        if not self._spread:
+            self.choice[slot] = self._own(slot)
+            return None if self.choice[slot] == left else self.choice[slot]
         others = [address for address in self._ring(left) if address != left]
         if left:
             self._avoided.add(left)
@@ -55,6 +59,9 @@ class Directory:
     def forgive(self) -> None:
         """Stop avoiding servers that groups have fled from."""
         self._avoided.clear()
+
+    def _own(self, slot: int) -> Address:
+        return self.addresses[(self._first + slot) % len(self.addresses)]
 
     def _ring(self, start: Address | None) -> tuple[Address, ...]:
         """The addresses from `start` on, so that groups that flee from different servers do not all meet at one."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming
-from zerobeast.common.transport.lookup import Lookup
+from zerobeast.common.transport.lookup import Lookup, Lookups
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.directory import Address, Directory
 from zerobeast.services.actor.waits import TIMEOUTS, Timeouts
@@ -16,11 +16,11 @@ LINGER_MS = 200  #: for BYE to be sent
 class Servers:
     """The servers of an actor's groups on one plane: `lookup` resolves their name, which may stand for several.
 
-    `slots` and `first` are those of `Directory`: groups spread over all servers, but a run has one learner.
+    `slots` and `first` are those of `Directory`: groups spread over all servers, but stay with their learner.
     """
 
     def __init__(
-        self, plane: Plane, lookup: Lookup, sender: int, slots: int, first: int, timeouts: Timeouts = TIMEOUTS
+        self, plane: Plane, lookup: Lookup | Lookups, sender: int, slots: int, first: int, timeouts: Timeouts = TIMEOUTS
     ) -> None:
         self.plane = plane
         self._sender = sender

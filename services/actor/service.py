@@ -11,7 +11,7 @@ from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Poller, random_id
-from zerobeast.common.transport.lookup import Lookup, Resolve
+from zerobeast.common.transport.lookup import Lookup, Lookups, Resolve
 from zerobeast.common.wire import MAX_ENV_SEED
 from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.seeds import continued
@@ -60,7 +60,7 @@ class Actor(Service):
         self._servers = [
             Servers(Plane.STEPS, Lookup(config.envserver.endpoint, resolve), self.sender, count, first, timeouts),
             Servers(Plane.INFERENCE, Lookup(config.broker.endpoint, resolve), self.sender, count, first, timeouts),
-            Servers(Plane.ROLLOUTS, Lookup(config.learner.endpoint, resolve), self.sender, count, first, timeouts),
+            Servers(Plane.ROLLOUTS, Lookups(config.learner.endpoints, resolve), self.sender, count, first, timeouts),
         ]
         self._peers = Peers(self.groups, self._servers, timeouts, config.actor.connect_timeout_s, now)
         self._window = SlidingWindow(RATE_SPAN_S)

@@ -137,3 +137,17 @@ class Publishing:
         """Announce which version is the newest, the steps of the run, and how far the policy is from those that act."""
         body = (self.version, self._acting.news(), agent_steps)
         self._publisher.tell(Header(Kind.NEWS, 0, epoch=self._epoch, seq=self.version, body=body))
+
+
+class Unpublished(Publishing):
+    """Of a rank after the first, whose weights are those that the first one publishes."""
+
+    def __init__(self, acting: ActingProcesses) -> None:
+        self.version, self.n_bytes, self._acting = -1, 0, acting
+
+    def publish(self, net: Network, version: int) -> None:  # noqa: ARG002 - as the first rank does
+        """Note which version is the newest."""
+        self.version = self._acting.published = version
+
+    def tell(self, agent_steps: int) -> None:
+        """Announce nothing."""

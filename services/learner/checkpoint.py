@@ -15,6 +15,7 @@ One dict of plain values and tensors, so that `torch.load(weights_only=True)` su
     rng           {"torch": state, "cuda": [states]}
     statistics    of episodes
     rollouts      what became of them, and how far each stream has come: `zerobeast.services.learner.ledger`
+    ranks         [{"learning", "rng"}] of each rank after the first: rows of its own, and what draws from them
 
 The learning rate needs no entry: it is a function of counters.agent_steps.
 """
@@ -79,12 +80,11 @@ class Checkpoints:
           CheckpointError: it cannot be written; the newest is still there, under one of its two names, and no partial
             file remains.
         """
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
+        content = packed(state)
         try:
             with drafted(self.path) as draft:
                 with draft.open("wb") as file:
-                    file.write(buffer.getbuffer())
+                    file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
                 self.demand()
@@ -103,6 +103,18 @@ class Checkpoints:
             os.link(self.path, self._previous)
         except OSError:  # a file system without hard links: for a moment the predecessor is all there is
             self.path.replace(self._previous)
+
+
+def packed(state: dict[str, Any] | None) -> bytes:
+    """Plain values and tensors as bytes."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def unpacked(content: bytes) -> Any:
+    """Inverse of `packed`; nothing in it is executed."""
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
 def random_state() -> dict[str, Any]:

@@ -116,6 +116,15 @@ class SavedLedger:
             self.ledger.undone += stream.recover(row)
             self.ledger.used += 1
 
+    def joined(self, other: Self) -> Self:
+        """What became of the rollouts of two ranks, each of which has the streams of the last checkpoint as well."""
+        sums = {name: count + asdict(other.ledger)[name] for name, count in asdict(self.ledger).items()}
+        streams = dict(self.streams)
+        for key, theirs in other.streams.items():
+            own = streams.setdefault(key, theirs)
+            streams[key] = max(own, theirs, key=lambda each: (each.consumed, each.begun))
+        return type(self)(Ledger(**sums), streams)
+
     def state(self) -> dict[str, Any]:
         """Plain values; a stream is [sender, slot, rows, consumed, begun]."""
         streams = [[*key, each.rows, each.consumed, each.begun] for key, each in self.streams.items()]

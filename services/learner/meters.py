@@ -205,14 +205,17 @@ class Meters:
 
     def finished(self, messages: list[Message], agent_steps: int = 0) -> None:
         """Count messages that are done by this step, and the episodes that ended in them."""
-        own = list(self._tasks.items())
+        tasks = list(self._tasks)
         for message in messages:
             self._rollouts[message.fate] += message.rollouts
             for episode in message.episodes:
-                self.episodes.add(*episode)
-                task, statistics = own[message.task]
-                statistics.add(*episode)
-                self._ended.append((agent_steps, task, episode))
+                self.count(agent_steps, tasks[message.task], episode)
+
+    def count(self, agent_steps: int, task: str, episode: Episode) -> None:
+        """Count an episode that has ended by this step, in one of the run's environments."""
+        self.episodes.add(*episode)
+        self._tasks[task].add(*episode)
+        self._ended.append((agent_steps, task, episode))
 
     def ended(self) -> list[tuple[int, str, Episode]]:
         """The newest episodes since the last call: agent steps of the run, environment and episode."""

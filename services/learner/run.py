@@ -1,7 +1,9 @@
 """A learner's run, which begins with its first actor or where its checkpoint left off."""
 
 import logging
+import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from zerobeast.common.config.layers import EARLIER
@@ -11,16 +13,19 @@ from zerobeast.common.health import hops
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import NetConfig, Reading, Run, RunConfig
 from zerobeast.common.wire import EnvSpec, PolicySpec
+from zerobeast.common.wire.episodes import Episode, entry
 from zerobeast.common.wire.records import oversize
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.acting import Publishing
 from zerobeast.services.learner.admission import Terms, mismatch
-from zerobeast.services.learner.checkpoint import Checkpoints
+from zerobeast.services.learner.checkpoint import packed, unpacked
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.queue import Rows
 from zerobeast.services.learner.recorder import COLUMNS, NOTHING_WRITTEN, PACE_COLUMNS, Archive
+from zerobeast.services.learner.together import Act, Agreed, Alone, Vote
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
@@ -60,6 +65,10 @@ class TrainingRun:
         self._rule = trainer.config.sync.parsed
         self._elapsed_at = service.started_at
         self.ended = False  #: before all steps, since `stop_at_return` is reached
+        self._rows: Rows | None = None  #: that are offered
+        self._taken_at = 0.0
+        self._plays = 1 + zlib.crc32(repr(trainer.env.to_wire()).encode())  #: for `Vote`
+        self._others: list[dict[str, Any]] = []  #: what the ranks after the first have shared last
         meters.pace = trainer.learning.pace
 
     @property
@@ -72,36 +81,50 @@ class TrainingRun:
 
         Unless every version acts, `sync.rule` decides how old a policy may be, and nothing is dropped here.
         """
+        if self._rows is not None:
+            return
         settings = self.trainer.config.learner
         lag_counts = self.trainer.learning.credit == "after_step" and self._rule.name == "always"
         oldest = self._publishing.version - settings.max_policy_lag * settings.publish_every if lag_counts else 0
         self.meters.finished(self.intake.settle(oldest), self.trainer.counters.agent_steps)
 
-    def learn(self, waited_s: float) -> bool:
-        """Take the step that is due, or else the next batch and the step that it makes due; False: there is neither."""
-        learning = self.trainer.learning
-        if learning.due:
+    def vote(self, together: Alone) -> Vote:
+        """What could be done next: the step that is due, or else the next batch."""
+        trainer, due = self.trainer, self.trainer.learning.due and not self.ended
+        if trainer.steps_left and not self.ended and self._rows is None and together.wants_rows(due=due):
+            self._taken_at = self._service.clock()
+            self._rows = self.intake.take(self._taken_at)
+        return Vote(
+            due=int(due),
+            rows=0 if self._rows is None else len(self._rows),
+            ends=int(self.finished),
+            recovered=trainer.uncounted,
+            env=self._plays,
+        )
+
+    def act(self, agreed: Agreed, waited_s: float) -> None:
+        """Take the step that is due, or the batch and the step that it makes due at once."""
+        if agreed.act is Act.COUNT:
+            self.trainer.count_recovered(agreed.recovered)
+        elif agreed.act is Act.STEP:
             self._step()
-            return True
-        taken_at = self._service.clock()
-        rows = self.intake.take(taken_at)
-        if rows is None:
-            return False
+        elif agreed.act is Act.ADD:
+            self._add(agreed, waited_s)
+
+    def _add(self, agreed: Agreed, waited_s: float) -> None:
+        learning, rows, queue = self.trainer.learning, self._rows, self.intake.queue
+        assert rows is not None, "which were offered"
+        self._rows = None
         self._service.hops.add("learner_wait", waited_s)
         started = self._service.clock()
-        added = self.trainer.add(rows, self.intake.queue.tasks, self.intake.queue.origins)
+        added = self.trainer.add(rows, queue.tasks, queue.origins, before=agreed.before, of=agreed.rows)
         added_s = self._service.clock() - started
         self.meters.added(added, self.trainer.counters.policy_version, added_s)
         at_once = learning.credit == "after_store"
-        if at_once:
-            self._measure(rows)
-            self._acknowledge(len(rows), taken_at, learned=True)
-        learned = self._step(added_s) if learning.due else None
-        if not at_once:
-            self._measure(rows)
-            finite = learned is None or bool(learned.steps) or not learned.skipped
-            self._acknowledge(len(rows), taken_at, learned=finite)
-        return True
+        learned = None if at_once else self._step(added_s)
+        self._measure(rows)
+        finite = learned is None or bool(learned.steps) or not learned.skipped
+        self._acknowledge(len(rows), learned=finite)
 
     def _step(self, added_s: float = 0.0) -> Learned:
         """Take a step, and publish the policy that acts now, if that is due."""
@@ -116,14 +139,14 @@ class TrainingRun:
         self._service.hops.add("update", added_s + seconds)
         return learned
 
-    def _acknowledge(self, rows: int, taken_at: float, *, learned: bool) -> None:
+    def _acknowledge(self, rows: int, *, learned: bool) -> None:
         """Give back the credit of the rows that were taken."""
         self.trainer.wait()
         messages = self.intake.use(rows, learned=learned)
         self.meters.finished(messages, self.trainer.counters.agent_steps)
         for message in messages:
             if message.fate == "used":
-                self._service.hops.add("rollout_queue", taken_at - message.at)
+                self._service.hops.add("rollout_queue", self._taken_at - message.at)
 
     def _measure(self, rows: Rows) -> None:
         """Tell the processes that act how far the policy has moved from theirs, measured on these rollouts."""
@@ -170,13 +193,44 @@ class TrainingRun:
     def checkpoint(self, now: float) -> None:
         """Save all that the run needs to go on. Raises CheckpointError if it cannot be written."""
         self._book_elapsed(now)
-        state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": self.intake.record().state()}
+        record = self.intake.record()
+        for other in self._others:
+            record = record.joined(SavedLedger.load(other["rollouts"]))
+        state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": record.state()}
+        if self._others:
+            state["ranks"] = [{"learning": other["learning"], "rng": other["rng"]} for other in self._others]
         self.archive.save(state, now)
         log.info("saved at agent step %d", self.trainer.counters.agent_steps)
+
+    def part(self, *, whole: bool) -> dict[str, Any]:
+        """What the first rank keeps of this one since the last call; if `whole`, all that a checkpoint has of it."""
+        ended = [[steps, task, *entry(episode)] for steps, task, episode in self.meters.ended()]
+        state = {"rollouts": self.intake.record().state(), **self.trainer.own_state()} if whole else {}
+        return {"episodes": ended, **state}
+
+    def take_parts(self, parts: list[dict[str, Any]]) -> None:
+        """Take what the other ranks share, on the first one."""
+        for part in parts:
+            for steps, task, *episode in part.get("episodes", ()):
+                self.meters.count(steps, task, Episode(*episode))
+        self._others = [part for part in parts if "rollouts" in part]
 
     def _book_elapsed(self, now: float) -> None:
         self.trainer.counters.elapsed_s += now - self._elapsed_at
         self._elapsed_at = now
+
+
+def share(training: TrainingRun | None, *, whole: bool) -> None:
+    """Give the first rank what it keeps of all others; `whole`: for a checkpoint, and not only for a row of metrics."""
+    own = training.part(whole=whole) if training is not None and ranks.rank() else {}
+    _, *others = shared_by_all(own)
+    if training is not None and not ranks.rank():
+        training.take_parts(others)
+
+
+def shared_by_all(own: dict[str, Any]) -> list[dict[str, Any]]:
+    """What each rank shares, in order."""
+    return [unpacked(part) for part in ranks.texts(packed(own), "what the first rank keeps")]
 
 
 def _events(page: dict[str, Any]) -> dict[str, float]:
@@ -226,14 +280,17 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], T]) ->
 
 
 def resumed(
-    config: RunConfig, checkpoints: Checkpoints, meters: Meters, make: Callable[[EnvSpec], Trainer]
+    config: RunConfig,
+    path: Path,
+    saved: dict[str, Any] | None,
+    meters: Meters,
+    make: Callable[[EnvSpec], Trainer],
 ) -> tuple[Trainer | None, SavedLedger]:
     """The trainer that the run's checkpoint describes, None if there is no checkpoint; and what became of rollouts.
 
     Raises:
       CheckpointError: it is not this run's.
     """
-    path, saved = checkpoints.path, checkpoints.load()
     if saved is None:
         return None, SavedLedger()
     try:
@@ -249,6 +306,8 @@ def resumed(
             note = config.algorithm.jump(algo, config, before, total, done)
         meters.load(saved["statistics"])
         record = SavedLedger.load(saved["rollouts"])
+        if ranks.rank():  # the first rank goes on counting
+            record = SavedLedger(streams=record.streams)
     except UNREADABLE as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
     for name, theirs, ours in _bound(config, env, algo, net):

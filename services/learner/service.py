@@ -5,7 +5,6 @@ only as many steps as the run still needs; then the learner writes the last weig
 unless learner.when_done lets it wait or stay.
 """
 
-import contextlib
 import logging
 import math
 import time
@@ -15,11 +14,9 @@ from typing import Any
 
 import torch
 
-from zerobeast.common.config.load import dump
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import CheckpointError, ConfigError
-from zerobeast.common.files import evaluations, run_files
-from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import Service
@@ -29,19 +26,21 @@ from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.messages import Plane
 from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets import WeightsWriter, pick_device, pick_dtype
-from zerobeast.services.learner.acting import Publishing
+from zerobeast.rl.ops import ranks
+from zerobeast.services.learner.acting import Publishing, Unpublished
 from zerobeast.services.learner.admission import Terms
-from zerobeast.services.learner.checkpoint import Checkpoints
-from zerobeast.services.learner.folder import claim
 from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.kept import Kept
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.numbered import NumberedCheckpoints, waiting
+from zerobeast.services.learner.numbered import waiting
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
-from zerobeast.services.learner.recorder import Archive, Recorder
-from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, terms_of
+from zerobeast.services.learner.rank import Rank
+from zerobeast.services.learner.recorder import NoArchive
+from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, share, shared_by_all, terms_of
+from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Together, Vote
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
@@ -70,16 +69,20 @@ class Learner(Service):
         clock: Callable[[], float] = time.monotonic,
         make_trainer: Callable[..., Trainer] = Trainer,
     ) -> None:
-        del instance  # there is one learner
         super().__init__(clock=clock)
         self.config = config
         self.training: TrainingRun | None = None
+        self._rank = Rank.of(config, instance)
+        self._together = Together() if config.learner.ranks > 1 else Alone()
         self.meters = Meters(config.env.tasks)
         self._make_trainer = make_trainer
         self._parent: Parent | None = None  #: what a new run begins with
         self._plane: RolloutPlane | None = None  #: set by `open`
         self._epoch = random_id()
         self._writer: WeightsWriter | None = None
+        self._kept: Kept | None = None  #: the run's folder, on the first rank
+        self._shares = 0  #: what the first rank is about to write, as in `Vote`
+        self._is_over = self._is_done = False  #: no further step is taken; nothing is left to be learned
         self._is_kept = False  #: the last row and checkpoint are written
         self._waited_s = 0.0  #: for the next batch
         self._computes: dict[str, str] = {}  #: device and precision, for the health page
@@ -105,21 +108,20 @@ class Learner(Service):
         self._device = pick_device(config.learner.device, "learner.device")
         dtype = pick_dtype(config.learner.precision, self._device)
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
-        checkpoints = Checkpoints(config.folder, self.resources.enter_context(claim(config.folder)))
-        trainer, record = resumed(config, checkpoints, self.meters, self._trainer)
+        if self._together.several:
+            self.resources.callback(ranks.leave)
+            self._rank.join(config)
+        self._kept = None if self._rank.number else Kept(config, self.resources)
+        saved = self._kept.checkpoints.load() if self._kept else None
+        if self._together.several:
+            saved = shared_by_all({"checkpoint": saved})[0]["checkpoint"]
+        trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, self._trainer)
         self._parent = None if trainer else read_parent(config)
-        if not (settings := config.folder / run_files.CONFIG).exists():  # `beast evaluate` reads them
-            write_atomically(settings, dump(config))
-        steps = trainer.counters.agent_steps if trainer else 0
-        self._numbered = NumberedCheckpoints(config, steps)
-        (config.folder / run_files.REACHED).unlink(missing_ok=True)
-        recorder = Recorder(config.folder, steps)
-        self.resources.callback(recorder.close)
-        self._archive = Archive(checkpoints, recorder)
+        self._archive = self._kept.begin(trainer.counters.agent_steps if trainer else 0) if self._kept else NoArchive()
         context = self.open_context(config.security)
-        port = ServerPort(context, Plane.ROLLOUTS, config.learner.endpoint, epoch=self._epoch)
+        port = ServerPort(context, Plane.ROLLOUTS, self._rank.endpoint, epoch=self._epoch)
         self.resources.callback(port.close)
-        self._publisher = WeightsPublisher(context, config.learner.endpoint)
+        self._publisher = WeightsPublisher(context, self._rank.endpoint)
         self.resources.callback(self._publisher.close)
         self.resources.callback(self._unshare)
         self.poller = Poller([port, self._publisher])
@@ -133,16 +135,39 @@ class Learner(Service):
         self._publisher.welcome()
         self.plane.receive(self.clock())
         self._has_more = False
-        if self.training is None:
+        if self._is_over:
+            self._rest()
+        else:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Do what all ranks can do next, if there is anything."""
+        training = self.training
+        if training is None and not self._together.several:
             return
-        if not self.training.ended:  # the return that ended it is its last one
-            self.training.settle()
-        if self.training.finished:
-            self._rest(self.training)
-        elif self.training.learn(self._waited_s):
-            self._waited_s, self._has_more = 0.0, True
-            if self._numbered.due(self.training.trainer.counters.agent_steps):
-                self._checkpoint(self.clock(), must=False)
+        if training is not None and not training.ended:  # the return that ended it is its last one
+            training.settle()
+        vote = training.vote(self._together) if training is not None else Vote()
+        agreed = self._together.agree(vote._replace(stops=self.stopping, shares=self._shares), self.clock())
+        self._has_more = agreed is not None or self._together.votes
+        if agreed is not None:
+            self._do(agreed)
+
+    def _do(self, agreed: Agreed) -> None:
+        """Do what all ranks do now."""
+        training = self.training
+        if agreed.act is Act.SHARE:
+            self._shares, whole = 0, agreed.shares == CHECKPOINT
+            share(training, whole=whole)
+            self._write(self.clock(), row=True, checkpoint=whole)
+        elif agreed.act in (Act.END, Act.STOP):
+            self._is_over, self._is_done = True, agreed.act is Act.END
+            self.stopping |= agreed.act is Act.STOP
+        elif training is not None:
+            training.act(agreed, self._waited_s)
+            self._waited_s = 0.0
+            if self._kept and self._kept.due(training.trainer.counters.agent_steps):
+                self._checkpoint(self.clock())
             if not self.config.evaluates:  # after each update, so that it depends on steps and not on the clock
                 self._end_at_return()
 
@@ -163,11 +188,11 @@ class Learner(Service):
                 self._end_at_return()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
-            self._checkpoint(now, must=False)
+            self._checkpoint(now)
 
     def deadline(self) -> float:
         """When the next row or checkpoint is due; at once while there may be more to learn from."""
-        return 0.0 if self._has_more else min(self._log_at, self._checkpoint_at)
+        return 0.0 if self._has_more else min(self._log_at, self._checkpoint_at, self._together.vote_at)
 
     def idle(self) -> bool:
         """Whether no actor is there, or all steps are done."""
@@ -175,6 +200,8 @@ class Learner(Service):
 
     def drain(self) -> None:
         """Publish the last weights, say BYE, and write the last row and checkpoint."""
+        while self._together.several and not self._is_over:
+            self._advance()
         if self.training is not None:
             self.training.publish()
         self.plane.farewell()
@@ -184,8 +211,9 @@ class Learner(Service):
         """Numbers for the health page; rates are of the last seconds, null what is not known yet."""
         return {
             "total_steps": self.config.total_steps,
-            "finished": self._is_kept and self.training is not None and self.training.finished,
-            "evaluations_waiting": waiting(self.config),
+            "finished": self._is_kept and self._finished,
+            "evaluations_waiting": waiting(self.config) if self._kept else 0,
+            "rank": self._rank.number,
             **(self.training.page() if self.training else NOTHING_YET),
             **self._computes,
             **self.meters.page(self.clock()),
@@ -199,11 +227,13 @@ class Learner(Service):
     def _run(self, trainer: Trainer, record: SavedLedger) -> TrainingRun:
         settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
         record.recover(trainer.recovered())
-        queue = RolloutQueue(trainer.storage, settings.batch_size)
+        queue = RolloutQueue(trainer.storage, settings.rows)
         in_step = self.config.deterministic
         if in_step and trainer.learning.credit != "after_step":
             raise ConfigError(f"algo {self.config.section} with deterministic: expected one with credit after_step")
         intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record, lock_step=in_step)
+        if self._rank.number:
+            return TrainingRun(trainer, intake, self, Unpublished(intake.acting), self.meters, self._archive)
         self._writer = self._share(trainer)
         publishing = Publishing(self._publisher, self._writer, self._epoch, intake.acting)
         return TrainingRun(trainer, intake, self, publishing, self.meters, self._archive)
@@ -246,55 +276,63 @@ class Learner(Service):
         return training.intake
 
     def _end_at_return(self) -> None:
-        """End the run once `stop_at_return` is reached: by any evaluation or, if there are none, in training."""
-        goal, first = self.config.stop_at_return, evaluations.first_level(self.config.evaluate.levels)
-        if goal is None or self.training is None:
-            return
-        scores = [] if self.config.evaluates else [self.meters.score]
-        if self.config.evaluates:
-            with contextlib.suppress(ConfigError):  # if no file can be opened now, the next row reads it again
-                scores += evaluations.scores(evaluations.read(self.config.folder), [first]).values()
-        self.training.ended |= any(score is not None and score >= goal for score in scores)
+        """End the run once `stop_at_return` is reached."""
+        if self._kept and self.training is not None:
+            self.training.ended |= self._kept.reached(self.training)
 
-    def _rest(self, training: TrainingRun) -> None:
+    def _rest(self) -> None:
         """Exit, wait or stay, according to learner.when_done, now that all steps are done."""
         when_done = self.config.learner.when_done
         if when_done != "exit" and not self._is_kept:
-            training.publish()
+            if self.training is not None:
+                self.training.publish()
             self._keep()
-        if when_done == "exit" or (when_done == "evaluated" and not waiting(self.config)):
+        if when_done == "exit" or (when_done == "evaluated" and not (self._kept and waiting(self.config))):
             self.stop()
 
     def _keep(self) -> None:
         """Write the last row and the last checkpoint, once."""
-        if not self._is_kept:
-            now = self.clock()
-            self._record(now)
-            self._checkpoint(now, must=True)
-            self._is_kept = True
-            self._log_at = self._checkpoint_at = self._progress_at = math.inf
-            if self.training is not None and self.training.finished:
-                if self.training.ended:
-                    write_atomically(self.config.folder / run_files.REACHED, f"{self.config.stop_at_return}\n")
-                log.info("all %d %s", self.training.trainer.counters.agent_steps, DONE)
+        if self._is_kept:
+            return
+        if self._together.several:
+            share(self.training, whole=True)
+        self._write(self.clock(), row=True, checkpoint=True, last=True)
+        self._is_kept = True
+        self._log_at = self._checkpoint_at = self._progress_at = math.inf
+        if self.training is not None and self._finished:
+            if self._kept:
+                self._kept.note_end(self.training)
+            log.info("all %d %s", self.training.trainer.counters.agent_steps, DONE)
+
+    @property
+    def _finished(self) -> bool:
+        """Whether nothing is left to be learned."""
+        return self._is_done or (self.training is not None and self.training.finished)
 
     def _record(self, now: float) -> None:
-        if self.training is not None:
-            self.training.record(self.report(), now)
+        """Write a row of metrics; with several ranks once the others have shared their episodes."""
+        if self._together.several:
+            self._shares = max(self._shares, ROW if self._kept else 0)
+        else:
+            self._write(now, row=True)
 
-    def _checkpoint(self, now: float, *, must: bool) -> None:
-        """Save the run, once it has steps: a description that came in a HELLO alone must not bind the next learner.
+    def _checkpoint(self, now: float) -> None:
+        """Save the run; with several ranks once the others have shared what belongs to it."""
+        if self._together.several:
+            self._shares = CHECKPOINT if self._kept else 0
+        else:
+            self._write(now, checkpoint=True)
+
+    def _write(self, now: float, *, row: bool = False, checkpoint: bool = False, last: bool = False) -> None:
+        """Write to the run's folder, once there are steps: a description from a HELLO alone must not bind the next
+        learner.
 
         Raises:
-          CheckpointError: it cannot be written, and it `must`: it is the last one. Otherwise the page says so.
+          CheckpointError: the `last` checkpoint cannot be written.
         """
-        if self.training is None or not (steps := self.training.trainer.counters.agent_steps):
+        if self._kept is None or self.training is None:
             return
-        try:
-            self.training.checkpoint(now)
-        except CheckpointError:
-            self._numbered.plan(steps)
-            if must:
-                raise
-        else:
-            self._numbered.saved(steps, score=self.meters.score, finished=must and self.training.finished)
+        if row:
+            self.training.record(self.report(), now)
+        if checkpoint and self.training.trainer.counters.agent_steps:
+            self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)

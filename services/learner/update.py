@@ -24,7 +24,8 @@ from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, RecordSpec, rollo
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import begin_learning, make_algorithm
 from zerobeast.rl.nets import Network, autocast, pick_dtype
-from zerobeast.rl.protocol import Algorithm, Learned
+from zerobeast.rl.ops import ranks
+from zerobeast.rl.protocol import OF_ITS_RUN, Algorithm, Learned
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
 from zerobeast.services.learner.parent import Parent
 
@@ -72,7 +73,7 @@ class Trainer:
 
     def __init__(self, config: RunConfig, device: torch.device, env: EnvSpec, parent: Parent | None = None) -> None:
         torch.set_num_threads(config.learner.threads or 1)
-        torch.manual_seed(config.seed)
+        torch.manual_seed(config.seed + ranks.rank())
         self.config = config
         self.device = device
         self._acting_dtype = acting_dtype(config, device)
@@ -89,6 +90,7 @@ class Trainer:
         self.counters = Counters()
         self._nonfinite_in_a_row = 0
         self._added: Rollouts | None = None  #: rollouts of the last `add`
+        self.uncounted = 0  #: agent steps that `recovered` has found in this rank's store; all ranks count them at once
 
     @property
     def steps_left(self) -> int:
@@ -108,7 +110,13 @@ class Trainer:
         return rows
 
     def add(
-        self, rows: NDArray[np.void], tasks: NDArray[np.int64] | None = None, origins: NDArray[np.int64] | None = None
+        self,
+        rows: NDArray[np.void],
+        tasks: NDArray[np.int64] | None = None,
+        origins: NDArray[np.int64] | None = None,
+        *,
+        before: int = 0,
+        of: int | None = None,
     ) -> Added:
         """Hand rollouts to the algorithm, at most up to the run's total of agent steps. Only while no step is due.
 
@@ -116,9 +124,13 @@ class Trainer:
           rows: [B] of `record`; in use until `wait` returns.
           tasks: [B], which of the run's environments each is of; None: all of the first.
           origins: [B, 5], an `Origin` of each; None: of no message.
+          before: rollouts of the batch that ranks before this one have.
+          of: rollouts of the batch, over all ranks; None: these are all.
         """
-        steps = min(self.steps_left, len(rows) * self.config.learner.unroll_length)
-        self._added = rollouts = Rollouts(rows, self.record, self.env, self.device, steps, tasks, origins)
+        length = self.config.learner.unroll_length
+        steps = min(self.steps_left, (len(rows) if of is None else of) * length)
+        own = max(0, min(steps - before * length, len(rows) * length))
+        self._added = rollouts = Rollouts(rows, self.record, self.env, self.device, own, tasks, origins)
         self.learning.add(rollouts, self.counters.agent_steps)
         self._advance(steps)
         return Added(steps, rows["policy_version"][rollouts.valid])
@@ -149,10 +161,20 @@ class Trainer:
             torch.cuda.synchronize(self.device)
 
     def recovered(self) -> Sequence[Origin]:
-        """Rows that a killed learner stored after its last checkpoint, which count from now on. To be called once."""
+        """Rows that a killed learner stored after its last checkpoint, which count from now on. To be called once.
+
+        With several ranks they count once all have called `count_recovered`.
+        """
         rows = self.learning.recovered()
-        self._advance(min(self.steps_left, len(rows) * self.config.learner.unroll_length))
+        self.uncounted = len(rows) * self.config.learner.unroll_length
+        if ranks.size() == 1:
+            self.count_recovered(self.uncounted)
         return rows
+
+    def count_recovered(self, steps: int) -> None:
+        """Count the steps that all ranks have recovered."""
+        self._advance(min(self.steps_left, steps))
+        self.uncounted = 0
 
     def state(self) -> dict[str, Any]:
         """The trainer's part of a checkpoint."""
@@ -175,6 +197,7 @@ class Trainer:
         """
         load_model(path, self.net, state["model"])
         try:
+            state = self._own(state)
             self.learning.load(state["learning"])
             self.counters = Counters(**state["counters"])
             restore_random_state(state["rng"])
@@ -182,6 +205,21 @@ class Trainer:
             raise CheckpointError(f"{path}: {error}") from error
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
+
+    def own_state(self) -> dict[str, Any]:
+        """What the checkpoint holds of a rank after the first: its rows, and what counts them and draws from them."""
+        own = {name: value for name, value in self.learning.state().items() if name in OF_ITS_RUN}
+        return {"learning": own, "rng": random_state()}
+
+    def _own(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The same checkpoint as this rank takes it: a rank that was not there before begins without rows."""
+        if not ranks.rank():
+            return state
+        others = state.get("ranks", [])
+        fresh = {"learning": self.learning.state(), "rng": random_state()}
+        own = others[ranks.rank() - 1] if len(others) >= ranks.rank() else fresh
+        of_run = {name: own["learning"][name] for name in own["learning"] if name in OF_ITS_RUN}
+        return {**state, "learning": {**state["learning"], **of_run}, "rng": own["rng"]}
 
     def _advance(self, agent_steps: int) -> None:
         """Count steps, and tell the policy how far the run is."""

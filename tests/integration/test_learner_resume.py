@@ -31,7 +31,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
+from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.run import resumed
 from zerobeast.services.learner.update import Trainer
 
@@ -212,8 +212,9 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     torch.save(before | {"config": before["config"] | {"algo": "sac", "sac": {}}}, config.folder / "checkpoint.pt")
     settings.pop("impala")
     sac = RunConfig.model_validate(settings | {"algo": "sac"})
+    path = config.folder / "checkpoint.pt"
     with pytest.raises(NotImplementedError, match="a network"):  # it never sees such inputs
-        resumed(sac, Checkpoints(config.folder), learner_for(sac).meters, unmade)
+        resumed(sac, path, load_checkpoint(path), learner_for(sac).meters, unmade)
     by_reference = of_then | {"algo": "absent:SPEC"}  # which is not imported, since a checkpoint is data
     torch.save(before | {"config": by_reference}, config.folder / "checkpoint.pt")
     learned(config, actor_of(config), range(2, 3))

@@ -220,6 +220,39 @@ def test_of_several_deaths_the_one_that_names_bad_input_is_reported(tmp_path: Pa
     assert (ending.code, ending.sentence) == (2, "actor 0: no such game")
 
 
+def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, learner=OBEYS.format(code=0), worker=OBEYS.format(code=0))
+    other = fleet.children["other rank"] = fleet._child("learner", OBEYS.format(code=0))
+    other.spec = ChildSpec(**vars(other.spec) | {"index": 1, "log": fleet.log("other rank")})
+    renewed: list[int] = []
+    fleet.supervisor = Supervisor(
+        list(fleet.children.values()), fleet._watch, restarts=2, renew=lambda: renewed.append(other.pid)
+    )
+    pids: list[dict[str, int]] = []
+
+    def kill(name: str, *again: str) -> None:
+        pids.append({name: child.pid for name, child in fleet.children.items()})
+        for one in again:
+            fleet.log(one).write_text("")  # so that the next kill waits for it
+        os.kill(pids[-1][name], signal.SIGKILL)
+
+    ranks = ("learner", "other rank")
+    ending = fleet.run(lambda: kill(ranks[1], *ranks), lambda: kill("worker", "worker"), lambda: kill("broker"))
+    assert (ending.code, ending.sentence.partition(";")[0]) == (1, "broker 0 was killed by SIGKILL")
+    first, second, third = pids
+    assert {name for name in first if first[name] != second[name]} == {"learner", "other rank"}
+    assert {name for name in first if second[name] != third[name]} == {"worker"}
+    assert renewed == [first["other rank"]]
+
+
+def test_bad_input_is_not_tried_again(tmp_path: Path) -> None:
+    fleet = Fleet(
+        tmp_path, actor=ENDS.format(other=str(tmp_path / "learner-0.log"), last="actor: no such game", code=2)
+    )
+    fleet.supervisor = Supervisor(list(fleet.children.values()), fleet._watch, restarts=9)
+    assert fleet.run() == Ending(2, "actor 0: no such game")
+
+
 def test_a_child_that_cannot_be_started_stops_the_rest(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     spec = fleet.children["actor"].spec

@@ -87,11 +87,12 @@ def test_a_name_without_addresses_changes_nothing() -> None:
     assert d.choice == before
 
 
-def test_groups_that_do_not_spread_follow_the_first_address() -> None:
+def test_groups_that_do_not_spread_stay_with_the_server_of_their_number() -> None:
     d = directory(3, first=1, spread=False)
-    assert set(d.update([B, A]).values()) == {B}
-    assert d.update([A, B]) == {}
-    assert d.elsewhere(0) == A
+    assert d.update([B, A]) == {0: A, 1: B, 2: A}
+    assert d.update([C, A]) == {}
+    assert d.elsewhere(0) is None
+    assert d.elsewhere(1) == C, "which is where its server is now"
 
 
 @given(

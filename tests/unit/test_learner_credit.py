@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.intake_fakes import ListedRun, ListMessage
 from tests.learner_fakes import ENV, answer, rollout_rows, run_config
-from tests.training_fakes import training_run
+from tests.training_fakes import learn, training_run
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.one_batch import OneBatch
@@ -70,7 +70,7 @@ class Run(ListedRun):
                 outbox.push(rows, [], self.now)
         self.exchange()
         self.training.settle()
-        while self.training.learn(0.0):
+        while learn(self.training):
             self.training.settle()
         self.exchange()
 

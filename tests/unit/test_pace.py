@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.intake_fakes import ListedRun
 from tests.learner_fakes import ENV, T, answer, rollout_rows, run_config
-from tests.training_fakes import training_run
+from tests.training_fakes import learn, training_run
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.data.pace import Pace
 from zerobeast.rl.data.rollouts import Rollouts
@@ -145,12 +145,12 @@ def test_a_paced_run_reports_who_waits_and_other_runs_do_not(tmp_path: Any) -> N
     trainer.step = lambda: (setattr(run, "now", run.now + 1.0), trainer.learning.step(0))[1]  # type: ignore[method-assign]
     training = training_run(trainer, run.intake, lambda: run.now)
     steps = 0
-    while training.learn(0.0):
+    while learn(training):
         steps += 1
     training.meters.waited(5.0)
     page = training.page() | training.meters.page(run.now)
-    # one step with the first batch and two with each of the others; the last batch waits for three of these steps
-    assert steps == 1 + 2 + 2
+    # three batches; one step with the first and two with each of the others; the last batch waits for three of these
+    assert steps == 3 + 1 + 2 + 2
     assert (page["samples_per_insert"], page["replay_starved_s"], page["ratio_limited_s"]) == (3.333, 5.0, 3.0)
     training.archive = SimpleNamespace(report=lambda _now: {}, record=lambda row, *_: rows.append(row))  # type: ignore[assignment]
     training.meters.last = answer(1)

@@ -261,7 +261,7 @@ class Run(contextlib.AbstractContextManager["Run"]):
                 stack.enter_context(tracked(fleet.config, own.track, own.track_project, environ))
                 curves = stack.enter_context(contextlib.closing(Curves(self.folder)))
                 self._pages = stack.enter_context(Gatherer(fleet.add_all(), curves.update))
-                self.config, self._supervisor = fleet.config, Supervisor(fleet.children, evaluating=fleet.evaluating)
+                self.config, self._supervisor = fleet.config, fleet.supervisor()
                 self._begun.set()
                 self.ending = judged(self._supervisor.run(signals=()), self.config)
             if self.ending.sentence:

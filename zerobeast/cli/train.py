@@ -27,7 +27,7 @@ from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.start import RunFlags, begun, judged, say, settle
-from zerobeast.launcher.supervisor import Ending, Supervisor
+from zerobeast.launcher.supervisor import Ending
 from zerobeast.launcher.tracker import tracked
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
@@ -118,9 +118,7 @@ def _run(fleet: Fleet, hosts: Sequence[Host], logs: Mapping[str, Path], *, plain
             ending = _run_here(fleet.children[0])
         else:
             with contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen:
-                ending = Supervisor(
-                    fleet.children, lambda stopping: screen.update(stopping=stopping), fleet.evaluating
-                ).run()
+                ending = fleet.supervisor(lambda stopping: screen.update(stopping=stopping)).run()
         page = pages.snapshot().page("learner")
     ending, final = judged(ending, config), metrics.last(config.folder)
     if ending.sentence:

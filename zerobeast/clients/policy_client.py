@@ -30,7 +30,7 @@ from zerobeast.common.health.hops import Hops
 from zerobeast.common.service.base import STANDSTILL_S
 from zerobeast.common.service.loop import MAX_WAIT_S
 from zerobeast.common.transport import Context, Keys, random_id
-from zerobeast.common.transport.lookup import Lookup
+from zerobeast.common.transport.lookup import Lookup, Lookups
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.episodes import MAX_RETURN
 from zerobeast.common.wire.messages import Plane
@@ -110,7 +110,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         ]
         servers = [
             Servers(Plane.INFERENCE, Lookup(broker), sender, agents, sender),
-            Servers(Plane.ROLLOUTS, Lookup(learner), sender, agents, sender),
+            Servers(Plane.ROLLOUTS, Lookups(learner.split(",")), sender, agents, sender),
         ]
         self._peers = Peers(self._agents, servers, TIMEOUTS, math.inf, now)
         with ExitStack() as stack:

@@ -78,6 +78,7 @@ class Child:
         """
         for status in self.spec.statuses.values():
             status.unlink(missing_ok=True)
+        self.was_killed = False
         try:
             with self.spec.log.open("ab") as log:
                 self._log_start = log.tell()

@@ -6,7 +6,7 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from zerobeast.common.config.layers import PREFIX
@@ -20,7 +20,9 @@ from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.hosts import Host, command
 from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
+from zerobeast.launcher.supervisor import Supervisor
 
+MEETING = "ranks"  #: file by which ranks find each other
 USED = ("envserver", "broker")  #: roles that an actor uses, one of each
 
 
@@ -78,6 +80,15 @@ class Fleet:
             self.add(EVALUATOR)
         return self.children
 
+    def supervisor(self, watch: Callable[[bool], None] = lambda _stopping: None) -> Supervisor:
+        """What runs these processes; `watch` as for `Supervisor`."""
+        again = self.config.local.restarts
+        return Supervisor(self.children, watch, self.evaluating, again, self.part_ranks)
+
+    def part_ranks(self) -> None:
+        """Forget where the ranks of a learner have met, so that they can meet again."""
+        (self._sockets / MEETING).unlink(missing_ok=True)
+
     def evaluating(self) -> bool:
         """Whether policies of the run wait for an evaluation."""
         return bool(run_files.kept(self._folder, run_files.TO_EVALUATE))
@@ -98,6 +109,7 @@ class Fleet:
         """Flags by which this machine's services find each other; those that serve others use the settings."""
         if self.placement.name != "serve":
             yield from endpoint_flags(self._sockets, *(index % max(1, self._counts.get(each, 0)) for each in USED))
+            yield from rank_flags(self._sockets, self.config.learner.ranks)
 
     def _health_port(self) -> int:
         """0 for any free port; if a port is given, the learner has that one and the others those after it."""
@@ -135,6 +147,13 @@ def endpoint_flags(sockets: Path, env_server: int = 0, broker: int = 0) -> Itera
     yield from ("--envserver.endpoint", f"ipc://{sockets}/e{env_server}")
     yield from ("--broker.endpoint", f"ipc://{sockets}/b{broker}")
     yield from ("--learner.endpoint", f"ipc://{sockets}/l")
+
+
+def rank_flags(sockets: Path, ranks: int) -> Iterator[str]:
+    """Flags by which the ranks of a learner are found, and find each other."""
+    if ranks > 1:
+        yield from ("--learner.rank_endpoints", ",".join(f"ipc://{sockets}/l{rank}" for rank in range(1, ranks)))
+        yield from ("--learner.meeting", f"file://{sockets}/{MEETING}")
 
 
 def child_environ(environ: Mapping[str, str]) -> dict[str, str]:

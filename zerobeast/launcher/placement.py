@@ -85,7 +85,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         workers, groups = spread(local.actors * groups, available)
     elif name == "serial":
         groups *= local.actors
-    processes = {"learner": 1, "broker": int(central or name == "serve")}
+    processes = {"learner": config.learner.ranks, "broker": int(central or name == "serve")}
     processes |= {"envserver": local.env_servers * central, "actor": local.actors * central, "worker": workers}
     return Placement(
         name,
@@ -144,6 +144,7 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
         steppers = min(envs, broker)
     elif name == "serial":
         learner = broker = steppers = 1
+    learner = max(1, learner // config.learner.ranks)
     given = config.learner.threads, config.broker.threads, config.envserver.threads, config.envserver.workers
     names = "learner.threads", "broker.threads", "envserver.threads", "envserver.workers"
     shares = learner, broker, steppers, steppers

@@ -5,6 +5,7 @@ the learner ends with 0          training is done: the others are stopped       
 a signal (Ctrl-C, TERM, HUP)     all are stopped                                    exit 128 + number
 another Ctrl-C a second later    all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
+                                 (unless it may be started again: `local.restarts`)
 the evaluator ends               a warning; the training goes on                    exit 1 when it is done
 
 Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any
@@ -50,6 +51,8 @@ class Supervisor:
       children: in the order of starting, the learner first.
       watch: called every turn while the children live, with whether they are being stopped; must not block.
       evaluating: whether policies of the run wait for an evaluation.
+      restarts: how often children that have died are started again; not those that end with bad input.
+      renew: called before learners are started again.
     """
 
     def __init__(
@@ -57,11 +60,14 @@ class Supervisor:
         children: Sequence[Child],
         watch: Callable[[bool], None] = lambda _stopping: None,
         evaluating: Callable[[], bool] = lambda: False,
+        restarts: int = 0,
+        renew: Callable[[], None] = lambda: None,
     ) -> None:
         self.children, self.learner = children, children[0]
         self._needed = [child for child in children if child.spec.role != EVALUATOR]
         self._evaluators = [child for child in children if child.spec.role == EVALUATOR]
-        self._watch, self._evaluating = watch, evaluating
+        self._watch, self._evaluating, self._renew = watch, evaluating, renew
+        self._restarts, self._restarted = restarts, 0
         self._signals: list[int] = []
 
     def ask(self, number: int) -> None:
@@ -92,8 +98,8 @@ class Supervisor:
                 return Ending(128 + self._signals[0])
             if self.learner.poll() == 0:
                 return self._finished()
-            if any(child.poll() is not None for child in self._needed):
-                return self._after_a_death()
+            if self._dead() and not self._start_again(ending := self._after_a_death()):
+                return ending
             if not warned and (reason := self._not_evaluating()):
                 log.warning("training goes on without evaluations: %s", reason)
                 warned = True
@@ -121,10 +127,32 @@ class Supervisor:
             self._turn(stopping=False)
         if self.learner.poll() == 0:
             return self._finished()
-        dead = [child for child in self._needed if child.poll() is not None]
-        child = min(dead, key=lambda child: RANKS.get(child.poll() or 0, 1))
+        child = min(self._dead(), key=lambda child: RANKS.get(child.poll() or 0, 1))
         code = child.poll()
         return Ending(code if code in RANKS else 1, child.explain())
+
+    def _start_again(self, ending: Ending) -> bool:
+        """Start those that have died again, unless that would not help; ranks of a learner all at once."""
+        may = self._restarted < self._restarts and ending.code != BAD_INPUT and not self._signals
+        if ending.finished or not may:
+            return False
+        self._restarted += 1
+        again = self._dead()
+        if any(child.spec.role == self.learner.spec.role for child in again):
+            again = [child for child in self._needed if child in again or child.spec.role == self.learner.spec.role]
+            self._renew()
+        log.warning("%s; started again, %d of %d times", ending.sentence, self._restarted, self._restarts)
+        for child in again:
+            child.kill()
+        await_end(again, KILL_LIMIT_S)
+        for child in again:
+            child.start()
+        return True
+
+    def _dead(self) -> list[Child]:
+        """Those that have ended although they are needed; a rank that is done is not, while the first one saves."""
+        ended = [child for child in self._needed if child.poll() is not None]
+        return [child for child in ended if child.poll() or child.spec.role != self.learner.spec.role]
 
     def _stop(self, children: Sequence[Child]) -> None:
         deadline = time.monotonic() + STOP_LIMIT_S

@@ -1,0 +1,61 @@
+"""What follows from the votes of a learner's ranks."""
+
+import pytest
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.services.learner.ledger import Ledger, SavedLedger, StreamLedger
+from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Vote, decided
+
+DUE, ROWS, ENDS = Vote(due=1, env=7), Vote(rows=4, env=7), Vote(ends=1, env=7)
+
+
+@pytest.mark.parametrize(
+    ("votes", "act"),
+    [
+        ([Vote()], None),
+        ([DUE], Act.STEP),
+        ([ROWS], Act.ADD),
+        ([ENDS], Act.END),
+        ([DUE, DUE], Act.STEP),
+        ([DUE, ROWS], None),  # the first one has to offer rows as well
+        ([DUE._replace(rows=4), ROWS], Act.ADD),
+        ([ROWS, Vote()], None),
+        ([ROWS, ROWS._replace(rows=1)], Act.ADD),
+        ([DUE, ENDS], Act.END),  # no more rows will come, without which the second one never is due
+        ([DUE, DUE._replace(stops=1)], Act.STOP),
+        ([DUE._replace(shares=ROW), DUE], Act.SHARE),
+        ([Vote(recovered=20), Vote()], Act.COUNT),
+    ],
+)
+def test_all_ranks_do_what_follows_from_all_votes(votes: list[Vote], act: Act | None) -> None:
+    assert decided(votes) == act
+
+
+def test_ranks_whose_actors_play_other_environments_are_refused() -> None:
+    with pytest.raises(ConfigError, match="ranks 0 and 2: their actors play other environments"):
+        decided([ROWS, Vote(), ROWS._replace(env=8)])
+
+
+def test_what_is_agreed_is_of_all_ranks() -> None:
+    agreed = Agreed(Act.ADD, [ROWS, ROWS._replace(rows=2, shares=CHECKPOINT, recovered=5)])
+    assert (agreed.rows, agreed.before, agreed.shares, agreed.recovered) == (6, 0, CHECKPOINT, 5)
+
+
+def test_a_learner_alone_decides_at_once() -> None:
+    alone = Alone()
+    assert alone.agree(Vote(), 0.0) is None
+    assert alone.agree(ROWS, 0.0) == Agreed(Act.ADD, [ROWS])
+    assert (alone.wants_rows(due=False), alone.wants_rows(due=True)) == (True, False)
+
+
+def test_the_ledgers_of_ranks_add_up_and_each_stream_is_as_far_as_its_own_rank_says() -> None:
+    first = SavedLedger(
+        Ledger(used=5, stale=1), {(1, 0): StreamLedger(4, consumed=9), (2, 0): StreamLedger(4, consumed=3)}
+    )
+    second = SavedLedger(
+        Ledger(used=2), {(2, 0): StreamLedger(4, consumed=3, begun=1), (3, 0): StreamLedger(4, consumed=1)}
+    )
+    joined = first.joined(second)
+    assert joined.ledger == Ledger(used=7, stale=1)
+    reached = {key: (stream.consumed, stream.begun) for key, stream in joined.streams.items()}
+    assert reached == {(1, 0): (9, 0), (2, 0): (3, 1), (3, 0): (1, 0)}

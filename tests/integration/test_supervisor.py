@@ -236,6 +236,7 @@ def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks
             fleet.log(one).write_text("")  # so that the next kill waits for it
         os.kill(pids[-1][name], signal.SIGKILL)
 
+    fleet.is_up = lambda name: "up" in fleet.log(name).read_text()  # type: ignore[method-assign]
     ranks = ("learner", "other rank")
     ending = fleet.run(lambda: kill(ranks[1], *ranks), lambda: kill("worker", "worker"), lambda: kill("broker"))
     assert (ending.code, ending.sentence.partition(";")[0]) == (1, "broker 0 was killed by SIGKILL")

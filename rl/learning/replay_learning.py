@@ -6,6 +6,7 @@ class DQNLearning(ReplayLearning[Transitions]):
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Generic, NamedTuple
 
 import torch
@@ -64,9 +65,8 @@ class ReplayLearning(Parts, ABC, Generic[S]):
         assert isinstance(config.algorithm, ReplaySettings), "which the algorithm has"
         settings = share(config.algorithm, config.section)
         record = rollout_record(env, policy, config.learner.unroll_length)
-        store = config.store / f"rank-{ranks.rank()}" if ranks.rank() else config.store
         seed = ranks.seed(config.seed)
-        self._replay = Replay(store, record, env, items, settings, seed, device, first_priorities)
+        self._replay = Replay(place_of(config.store), record, env, items, settings, seed, device, first_priorities)
         self._settings, self._total_steps = settings, config.total_steps
         self._unroll_length = config.learner.unroll_length
         self.pace = Pace(settings.samples_per_insert, settings.replay_min_size)
@@ -132,3 +132,8 @@ def share(settings: ReplaySettings, name: str) -> ReplaySettings:
         raise ConfigError(f"{name}.batch_size {settings.batch_size}: expected a multiple of {n}, the number of ranks")
     sizes = settings.model_dump(include={"batch_size", "replay_size", "replay_min_size"})
     return settings.model_copy(update={size: -(-of_all // n) for size, of_all in sizes.items()})
+
+
+def place_of(store: Path) -> Path:
+    """The folder of this rank's replay, in that of a run's."""
+    return store / f"rank-{ranks.rank()}" if ranks.rank() else store

@@ -146,6 +146,11 @@ class RolloutQueue:
         np.concatenate([part.view(np.uint8) for part in parts], out=batch.view(np.uint8))  # copying by field is slow
         return batch
 
+    def shorten(self, count: int) -> None:
+        """Leave all but the first rows of `take` in the queue."""
+        self._taken = min(self._taken, count)
+        self.tasks, self.acting, self.origins = (each[:count] for each in (self.tasks, self.acting, self.origins))
+
     def release(self) -> list[Message]:
         """Drop the rows of `take`, if any, and return the messages that are done now, in the order of the queue."""
         done = []

@@ -9,14 +9,17 @@ from typing import Any, Protocol, TypeVar
 from zerobeast.common.config.layers import EARLIER
 from zerobeast.common.config.table import nested
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
+from zerobeast.common.files import run_files
 from zerobeast.common.health import hops
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import NetConfig, Reading, Run, RunConfig
 from zerobeast.common.wire import EnvSpec, PolicySpec
 from zerobeast.common.wire.episodes import Episode, entry
 from zerobeast.common.wire.records import oversize
+from zerobeast.rl.learning.replay_learning import place_of
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned
+from zerobeast.rl.replay.ring_file import NAME as REPLAY
 from zerobeast.services.learner.acting import Publishing
 from zerobeast.services.learner.admission import Terms, mismatch
 from zerobeast.services.learner.checkpoint import packed, unpacked
@@ -114,10 +117,11 @@ class TrainingRun:
     def _add(self, agreed: Agreed, waited_s: float) -> None:
         learning, rows, queue = self.trainer.learning, self._rows, self.intake.queue
         assert rows is not None, "which were offered"
-        self._rows = None
+        rows, self._rows = rows[: agreed.rows], None
+        queue.shorten(len(rows))
         self._service.hops.add("learner_wait", waited_s)
         started = self._service.clock()
-        added = self.trainer.add(rows, queue.tasks, queue.origins, before=agreed.before, of=agreed.rows)
+        added = self.trainer.add(rows, queue.tasks, queue.origins)
         added_s = self._service.clock() - started
         self.meters.added(added, self.trainer.counters.policy_version, added_s)
         at_once = learning.credit == "after_store"
@@ -316,10 +320,19 @@ def resumed(
                 f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
                 f"use the same again, another name, or start afresh"
             )
+    _fit_replay(config, len(saved.get("ranks", ())) + 1)
     trainer = make(env)
     trainer.load(path, saved)
     log.info("continuing %s at agent step %d%s", path.parent, trainer.counters.agent_steps, note and f"; {note}")
     return trainer, record
+
+
+def _fit_replay(config: RunConfig, earlier: int) -> None:
+    """Let this rank's replay begin anew if there were more or fewer ranks before: each one's holds its share."""
+    replay = place_of(config.store) / REPLAY
+    if earlier != ranks.size() and replay.exists():
+        run_files.set_aside(replay)
+        log.warning("learner.ranks %d, before %d: %s begins anew without rows", ranks.size(), earlier, replay)
 
 
 def _bound(config: RunConfig, env: EnvSpec, algo: str, net: NetConfig) -> Iterator[tuple[str, str, str]]:

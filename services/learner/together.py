@@ -58,13 +58,8 @@ class Agreed(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rollouts of the batch."""
-        return sum(vote.rows for vote in self.votes)
-
-    @property
-    def before(self) -> int:
-        """Rollouts of the batch that ranks before this one have."""
-        return sum(vote.rows for vote in self.votes[: ranks.rank()])
+        """Rollouts that each rank adds: as many as the one that has the fewest."""
+        return min(vote.rows for vote in self.votes)
 
     @property
     def shares(self) -> int:

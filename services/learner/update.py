@@ -73,7 +73,7 @@ class Trainer:
 
     def __init__(self, config: RunConfig, device: torch.device, env: EnvSpec, parent: Parent | None = None) -> None:
         torch.set_num_threads(config.learner.threads or 1)
-        torch.manual_seed(config.seed + ranks.rank())
+        torch.manual_seed(ranks.seed(config.seed))
         self.config = config
         self.device = device
         self._acting_dtype = acting_dtype(config, device)
@@ -114,22 +114,19 @@ class Trainer:
         rows: NDArray[np.void],
         tasks: NDArray[np.int64] | None = None,
         origins: NDArray[np.int64] | None = None,
-        *,
-        before: int = 0,
-        of: int | None = None,
     ) -> Added:
         """Hand rollouts to the algorithm, at most up to the run's total of agent steps. Only while no step is due.
+
+        All ranks add as many at once, and count the steps of all.
 
         Args:
           rows: [B] of `record`; in use until `wait` returns.
           tasks: [B], which of the run's environments each is of; None: all of the first.
           origins: [B, 5], an `Origin` of each; None: of no message.
-          before: rollouts of the batch that ranks before this one have.
-          of: rollouts of the batch, over all ranks; None: these are all.
         """
-        length = self.config.learner.unroll_length
-        steps = min(self.steps_left, (len(rows) if of is None else of) * length)
-        own = max(0, min(steps - before * length, len(rows) * length))
+        here = len(rows) * self.config.learner.unroll_length
+        steps = min(self.steps_left, here * ranks.size())
+        own = max(0, min(steps - here * ranks.rank(), here))  # of a batch that has the rows of all ranks in order
         self._added = rollouts = Rollouts(rows, self.record, self.env, self.device, own, tasks, origins)
         self.learning.add(rollouts, self.counters.agent_steps)
         self._advance(steps)
@@ -212,13 +209,13 @@ class Trainer:
         return {"learning": own, "rng": random_state()}
 
     def _own(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The same checkpoint as this rank takes it: a rank that was not there before begins without rows."""
-        if not ranks.rank():
-            return state
+        """The same checkpoint as this rank takes it; without rows if they are not those of its share."""
         others = state.get("ranks", [])
-        fresh = {"learning": self.learning.state(), "rng": random_state()}
-        own = others[ranks.rank() - 1] if len(others) >= ranks.rank() else fresh
-        of_run = {name: own["learning"][name] for name in own["learning"] if name in OF_ITS_RUN}
+        unchanged = len(others) + 1 == ranks.size()
+        if not ranks.rank() and (unchanged or self.learning.credit == "after_step"):
+            return state
+        own = others[ranks.rank() - 1] if unchanged else {"learning": self.learning.state(), "rng": random_state()}
+        of_run = {name: value for name, value in own["learning"].items() if name in OF_ITS_RUN}
         return {**state, "learning": {**state["learning"], **of_run}, "rng": own["rng"]}
 
     def _advance(self, agent_steps: int) -> None:

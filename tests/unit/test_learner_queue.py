@@ -129,3 +129,14 @@ def test_the_begun_message_is_the_one_that_a_batch_has_cut() -> None:
     assert queue.begun is None
     refuse(queue, 4)
     assert queue.begun is None
+
+
+def test_a_shortened_batch_leaves_its_other_rows_in_the_queue() -> None:
+    queue = queue_of(4)
+    fill(queue, 1, [1, 2, 3])
+    fill(queue, 2, [4, 5])
+    assert taken(queue) == [1, 2, 3, 4]
+    queue.shorten(2)
+    assert (len(queue.tasks), len(queue.origins)) == (2, 2)
+    assert seqs(queue.release()) == []
+    assert (taken(queue, short=True), seqs(queue.release())) == ([3, 4, 5], [1, 2])

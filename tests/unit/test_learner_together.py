@@ -38,7 +38,7 @@ def test_ranks_whose_actors_play_other_environments_are_refused() -> None:
 
 def test_what_is_agreed_is_of_all_ranks() -> None:
     agreed = Agreed(Act.ADD, [ROWS, ROWS._replace(rows=2, shares=CHECKPOINT, recovered=5)])
-    assert (agreed.rows, agreed.before, agreed.shares, agreed.recovered) == (6, 0, CHECKPOINT, 5)
+    assert (agreed.rows, agreed.shares, agreed.recovered) == (2, CHECKPOINT, 5)
 
 
 def test_a_learner_alone_decides_at_once() -> None:

@@ -61,8 +61,7 @@ class Rank:
                 "learner.meeting is empty: expected tcp://host:port of the first rank, as there is no MASTER_ADDR and "
                 "MASTER_PORT of torchrun either"
             )
-        given = {
-            path: as_text(value) for path, value in differences(config).items() if path == "seed" or not about(path)
-        }
-        identity = {"zerobeast": __version__, "name": config.name, "learner.ranks": str(settings.ranks), **given}
+        alike = {"version": __version__, "name": config.name, "learner.ranks": settings.ranks, "algo": config.algo}
+        alike |= {path: value for path, value in differences(config).items() if path == "seed" or not about(path)}
+        identity = {name: as_text(value) for name, value in alike.items()}
         ranks.join(self.number, settings.ranks, meeting, settings.rank_timeout_s, identity)

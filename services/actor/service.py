@@ -48,6 +48,12 @@ class Actor(Service):
     ) -> None:
         super().__init__(clock=clock)
         self.config, self._index = config, instance.index
+        learner = config.learner
+        if len(learner.endpoints) != learner.ranks:
+            raise ConfigError(
+                f"learner.rank_endpoints {learner.rank_endpoints!r}: expected {learner.ranks - 1}, one for each rank "
+                f"after the first, as learner.ranks is {learner.ranks}"
+            )
         self.sender = random_id(instance.index)
         now, count = self.clock(), config.actor.env_groups
         first = count * (self.sender if instance.index is None else instance.index)  # counted over all actors' groups

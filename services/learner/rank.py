@@ -21,30 +21,22 @@ class Rank:
     """A process that is the learner, alone or with others."""
 
     number: int
-    endpoint: str  #: where actors connect to it
 
     @classmethod
     def of(cls, config: RunConfig, instance: Instance, environ: Mapping[str, str] = os.environ) -> Rank:
         """The rank of this process: its --index, or what torchrun has given it.
 
         Raises:
-          ConfigError: with `learner.ranks` it has no number, or there is no endpoint for each rank.
+          ConfigError: with `learner.ranks` it has no number.
         """
-        settings = config.learner
-        if settings.ranks == 1:
-            return cls(0, settings.endpoint)
+        count = config.learner.ranks
         index = instance.index if instance.index is not None else environ.get("RANK")
-        if index is None or int(index) >= settings.ranks:
+        if count > 1 and (index is None or int(index) >= count):
             raise ConfigError(
-                f"index {index}: expected 0 to {settings.ranks - 1}, as learner.ranks is {settings.ranks}; without "
-                f"--index torchrun gives it as RANK"
+                f"index {index}: expected 0 to {count - 1}, as learner.ranks is {count}; without --index torchrun "
+                f"gives it as RANK"
             )
-        if len(settings.endpoints) != settings.ranks:
-            raise ConfigError(
-                f"learner.rank_endpoints {settings.rank_endpoints!r}: expected {settings.ranks - 1}, one for each rank "
-                f"after the first, as learner.ranks is {settings.ranks}"
-            )
-        return cls(int(index), settings.endpoints[int(index)])
+        return cls(int(index or 0) if count > 1 else 0)
 
     def join(self, config: RunConfig, environ: Mapping[str, str] = os.environ) -> None:
         """Meet the other ranks.

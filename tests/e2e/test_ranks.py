@@ -78,7 +78,7 @@ def test_a_batch_that_ranks_cannot_divide_is_refused(tmp_path: Path) -> None:
 
 def rank(folder: Path, number: int, port: int, *flags: str) -> "subprocess.Popen[str]":
     meeting = ("--learner.meeting", f"tcp://127.0.0.1:{port}", "--learner.rank_timeout_s", "8")
-    places = ("--learner.endpoint", f"ipc://{folder}/l0", "--learner.rank_endpoints", f"ipc://{folder}/l1")
+    places = ("--learner.endpoint", f"ipc://{folder}/l{number}")
     command = ("-m", "zerobeast.services.learner", "--root", str(folder), "--name", "x", "--index", str(number))
     return python(*command, *CARTPOLE, *meeting, *places, *flags)
 
@@ -106,6 +106,12 @@ def test_ranks_that_do_not_fit_end_in_a_sentence(
         found, _, error = finished(first)
     assert found == code
     assert re.search(sentence, error), error
+
+
+def test_actors_have_to_find_every_rank(tmp_path: Path) -> None:
+    code, _, error = finished(python("-m", "zerobeast.services.actor", *CARTPOLE))
+    assert code == 2
+    assert "learner.rank_endpoints '': expected 1, one for each rank after the first" in error
 
 
 def test_a_taken_port_is_named(tmp_path: Path) -> None:

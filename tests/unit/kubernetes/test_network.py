@@ -52,10 +52,17 @@ def servers(container: Container) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def service(place: Endpoint) -> str:
+    """The service that an endpoint belongs to: its own name, or that of a pod, as in learner-0.learner."""
+    return place.host.rpartition(".")[2]
+
+
 def links(run: Rendered) -> set[Link]:
-    """The connections of the services over the network."""
-    return {
-        Link(pod.name, endpoint(container, server).host, endpoint(container, server).port + socket)
+    """The connections of the services over the network; ranks of a learner connect to each other at any port."""
+    learner = next(pod for pod in run.pods if pod.name == "learner")
+    between = {Link("learner", "learner", port) for port in learner.ports.values() if learner.owner["replicas"] > 1}
+    return between | {
+        Link(pod.name, service(endpoint(container, server)), endpoint(container, server).port + socket)
         for pod in run.pods
         for container in pod.containers
         for server, sockets in servers(container).items()
@@ -110,10 +117,10 @@ def test_every_endpoint_leads_to_its_server(run: Rendered) -> None:
             assert endpoint(theirs, server) == place
             assert ours.mounts[folder]["name"] == theirs.mounts[folder]["name"]
         else:
-            (pod,) = run.selected({"matchLabels": run.names("Service")[place.host]["spec"]["selector"]})
+            (pod,) = run.selected({"matchLabels": run.names("Service")[service(place)]["spec"]["selector"]})
             assert theirs in pod.containers
             assert theirs.environ[f"BEAST_{server.upper()}__ENDPOINT"] == f"tcp://*:{place.port}"
-    for link in links(run):
+    for link in links(run) - {link for link in links(run) if link.client == link.server}:
         assert link.port in [port["port"] for port in run.names("Service")[link.server]["spec"]["ports"]]
 
 

@@ -26,12 +26,12 @@ def test_names_are_unique_and_everything_is_in_one_namespace(run: Rendered) -> N
     assert {found["metadata"].get("namespace") for found in run.objects} == {"zerobeast"}
 
 
-def test_there_is_one_learner_and_deleting_what_was_applied_deletes_no_checkpoint(run: Rendered) -> None:
+def test_there_is_a_learner_for_each_rank_and_deleting_what_was_applied_deletes_no_checkpoint(run: Rendered) -> None:
     assert not run.of_kind("Namespace", "PersistentVolumeClaim")
     learner = run.names("StatefulSet")["learner"]["spec"]
     assert set(learner["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
     (claim,) = learner["volumeClaimTemplates"]
-    assert learner["replicas"] == 1
+    assert learner["replicas"] == int(run.containers["learner"].environ.get("BEAST_LEARNER__RANKS", "1"))
     assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
     assert run.containers["learner"].mounts["/app/runs"]["name"] == claim["metadata"]["name"]
 

@@ -73,7 +73,7 @@ class Trainer:
 
     def __init__(self, config: RunConfig, device: torch.device, env: EnvSpec, parent: Parent | None = None) -> None:
         torch.set_num_threads(config.learner.threads or 1)
-        torch.manual_seed(ranks.seed(config.seed))
+        torch.manual_seed(config.seed)
         self.config = config
         self.device = device
         self._acting_dtype = acting_dtype(config, device)
@@ -87,6 +87,8 @@ class Trainer:
         self.learning = begin_learning(self.algorithm, config, self.net)
         if parent:
             parent.teach(self.learning, config.section)
+        if ranks.rank():  # only now, since what is trained begins alike on all ranks
+            torch.manual_seed(ranks.seed(config.seed))
         self.counters = Counters()
         self._nonfinite_in_a_row = 0
         self._added: Rollouts | None = None  #: rollouts of the last `add`

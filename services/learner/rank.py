@@ -21,6 +21,7 @@ class Rank:
     """A process that is the learner, alone or with others."""
 
     number: int
+    endpoint: str  #: that it binds: the one of its number in `learner.rank_endpoints`, if there are any
 
     @classmethod
     def of(cls, config: RunConfig, instance: Instance, environ: Mapping[str, str] = os.environ) -> Rank:
@@ -36,7 +37,9 @@ class Rank:
                 f"index {index}: expected 0 to {count - 1}, as learner.ranks is {count}; without --index torchrun "
                 f"gives it as RANK"
             )
-        return cls(int(index or 0) if count > 1 else 0)
+        number = int(index or 0) if count > 1 else 0
+        endpoints = config.learner.endpoints
+        return cls(number, endpoints[number] if number < len(endpoints) else endpoints[0])
 
     def join(self, config: RunConfig, environ: Mapping[str, str] = os.environ) -> None:
         """Meet the other ranks.

@@ -61,7 +61,7 @@ class Fleet:
             role,
             *child_flags(self.config, self._folder / run_files.CONFIG, status, health_port=self._health_port()),
             *("--index", str(index)),
-            *self._endpoints(role, index),
+            *self._endpoints(index),
             *self._flags,
             *(self.placement.core_of(index) if role == "worker" else ()),
             *flags,
@@ -105,11 +105,11 @@ class Fleet:
             )
             first += host.workers
 
-    def _endpoints(self, role: str, index: int) -> Iterator[str]:
+    def _endpoints(self, index: int) -> Iterator[str]:
         """Flags by which this machine's services find each other; those that serve others use the settings."""
         if self.placement.name != "serve":
             yield from endpoint_flags(self._sockets, *(index % max(1, self._counts.get(each, 0)) for each in USED))
-            yield from rank_flags(self._sockets, self.config.learner.ranks, index if role == "learner" else 0)
+            yield from rank_flags(self._sockets, self.config.learner.ranks)
 
     def _health_port(self) -> int:
         """0 for any free port; if a port is given, the learner has that one and the others those after it."""
@@ -149,10 +149,8 @@ def endpoint_flags(sockets: Path, env_server: int = 0, broker: int = 0) -> Itera
     yield from ("--learner.endpoint", f"ipc://{sockets}/l")
 
 
-def rank_flags(sockets: Path, ranks: int, own: int) -> Iterator[str]:
-    """Flags by which the ranks of a learner are found, and find each other; `own`: the one that gets them."""
-    if own:
-        yield from ("--learner.endpoint", f"ipc://{sockets}/l{own}")
+def rank_flags(sockets: Path, ranks: int) -> Iterator[str]:
+    """Flags by which the ranks of a learner are found, and find each other."""
     if ranks > 1:
         yield from ("--learner.rank_endpoints", ",".join(f"ipc://{sockets}/l{rank}" for rank in range(1, ranks)))
         yield from ("--learner.meeting", f"file://{sockets}/{MEETING}")

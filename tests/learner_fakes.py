@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.helpers import poll, wait_until
+from zerobeast.common.config.process import Instance
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
@@ -134,7 +134,7 @@ class Clock:
 
 
 def learner_for(config: RunConfig, **injected: Any) -> Learner:
-    return Learner(config, SimpleNamespace(supervisor_pid=0), **injected)
+    return Learner(config, Instance(), **injected)
 
 
 @contextmanager

@@ -126,8 +126,8 @@ def test_ranks_that_differ_are_refused_on_both_sides(tmp_path: Path) -> None:
     errors = list(joining(f"file://{tmp_path}/meeting", 0, 1, versions="12", timeout_s=60.0))
     assert all(isinstance(error, ConfigError) for error in errors)
     assert {str(error) for error in errors} == {
-        "rank 1 has version 2, rank 0 has 1: expected the same",
-        "rank 0 has version 1, rank 1 has 2: expected the same",
+        "version: rank 0 has 1, rank 1 has 2: expected the same",
+        "version: rank 1 has 2, rank 0 has 1: expected the same",
     }
 
 

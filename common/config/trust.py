@@ -22,6 +22,7 @@ CODE, PEERS, REACH = "imports a module", "decides who may take part", "reaches b
 _WHY = {"env": CODE, "evaluate": CODE, "algo": CODE, "net": CODE, "security": PEERS}
 _WHICH = re.compile(
     r"algo|env\.(id|kwargs)|evaluate\.levels|net\.(torso|memory)|security\..*|.*\.endpoint|health\.host"
+    r"|learner\.(rank_endpoints|meeting)"
 )
 GUARDED = {path: _WHY.get(path.partition(".")[0], REACH) for path in RUN if _WHICH.fullmatch(path)}
 IMPORTED = ("algo", "net.torso", "net.memory")  #: by whoever uses the settings, and not for environments alone
@@ -51,8 +52,11 @@ def _matters(path: str, value: Any) -> bool:
         return bool(_IN_ARGUMENTS.search(repr(value))) if path == "env.kwargs" else ":" in str(value)
     if GUARDED[path] == PEERS:
         return bool(value != RUN[path].default)
+    if str(value).startswith("file:"):  # which would be written
+        return True
     try:
-        return not (Endpoint(host=str(value)) if path == "health.host" else Endpoint.parse(str(value))).is_loopback
+        hosts = [Endpoint(host=str(value))] if path == "health.host" else map(Endpoint.parse, str(value).split(","))
+        return not all(host.is_loopback for host in hosts)
     except ConfigError:  # refused as what it is
         return False
 

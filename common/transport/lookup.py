@@ -83,7 +83,9 @@ class Lookups:
         Raises:
           PeerLost: a name does not resolve.
         """
-        news = [lookup.take() for lookup in self._each]
-        self._found = [new[0] if new else old for new, old in zip(news, self._found, strict=True)]
+        is_new = False
+        for number, lookup in enumerate(self._each):
+            if new := lookup.take():
+                self._found[number], is_new = new[0], True
         known = [place for place in self._found if place is not None]
-        return known if any(news) and len(known) == len(self._found) else None
+        return known if is_new and len(known) == len(self._found) else None

@@ -13,7 +13,8 @@ Every collective has a name, which the error of a lost or hanging rank gives.
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: i
 
 from zerobeast.common.errors import ConfigError, PeerLost
 
+LOOK_S = 1.0  #: between two looks for the others
 NAMING_S = 3.0  #: after a failure, how long ranks wait for a sign of life of each other
 
 
@@ -48,7 +50,14 @@ def size() -> int:
     return _group.size
 
 
-def join(rank: int, size: int, meeting: str, timeout_s: float, identity: Mapping[str, str]) -> None:
+def join(
+    rank: int,
+    size: int,
+    meeting: str,
+    timeout_s: float,
+    identity: Mapping[str, str],
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
     """Become one of several ranks; returns once all of them are there.
 
     Args:
@@ -57,22 +66,29 @@ def join(rank: int, size: int, meeting: str, timeout_s: float, identity: Mapping
       meeting: file://path, or tcp://host:port, where rank 0 listens.
       timeout_s: how long to wait for the others, here and in every collective.
       identity: by name, what has to be the same on all ranks.
+      stopped: whether to give up.
 
     Raises:
       ConfigError: there are two ranks of this number, ranks differ, or rank 0 cannot listen.
       PeerLost: some rank does not come.
     """
     deadline = timedelta(seconds=timeout_s)
-    store = _store(rank, size, meeting, deadline)
-    if store.add(f"claim/{rank}", 1) > 1:
-        raise ConfigError(f"rank {rank} of {size}: another process at {meeting} has this number")
-    store.set(f"identity/{rank}", "\n".join(f"{name} {value}" for name, value in identity.items()))
+    until = time.monotonic() + timeout_s
+    while (store := _claimed(rank, size, meeting, deadline)) is None:  # perhaps one that has not ended yet
+        if time.monotonic() > until:
+            raise ConfigError(f"rank {rank} of {size}: another process at {meeting} has this number")
+        time.sleep(LOOK_S)
+    with _named("first meeting"):
+        store.set(f"identity/{rank}", "\n".join(f"{name} {value}" for name, value in identity.items()))
     for other in range(size):
-        try:
-            store.wait([f"identity/{other}"], deadline)
-        except RuntimeError as error:
-            raise PeerLost(f"rank {other} of {size} did not come to {meeting} within {timeout_s:g} s") from error
-        _compare(identity, store.get(f"identity/{other}").decode(), rank, other)
+        while not _waits(store, f"identity/{other}", LOOK_S):
+            if stopped() or time.monotonic() > until:
+                raise PeerLost(f"rank {other} of {size} did not come to {meeting} within {timeout_s:g} s")
+            time.sleep(0.01)
+        with _named("first meeting"):
+            theirs = store.get(f"identity/{other}").decode()
+        _compare(identity, theirs, rank, other)
+    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that its timeout is an error here, not an abort
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with _named("first meeting"):
         distributed.init_process_group(
@@ -186,6 +202,19 @@ def texts(mine: bytes, name: str) -> list[bytes]:
     return [bytes(row[:size].numpy()) for row, size in zip(joined(padded, name), sizes, strict=True)]
 
 
+def of_the_first(mine: bytes, name: str) -> bytes:
+    """The bytes that rank 0 has."""
+    if _group.size == 1:
+        return mine
+    size = total(torch.tensor(0 if _group.rank else len(mine)), f"{name}: size")
+    content = torch.zeros(int(size), dtype=torch.uint8)
+    if not _group.rank:
+        content = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+    with _named(name):
+        distributed.broadcast(content, 0)
+    return bytes(content.numpy())
+
+
 class Round:
     """Numbers of all ranks, gathered while this one goes on.
 
@@ -244,6 +273,15 @@ def _store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
     return PrefixStore(f"zerobeast/{attempt}", store)
 
 
+def _claimed(rank: int, size: int, meeting: str, deadline: timedelta) -> Store | None:
+    """The store, with the number of this rank claimed; None if another process has it."""
+    store = _store(rank, size, meeting, deadline)
+    try:
+        return store if store.add(f"claim/{rank}", 1) == 1 else None
+    except RuntimeError:  # the first rank has just ended
+        return None
+
+
 def _compare(mine: Mapping[str, str], text: str, rank: int, other: int) -> None:
     theirs = dict(line.partition(" ")[::2] for line in text.splitlines())
     for name in dict.fromkeys([*mine, *theirs]):
@@ -273,15 +311,16 @@ def _missing() -> str:
         return "another rank has ended"
     try:
         store.set(f"alive/{_group.rank}/{_group.failures}", "")
-        lost = [other for other in range(_group.size) if not _waits(store, f"alive/{other}/{_group.failures}")]
+        keys = [f"alive/{other}/{_group.failures}" for other in range(_group.size)]
+        lost = [other for other, key in enumerate(keys) if not _waits(store, key, NAMING_S)]
     except RuntimeError:
         lost = [0]  # the store is in its process
     return f"rank {', '.join(map(str, lost))} has ended or hangs" if lost else "a connection was lost"
 
 
-def _waits(store: Store, key: str) -> bool:
+def _waits(store: Store, key: str, seconds: float) -> bool:
     try:
-        store.wait([key], timedelta(seconds=NAMING_S))
+        store.wait([key], timedelta(seconds=seconds))
     except RuntimeError:
         return False
     return True

@@ -6,7 +6,7 @@ statistics of its episodes stay behind.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -36,6 +36,12 @@ class Parent:
             f"settings of net, and the shapes of observations and actions, have to be those of {run}; a run without "
             f"--from begins with new weights"
         )
+
+    @classmethod
+    def of(cls, config: RunConfig, state: Mapping[str, Any] | None) -> Self:
+        """The parent of a run, from its checkpoint."""
+        assert state is not None, "the first rank has read it"
+        return cls(config.parent.run, config.folder / run_files.PARENT, state)
 
     def fill(self, net: Network) -> None:
         """Put the weights into the network of the new run, which is at its start.
@@ -71,19 +77,17 @@ class Parent:
             raise CheckpointError(f"{self._path}: what was learned does not fit: {why}; {self._way_out}") from error
 
 
-def read_parent(config: RunConfig) -> Parent | None:
-    """What a new run begins with; None if its settings name no parent.
+def read_parent(config: RunConfig) -> dict[str, Any]:
+    """The checkpoint of what a new run begins with, which its settings name.
 
     Raises:
-      CheckpointError: there is no checkpoint of the parent, or it cannot be read.
+      CheckpointError: there is none, or it cannot be read.
     """
-    if not config.parent.run:
-        return None
     path = config.folder / run_files.PARENT
     state = load_checkpoint(path)
     if state is None:
         raise CheckpointError(f"{path} is missing: expected the checkpoint of {config.parent.run} (parent.run)")
-    return Parent(config.parent.run, path, state)
+    return state
 
 
 def _other_kind(own: Any, saved: Any) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import torch
 
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.load import differences
@@ -12,6 +14,7 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
+from zerobeast.rl.nets import pick_device
 from zerobeast.rl.ops import ranks
 from zerobeast.version import __version__
 
@@ -31,18 +34,37 @@ class Rank:
           ConfigError: with `learner.ranks` it has no number.
         """
         count = config.learner.ranks
-        index = instance.index if instance.index is not None else environ.get("RANK")
-        if count > 1 and (index is None or int(index) >= count):
+        index = environ.get("RANK", "") if instance.index is None else str(instance.index)
+        if count > 1 and (not index.isdecimal() or int(index) >= count):
             raise ConfigError(
-                f"index {index}: expected 0 to {count - 1}, as learner.ranks is {count}; without --index torchrun "
-                f"gives it as RANK"
+                f"index {index or None}: expected 0 to {count - 1}, as learner.ranks is {count}; without --index, "
+                f"torchrun gives it as RANK"
             )
-        number = int(index or 0) if count > 1 else 0
+        number = int(index) if count > 1 else 0
         endpoints = config.learner.endpoints
         return cls(number, endpoints[number] if number < len(endpoints) else endpoints[0])
 
-    def join(self, config: RunConfig, environ: Mapping[str, str] = os.environ) -> None:
+    def device(self, config: RunConfig, environ: Mapping[str, str] = os.environ) -> torch.device:
+        """What this rank learns on: of several GPUs, each rank of a machine has its own.
+
+        Raises:
+          ConfigError: as `pick_device`.
+        """
+        device = pick_device(config.learner.device, "learner.device")
+        if config.learner.ranks == 1 or device.type == "cpu" or device.index is not None:
+            return device
+        return torch.device("cuda", int(environ.get("LOCAL_RANK", self.number)) % torch.cuda.device_count())
+
+    def join(
+        self, config: RunConfig, device: str, stopped: Callable[[], bool], environ: Mapping[str, str] = os.environ
+    ) -> None:
         """Meet the other ranks.
+
+        Args:
+          config: of the run.
+          device: kind of device of this rank.
+          stopped: whether to give up.
+          environ: of this process.
 
         Raises:
           ConfigError: they are of other settings or another version, or the setting of the meeting place is wrong.
@@ -57,6 +79,8 @@ class Rank:
                 "MASTER_PORT of torchrun either"
             )
         alike = {"version": __version__, "name": config.name, "learner.ranks": settings.ranks, "algo": config.algo}
-        alike |= {path: value for path, value in differences(config).items() if path == "seed" or not about(path)}
+        alike |= {"device": device}
+        given = differences(config).items()
+        alike |= {path: value for path, value in given if not about(path) or path in ("seed", "parent.run")}
         identity = {name: as_text(value) for name, value in alike.items()}
-        ranks.join(self.number, settings.ranks, meeting, settings.rank_timeout_s, identity)
+        ranks.join(self.number, settings.ranks, meeting, settings.rank_timeout_s, identity, stopped)

@@ -227,14 +227,15 @@ class TrainingRun:
 def share(training: TrainingRun | None, *, whole: bool) -> None:
     """Give the first rank what it keeps of all others; `whole`: for a checkpoint, and not only for a row of metrics."""
     own = training.part(whole=whole) if training is not None and ranks.rank() else {}
-    _, *others = shared_by_all(own)
+    _, *others = [unpacked(part) for part in ranks.texts(packed(own), "what the first rank keeps")]
     if training is not None and not ranks.rank():
         training.take_parts(others)
 
 
-def shared_by_all(own: dict[str, Any]) -> list[dict[str, Any]]:
-    """What each rank shares, in order."""
-    return [unpacked(part) for part in ranks.texts(packed(own), "what the first rank keeps")]
+def of_the_first(own: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the first rank has, on all of them."""
+    found: dict[str, Any] | None = unpacked(ranks.of_the_first(packed(own), "checkpoint")) if ranks.size() > 1 else own
+    return found
 
 
 def _events(page: dict[str, Any]) -> dict[str, float]:

@@ -15,17 +15,17 @@ from typing import Any
 import torch
 
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
-from zerobeast.common.service.base import Service
+from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, random_id
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.messages import Plane
 from zerobeast.rl.acting.weights_inbox import shared_place
-from zerobeast.rl.nets import WeightsWriter, pick_device, pick_dtype
+from zerobeast.rl.nets import WeightsWriter, pick_dtype
 from zerobeast.rl.ops import ranks
 from zerobeast.services.learner.acting import Publishing, Unpublished
 from zerobeast.services.learner.admission import Terms
@@ -39,7 +39,7 @@ from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.rank import Rank
 from zerobeast.services.learner.recorder import NoArchive
-from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, resumed, share, shared_by_all, terms_of
+from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, of_the_first, resumed, share, terms_of
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Together, Vote
 from zerobeast.services.learner.update import Trainer
 
@@ -105,18 +105,19 @@ class Learner(Service):
                 f"name: expected the name of the run; the learner keeps its files in {config.root}/<name>"
             )
         shared_place(config)
-        self._device = pick_device(config.learner.device, "learner.device")
+        self._device = self._rank.device(config)
         dtype = pick_dtype(config.learner.precision, self._device)
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
         if self._together.several:
             self.resources.callback(ranks.leave)
-            self._rank.join(config)
+            self._rank.join(config, self._device.type, lambda: self.stopping)
         self._kept = None if self._rank.number else Kept(config, self.resources)
         saved = self._kept.checkpoints.load() if self._kept else None
         if self._together.several:
-            saved = shared_by_all({"checkpoint": saved})[0]["checkpoint"]
+            saved = of_the_first(saved)
         trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, self._trainer)
-        self._parent = None if trainer else read_parent(config)
+        if not trainer and config.parent.run:
+            self._parent = Parent.of(config, of_the_first(read_parent(config) if self._kept else None))
         self._archive = self._kept.begin(trainer.counters.agent_steps if trainer else 0) if self._kept else NoArchive()
         context = self.open_context(config.security)
         port = ServerPort(context, Plane.ROLLOUTS, self._rank.endpoint, epoch=self._epoch)
@@ -148,7 +149,10 @@ class Learner(Service):
         if training is not None and not training.ended:  # the return that ended it is its last one
             training.settle()
         vote = training.vote(self._together) if training is not None else Vote()
-        agreed = self._together.agree(vote._replace(stops=self.stopping, shares=self._shares), self.clock())
+        started = self.clock()
+        agreed = self._together.agree(vote._replace(stops=int(self.stopping), shares=self._shares), started)
+        if self._together.several:
+            self.waited(self.clock() - started)
         self._has_more = agreed is not None or self._together.votes
         if agreed is not None:
             self._do(agreed)
@@ -157,7 +161,9 @@ class Learner(Service):
         """Do what all ranks do now."""
         training = self.training
         if agreed.act is Act.SHARE:
-            self._shares, whole = 0, agreed.shares == CHECKPOINT
+            whole = agreed.shares == CHECKPOINT
+            if self._shares <= agreed.shares:  # otherwise more has become due since the vote
+                self._shares = 0
             share(training, whole=whole)
             self._write(self.clock(), row=True, checkpoint=whole)
         elif agreed.act in (Act.END, Act.STOP):
@@ -192,7 +198,9 @@ class Learner(Service):
 
     def deadline(self) -> float:
         """When the next row or checkpoint is due; at once while there may be more to learn from."""
-        return 0.0 if self._has_more else min(self._log_at, self._checkpoint_at, self._together.vote_at)
+        if self._has_more:
+            return 0.0
+        return min(self._log_at, self._checkpoint_at, math.inf if self._is_over else self._together.vote_at)
 
     def idle(self) -> bool:
         """Whether no actor is there, or all steps are done."""
@@ -200,7 +208,11 @@ class Learner(Service):
 
     def drain(self) -> None:
         """Publish the last weights, say BYE, and write the last row and checkpoint."""
+        until = self.clock() + DRAIN_LIMIT_S
         while self._together.several and not self._is_over:
+            if self.clock() > until:
+                self.plane.farewell()
+                raise PeerLost("another rank does not answer: the last checkpoint is the one that was written before")
             self._advance()
         if self.training is not None:
             self.training.publish()

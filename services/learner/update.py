@@ -211,10 +211,10 @@ class Trainer:
         return {"learning": own, "rng": random_state()}
 
     def _own(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The same checkpoint as this rank takes it; without rows if they are not those of its share."""
+        """The same checkpoint as this rank takes it; without rows if there were more or fewer ranks before."""
         others = state.get("ranks", [])
         unchanged = len(others) + 1 == ranks.size()
-        if not ranks.rank() and (unchanged or self.learning.credit == "after_step"):
+        if not ranks.rank() and unchanged:
             return state
         own = others[ranks.rank() - 1] if unchanged else {"learning": self.learning.state(), "rng": random_state()}
         of_run = {name: value for name, value in own["learning"].items() if name in OF_ITS_RUN}

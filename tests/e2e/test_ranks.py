@@ -119,3 +119,18 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         code, _, error = finished(rank(tmp_path, 0, taken.getsockname()[1]))
     assert code == 2
     assert "rank 0 cannot listen there" in error
+
+
+def test_held_batches_begin_anew_with_other_ranks(tmp_path: Path) -> None:
+    """IMPACT holds batches of its own; ranks that held different ones would take different steps."""
+    flags = ("--root", tmp_path, "--name", "x", "--env", "CartPole-v1", "--total_steps")
+    done(*flags, "4000", "--algo", "impact")
+    done(*flags, "8000", "--learner.ranks", "2", "--learner.rank_timeout_s", "20")
+    assert steps(tmp_path / "x") == 8000
+
+
+def test_every_rank_needs_an_env_group(tmp_path: Path) -> None:
+    groups = ("--local.workers", "1", "--actor.env_groups", "1")
+    code, _, error = finished(started("--root", tmp_path, *CARTPOLE, *groups))
+    assert code == 2
+    assert "actor.env_groups 1: 1 env groups in all, expected at least 2: one for each of learner.ranks" in error

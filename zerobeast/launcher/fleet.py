@@ -151,8 +151,8 @@ def endpoint_flags(sockets: Path, env_server: int = 0, broker: int = 0) -> Itera
 
 def rank_flags(sockets: Path, ranks: int) -> Iterator[str]:
     """Flags by which the ranks of a learner are found, and find each other."""
+    yield from ("--learner.rank_endpoints", ",".join(f"ipc://{sockets}/l{rank}" for rank in range(1, ranks)))
     if ranks > 1:
-        yield from ("--learner.rank_endpoints", ",".join(f"ipc://{sockets}/l{rank}" for rank in range(1, ranks)))
         yield from ("--learner.meeting", f"file://{sockets}/{MEETING}")
 
 

@@ -219,7 +219,12 @@ def _refuse(loaded: Loaded) -> None:
     if loaded.own.track:
         tracker(loaded.own.track)
     config = loaded.config
-    groups, tasks = groups_of(config), len(config.env.tasks)
+    groups, tasks, ranks = groups_of(config), len(config.env.tasks), config.learner.ranks
+    if groups < ranks:
+        raise ConfigError(
+            f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, expected at least {ranks}: one "
+            f"for each of learner.ranks"
+        )
     if groups < tasks and placement_of(config).name != "serve":
         raise ConfigError(
             f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, "

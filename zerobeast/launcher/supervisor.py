@@ -52,7 +52,7 @@ class Supervisor:
       watch: called every turn while the children live, with whether they are being stopped; must not block.
       evaluating: whether policies of the run wait for an evaluation.
       restarts: how often children that have died are started again; not those that end with bad input.
-      renew: called before learners are started again.
+      renew: called before learners are.
     """
 
     def __init__(
@@ -137,14 +137,16 @@ class Supervisor:
         if ending.finished or not may:
             return False
         self._restarted += 1
-        again = self._dead()
-        if any(child.spec.role == self.learner.spec.role for child in again):
-            again = [child for child in self._needed if child in again or child.spec.role == self.learner.spec.role]
-            self._renew()
+        again, role = self._dead(), self.learner.spec.role
+        learns = any(child.spec.role == role for child in again)
+        if learns:
+            again = [child for child in self._needed if child in again or child.spec.role == role]
         log.warning("%s; started again, %d of %d times", ending.sentence, self._restarted, self._restarts)
         for child in again:
             child.kill()
         await_end(again, KILL_LIMIT_S)
+        if learns:
+            self._renew()
         for child in again:
             child.start()
         return True

@@ -21,7 +21,7 @@ from zerobeast.common.wire import rollout_record
 from zerobeast.rl.algos.sac.algorithm import draw
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.ops import ranks
+from zerobeast.rl.ops import meeting, ranks
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
@@ -157,7 +157,7 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
     """All that one process does."""
     torch.set_num_threads(1)
     if size > 1:
-        ranks.join(rank, size, f"file://{folder}/meeting-{size}", 100.0, {"size": str(size)})
+        meeting.join(rank, size, f"file://{folder}/meeting-{size}", 100.0, {"size": str(size)})
     root, found = folder / str(size), dict[str, Any]()
     for name, settings in SETTINGS.items():
         made = learning_of(name, root, **settings)

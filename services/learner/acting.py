@@ -1,15 +1,23 @@
 """Which processes act: how far their policies are behind, and the versions of the weights that they are sent."""
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import WeightsPublisher, checksum, chunks
 from zerobeast.common.wire.messages import Header, Kind
-from zerobeast.rl.nets import Network, WeightsWriter
+from zerobeast.rl.acting.weights_inbox import shared_place
+from zerobeast.rl.nets import Network, WeightsWriter, pick_dtype
 from zerobeast.rl.nets.weights import flatten, layout_id
+from zerobeast.rl.protocol import Algorithm
+
+log = logging.getLogger(__name__)
 
 SPAN_S = 60.0  #: how long a process counts after its last rollout
 MOST = 1024  #: processes remembered at most, whatever peers claim
@@ -151,3 +159,18 @@ class Unpublished(Publishing):
 
     def tell(self, agent_steps: int) -> None:
         """Announce nothing."""
+
+
+def shared_writer(config: RunConfig, algorithm: Algorithm, epoch: int) -> WeightsWriter | None:
+    """Shared memory for weights that processes on this machine act with, in the formats of a broker on its CPU."""
+    if (place := shared_place(config)) is None:
+        return None
+    net = algorithm.network()
+    net.lower(pick_dtype(config.broker.precision, torch.device("cpu")))
+    try:
+        return WeightsWriter(place, net, epoch)
+    except (OSError, ConfigError) as error:
+        if config.deterministic:
+            raise ConfigError(f"deterministic: no memory to share the weights: {error}") from error
+        log.warning("weights travel by socket, also on this machine: no memory to share: %s", error)
+        return None

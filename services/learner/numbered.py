@@ -19,9 +19,9 @@ from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import drafted
 from zerobeast.common.settings import RunConfig
+from zerobeast.services.learner.beginning import UNREADABLE
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.run import UNREADABLE
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from zerobeast.common.config.table import about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import pick_device
-from zerobeast.rl.ops import ranks
+from zerobeast.rl.ops.meeting import join
 from zerobeast.version import __version__
 
 
@@ -83,4 +83,4 @@ class Rank:
         given = differences(config).items()
         alike |= {path: value for path, value in given if not about(path) or path in ("seed", "parent.run")}
         identity = {name: as_text(value) for name, value in alike.items()}
-        ranks.join(self.number, settings.ranks, meeting, settings.rank_timeout_s, identity, stopped)
+        join(self.number, settings.ranks, meeting, settings.rank_timeout_s, identity, stopped)

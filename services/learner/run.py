@@ -1,27 +1,15 @@
-"""A learner's run, which begins with its first actor or where its checkpoint left off."""
+"""A learner's run, from its beginning to the end of its process."""
 
 import logging
 import zlib
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from zerobeast.common.config.layers import EARLIER
-from zerobeast.common.config.table import nested
-from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
-from zerobeast.common.files import run_files
 from zerobeast.common.health import hops
 from zerobeast.common.service.base import Service
-from zerobeast.common.settings import NetConfig, Reading, Run, RunConfig
-from zerobeast.common.wire import EnvSpec, PolicySpec
 from zerobeast.common.wire.episodes import Episode, entry
-from zerobeast.common.wire.records import oversize
-from zerobeast.rl.learning.replay_learning import place_of
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned
-from zerobeast.rl.replay.ring_file import NAME as REPLAY
 from zerobeast.services.learner.acting import Publishing
-from zerobeast.services.learner.admission import Terms, mismatch
 from zerobeast.services.learner.checkpoint import packed, unpacked
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
@@ -36,9 +24,6 @@ log = logging.getLogger(__name__)
 COUNTS = ("agent_steps", "updates", "optimizer_steps", "nonfinite_updates")  #: of the trainer, for the health page
 #: the page before a run has begun
 NOTHING_YET = {**dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0), **NOTHING_WRITTEN}
-
-#: what entries of a checkpoint that are not what they should be raise; RuntimeError: torch, of tensors in their place
-UNREADABLE = (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
 
 class TrainingRun:
@@ -245,107 +230,3 @@ def _events(page: dict[str, Any]) -> dict[str, float]:
         **{f"sync/{name}": page[f"{name}_by_acting"] for name in ("syncs", "lag", "divergence")},
     }
     return {f"{tag}/{key}": value for tag, values in by_tag.items() for key, value in values.items()}
-
-
-def terms_of(config: RunConfig, env: EnvSpec, policy: PolicySpec | None) -> Terms:
-    """The terms that actors of a run have to offer."""
-    most_rows = max(config.actor.envs_per_group, config.learner.batch_size)
-    return Terms(env, policy, config.learner.unroll_length, most_rows)
-
-
-class Taking(Protocol):
-    """What takes in the rollouts of a run."""
-
-    @property
-    def intake(self) -> Intake: ...
-
-
-T = TypeVar("T", bound=Taking)
-
-
-def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], T]) -> T:
-    """A new run for the environment of its first actor.
-
-    Raises:
-      ConfigError: the environment is not the run's, or cannot be learned.
-    """
-    asked = config.env.id
-    if theirs.env.env_id not in config.env.tasks:
-        raise ConfigError(f"env.env_id is {theirs.env.env_id}, this run has {asked}")
-    length, unbuilt = config.learner.unroll_length, terms_of(config, theirs.env, theirs.policy)
-    if sentence := mismatch(theirs, unbuilt) or oversize(theirs.env, theirs.policy, length, theirs.num_envs):
-        raise ConfigError(sentence)
-    try:
-        run = make(theirs.env.among(asked))
-    except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch raises for shapes that a peer made up
-        raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
-    if sentence := mismatch(theirs, run.intake.terms):
-        raise ConfigError(sentence)
-    return run
-
-
-def resumed(
-    config: RunConfig,
-    path: Path,
-    saved: dict[str, Any] | None,
-    meters: Meters,
-    make: Callable[[EnvSpec], Trainer],
-) -> tuple[Trainer | None, SavedLedger]:
-    """The trainer that the run's checkpoint describes, None if there is no checkpoint; and what became of rollouts.
-
-    Raises:
-      CheckpointError: it is not this run's.
-    """
-    if saved is None:
-        return None, SavedLedger()
-    try:
-        env = EnvSpec.from_wire(saved["env"])
-        algo = saved["config"]["algo"]
-        if ":" in algo:  # it imports nothing: beside settings of runs, there are only those of its algorithm
-            (algo,) = saved["config"].keys() - Run.model_fields.keys()
-        net = NetConfig(**nested(EARLIER)["net"] | saved["config"]["net"])
-        total, done = saved["config"]["total_steps"], saved["counters"]["agent_steps"]
-        note = ""
-        if algo == config.section:
-            before = config.algorithm.model_copy(update=saved["config"][algo])
-            note = config.algorithm.jump(algo, config, before, total, done)
-        meters.load(saved["statistics"])
-        record = SavedLedger.load(saved["rollouts"])
-        if ranks.rank():  # the first rank goes on counting
-            record = SavedLedger(streams=record.streams)
-    except UNREADABLE as error:
-        raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
-    for name, theirs, ours in _bound(config, env, algo, net):
-        if theirs != ours:
-            raise CheckpointError(
-                f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
-                f"use the same again, another name, or start afresh"
-            )
-    _fit_replay(config, len(saved.get("ranks", ())) + 1)
-    trainer = make(env)
-    trainer.load(path, saved)
-    log.info("continuing %s at agent step %d%s", path.parent, trainer.counters.agent_steps, note and f"; {note}")
-    return trainer, record
-
-
-def _fit_replay(config: RunConfig, earlier: int) -> None:
-    """Let this rank's replay begin anew if there were more or fewer ranks before: each one's holds its share."""
-    replay = place_of(config.store) / REPLAY
-    if earlier != ranks.size() and replay.exists():
-        run_files.set_aside(replay)
-        log.warning("learner.ranks %d, before %d: %s begins anew without rows", ranks.size(), earlier, replay)
-
-
-def _bound(config: RunConfig, env: EnvSpec, algo: str, net: NetConfig) -> Iterator[tuple[str, str, str]]:
-    """Settings that a run cannot change, with those of the checkpoint and its own."""
-    yield "env.id", env.env_id, config.env.id
-    yield "algo", algo, config.section
-    if config.algorithm.sees_last_step:
-        theirs, ours = ("always" if each.sees_last_step else "never" for each in (net, config.net))
-        yield "net.last_action_reward", theirs, ours
-    # the shapes of weights do not show these
-    yield "net.activation", net.activation, config.net.activation
-    if ":" in net.torso + config.net.torso:
-        yield "net.torso", net.torso, config.net.torso
-    if any(Reading.of(array, net) != Reading.of(array, config.net) for array in env.obs.arrays):
-        yield "net.pixels", net.pixels, config.net.pixels

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import run_files
@@ -26,9 +24,10 @@ from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.messages import Plane
 from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets import WeightsWriter, pick_dtype
-from zerobeast.rl.ops import ranks
-from zerobeast.services.learner.acting import Publishing, Unpublished
+from zerobeast.rl.ops import meeting
+from zerobeast.services.learner.acting import Publishing, Unpublished, shared_writer
 from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.beginning import first_run, resumed, terms_of
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.kept import Kept
 from zerobeast.services.learner.ledger import SavedLedger
@@ -39,7 +38,7 @@ from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.rank import Rank
 from zerobeast.services.learner.recorder import NoArchive
-from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, first_run, of_the_first, resumed, share, terms_of
+from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, of_the_first, share
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Together, Vote
 from zerobeast.services.learner.update import Trainer
 
@@ -109,12 +108,10 @@ class Learner(Service):
         dtype = pick_dtype(config.learner.precision, self._device)
         self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
         if self._together.several:
-            self.resources.callback(ranks.leave)
+            self.resources.callback(meeting.leave)
             self._rank.join(config, self._device.type, lambda: self.stopping)
         self._kept = None if self._rank.number else Kept(config, self.resources)
-        saved = self._kept.checkpoints.load() if self._kept else None
-        if self._together.several:
-            saved = of_the_first(saved)
+        saved = of_the_first(self._kept.checkpoints.load() if self._kept else None)
         trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, self._trainer)
         if not trainer and config.parent.run:
             self._parent = Parent.of(config, of_the_first(read_parent(config) if self._kept else None))
@@ -173,7 +170,7 @@ class Learner(Service):
             training.act(agreed, self._waited_s)
             self._waited_s = 0.0
             if self._kept and self._kept.due(training.trainer.counters.agent_steps):
-                self._checkpoint(self.clock())
+                self._due(CHECKPOINT, self.clock())
             if not self.config.evaluates:  # after each update, so that it depends on steps and not on the clock
                 self._end_at_return()
 
@@ -189,12 +186,12 @@ class Learner(Service):
             log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page).values()))
         if now >= self._log_at:
             self._log_at = now + self.config.learner.log_every_s
-            self._record(now)
+            self._due(ROW, now)
             if self.config.evaluates:
                 self._end_at_return()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
-            self._checkpoint(now)
+            self._due(CHECKPOINT, now)
 
     def deadline(self) -> float:
         """When the next row or checkpoint is due; at once while there may be more to learn from."""
@@ -246,23 +243,9 @@ class Learner(Service):
         intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record, lock_step=in_step)
         if self._rank.number:
             return TrainingRun(trainer, intake, self, Unpublished(intake.acting), self.meters, self._archive)
-        self._writer = self._share(trainer)
+        self._writer = shared_writer(self.config, trainer.algorithm, self._epoch)
         publishing = Publishing(self._publisher, self._writer, self._epoch, intake.acting)
         return TrainingRun(trainer, intake, self, publishing, self.meters, self._archive)
-
-    def _share(self, trainer: Trainer) -> WeightsWriter | None:
-        """Shared memory for weights that processes on this machine act with, in the formats of a broker on its CPU."""
-        if (place := shared_place(self.config)) is None:
-            return None
-        net = trainer.algorithm.network()
-        net.lower(pick_dtype(self.config.broker.precision, torch.device("cpu")))
-        try:
-            return WeightsWriter(place, net, self._epoch)
-        except (OSError, ConfigError) as error:
-            if self.config.deterministic:
-                raise ConfigError(f"deterministic: no memory to share the weights: {error}") from error
-            log.warning("weights travel by socket, also on this machine: no memory to share: %s", error)
-            return None
 
     def _unshare(self) -> None:
         if self._writer is not None:
@@ -306,8 +289,7 @@ class Learner(Service):
         """Write the last row and the last checkpoint, once."""
         if self._is_kept:
             return
-        if self._together.several:
-            share(self.training, whole=True)
+        share(self.training, whole=True)
         self._write(self.clock(), row=True, checkpoint=True, last=True)
         self._is_kept = True
         self._log_at = self._checkpoint_at = self._progress_at = math.inf
@@ -321,19 +303,12 @@ class Learner(Service):
         """Whether nothing is left to be learned."""
         return self._is_done or (self.training is not None and self.training.finished)
 
-    def _record(self, now: float) -> None:
-        """Write a row of metrics; with several ranks once the others have shared their episodes."""
+    def _due(self, what: int, now: float) -> None:
+        """Write a ROW or a CHECKPOINT, with several ranks once the others have shared what belongs to it."""
         if self._together.several:
-            self._shares = max(self._shares, ROW if self._kept else 0)
+            self._shares = max(self._shares, what if self._kept else 0)
         else:
-            self._write(now, row=True)
-
-    def _checkpoint(self, now: float) -> None:
-        """Save the run; with several ranks once the others have shared what belongs to it."""
-        if self._together.several:
-            self._shares = CHECKPOINT if self._kept else 0
-        else:
-            self._write(now, checkpoint=True)
+            self._write(now, row=what == ROW, checkpoint=what == CHECKPOINT)
 
     def _write(self, now: float, *, row: bool = False, checkpoint: bool = False, last: bool = False) -> None:
         """Write to the run's folder, once there are steps: a description from a HELLO alone must not bind the next

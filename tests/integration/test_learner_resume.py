@@ -31,8 +31,8 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.learner.beginning import resumed
 from zerobeast.services.learner.checkpoint import load_checkpoint
-from zerobeast.services.learner.run import resumed
 from zerobeast.services.learner.update import Trainer
 
 

@@ -83,7 +83,7 @@ def test_a_rank_that_ends_is_named_with_the_collective(folder: Path) -> None:
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is the first of two, which it does not need to meet."""
-    monkeypatch.setattr(ranks._group, "size", 2)
+    monkeypatch.setattr(ranks.GROUP, "size", 2)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def joining(meeting: str, *numbers: int, versions: str = "11", timeout_s: float 
     """How each of these ranks of two fails; they begin in order."""
     with ThreadPoolExecutor() as pool:
         tries = [
-            pool.submit(ranks.join, number, 2, meeting, timeout_s, {"version": version})
+            pool.submit(meeting.join, number, 2, meeting, timeout_s, {"version": version})
             for number, version in zip(numbers, versions, strict=False)
         ]
     return (error for each in tries if (error := each.exception()))

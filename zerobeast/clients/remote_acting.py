@@ -32,11 +32,11 @@ from zerobeast.rl.nets.weights import layout_id
 from zerobeast.rl.protocol import Algorithm
 from zerobeast.services.learner.acting import Publishing
 from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.beginning import first_run, terms_of
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import RolloutQueue
-from zerobeast.services.learner.run import first_run, terms_of
 from zerobeast.services.learner.update import acting_dtype, divergences
 
 POLL_S = 0.2

@@ -171,6 +171,22 @@ class ThrowawayRun(Fleet):
             raise BeastError(f"{running} has not ended {END_LIMIT_S:.0f} s after {number.name}")
         return {name: self.child(name).poll() or 0 for name in names}
 
+    def with_ranks(self, names: Sequence[str]) -> list[str]:
+        """These services, and all ranks of the learner if one of them is among these: they end together."""
+        role = self.children[0].spec.role
+        ranks = [child.spec.name for child in self.children if child.spec.role == role]
+        return [*names, *(rank for rank in ranks if rank not in names)] if set(ranks) & set(names) else list(names)
+
+    def await_ranks(self, names: Sequence[str]) -> None:
+        """Wait until these ranks, one of which was ended, have ended by themselves.
+
+        Raises:
+          BeastError: one does not end.
+        """
+        if not await_end([self.child(name) for name in names], END_LIMIT_S):
+            raise BeastError(f"{', '.join(names)}: not ended {END_LIMIT_S:.0f} s after another rank")
+        self.part_ranks()
+
     def restart(self, name: str) -> None:
         """Restart a service that has ended."""
         self.child(name).start()
@@ -184,8 +200,8 @@ class ThrowawayRun(Fleet):
         return codes
 
     def agent_steps(self) -> int:
-        """Agent steps that the learner has learned from so far."""
-        return sum(int(page.get("agent_steps", 0)) for page in self.pages("learner"))
+        """Agent steps that the learner has learned from so far; each of its ranks counts those of all."""
+        return max((int(page.get("agent_steps", 0)) for page in self.pages("learner")), default=0)
 
     def until_it_trains(self) -> None:
         """Wait for the first update.

@@ -54,7 +54,8 @@ class RolloutAudit:
     """Reads pages, and remembers those of dead processes."""
 
     accounts: dict[Stream, Account] = field(default_factory=dict)
-    _learner: Mapping[str, Any] = field(default_factory=dict)  #: newest page
+    _learner: Mapping[str, Any] = field(default_factory=dict)  #: newest page, of all ranks together
+    _ranks: dict[int, Mapping[str, Any]] = field(default_factory=dict)  #: newest page of each rank
     _actors: dict[int, Mapping[str, Any]] = field(default_factory=dict)  #: newest page of each, by sender
     _alive: dict[str, int] = field(default_factory=dict)  #: actor -> sender
 
@@ -116,6 +117,11 @@ class RolloutAudit:
             account.made = max(account.made, seq)
 
     def _note_learner(self, page: Mapping[str, Any]) -> None:
+        rank = page.get("rank", 0)
+        if not rank and page["epoch"] != self._ranks.get(0, page)["epoch"]:
+            self._ranks.clear()  # all ranks have started anew, and the first one has the sums of all
+        self._ranks[rank] = page
+        page = joined(self._ranks)
         streams = {(sender, slot): entry for sender, slot, *entry in page["streams"]}
         if page["epoch"] != self._learner.get("epoch"):
             for sender, slot, *_ in self._learner.get("streams", []):
@@ -126,3 +132,20 @@ class RolloutAudit:
             account = self.accounts.setdefault(stream, Account(rows))
             account.delivered = received * rows + (begun if received == consumed else 0)
             account.reached = max(account.reached, account.delivered)
+
+
+def joined(ranks: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The page of a learner alone, from those of its ranks; each knows the streams of others as of the checkpoint."""
+    first = ranks.get(0, next(iter(ranks.values())))
+    fates, streams = Counter[str](), dict[Stream, list[int]]()
+    for page in ranks.values():
+        fates.update(page["rollouts_by_fate"])
+        for sender, slot, *entry in page["streams"]:
+            known = streams.get((sender, slot), entry)
+            streams[sender, slot] = max(known, entry, key=lambda each: (each[2], each[3], each[1]))
+    return {
+        **first,
+        "rollouts_by_fate": fates,
+        "queue_rows": sum(page.get("queue_rows", 0) for page in ranks.values()),
+        "streams": [[*stream, *entry] for stream, entry in streams.items()],
+    }

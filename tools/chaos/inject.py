@@ -112,7 +112,11 @@ class FaultInjector:
     @property
     def starts_of_the_learner(self) -> int:
         """How often the learner was started after the first time, at most."""
-        return sum("learner 0" in event.fault.targets for event in self.events)
+        return sum("learner 0" in self._ended(event) for event in self.events)
+
+    def _ended(self, event: Event) -> list[str]:
+        """The services that end by a fault: its targets and, with one rank of the learner, the others."""
+        return self.fleet.with_ranks(event.fault.targets)
 
     def _stop(self, event: Event) -> None:
         for name in event.fault.targets:
@@ -123,18 +127,21 @@ class FaultInjector:
         event.over_at = time.monotonic()
 
     def _end(self, event: Event) -> None:
-        number = signal.Signals[event.fault.kind]
+        number, all_ended = signal.Signals[event.fault.kind], self._ended(event)
+        self.fleet.down.update(all_ended)
         for name, code in self.fleet.end(event.fault.targets, number).items():
-            self.watch.forget(name)
             if event.fault.kind is FaultKind.TERM and code != 0:
                 event.broken = f"{name} ended with exit code {code} after SIGTERM"
+        self.fleet.await_ranks(all_ended[len(event.fault.targets) :])
+        for name in all_ended:
+            self.watch.forget(name)
         self.watch.until(time.monotonic() + event.fault.pause_s)
-        for name in event.fault.targets:
+        for name in all_ended:
             self.fleet.restart(name)
         event.over_at = time.monotonic()
 
     def _wait_until_ready(self, event: Event) -> None:
-        names, ready = set(event.fault.targets), self.watch.ready
+        names, ready = set(self._ended(event)), self.watch.ready
         if not self.watch.until(time.monotonic() + START_LIMIT_S, lambda: names <= ready.keys()):
             raise BeastError(f"{', '.join(sorted(names - ready.keys()))} not ready after {START_LIMIT_S:.0f} s")
         event.ready_at = max(ready[name] for name in names)

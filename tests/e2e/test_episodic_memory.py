@@ -33,5 +33,6 @@ def test_a_gridworld_is_learned_and_what_is_remembered_outlives_a_kill(tmp_path:
     before, lines = remembered(tmp_path / "gw"), len(rows_of(tmp_path, "gw"))
     rows = train(tmp_path, "gw", *memory)
     assert float(rows[lines]["memory_entries"]) >= before > 0, "the first row after the kill"
-    assert float(rows[-1]["memory_entries"]) == 512
+    entries = [row["memory_entries"] for row in rows if row["memory_entries"]]  # empty if nothing was learned since
+    assert float(entries[-1]) == 512
     assert best(rows) >= 0.3, "a random policy is at 0.15"

@@ -220,7 +220,7 @@ def _refuse(loaded: Loaded) -> None:
         tracker(loaded.own.track)
     config = loaded.config
     groups, tasks, ranks = groups_of(config), len(config.env.tasks), config.learner.ranks
-    if 1 < ranks and groups < ranks:
+    if ranks > 1 and groups < ranks:
         raise ConfigError(
             f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, expected at least {ranks}: one "
             f"for each of learner.ranks"

@@ -12,7 +12,7 @@ import torch
 from tests.helpers import ROOT, finished, free_port, python
 from tests.rank_fakes import NAN_AT, ROWS, SETTINGS, SIZES, learning_of
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.rl.ops import ranks
+from zerobeast.rl.ops import meeting, ranks
 
 UPDATES = 32
 Found = dict[tuple[int, int], dict[str, Any]]
@@ -101,11 +101,11 @@ def test_what_ranks_cannot_share_is_refused(
         learning_of(name, tmp_path, **settings)
 
 
-def joining(meeting: str, *numbers: int, versions: str = "11", timeout_s: float = 0.5) -> Iterator[BaseException]:
+def joining(place: str, *numbers: int, versions: str = "11", timeout_s: float = 0.5) -> Iterator[BaseException]:
     """How each of these ranks of two fails; they begin in order."""
     with ThreadPoolExecutor() as pool:
         tries = [
-            pool.submit(meeting.join, number, 2, meeting, timeout_s, {"version": version})
+            pool.submit(meeting.join, number, 2, place, timeout_s, {"version": version})
             for number, version in zip(numbers, versions, strict=False)
         ]
     return (error for each in tries if (error := each.exception()))
@@ -133,10 +133,10 @@ def test_ranks_that_differ_are_refused_on_both_sides(tmp_path: Path) -> None:
 
 def test_a_port_in_use_is_refused_and_an_address_without_a_listener_is_named() -> None:
     with socket.create_server(("127.0.0.1", free_port())) as taken:
-        meeting = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        (error,) = joining(meeting, 0)
+        place = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        (error,) = joining(place, 0)
     assert isinstance(error, ConfigError)
     assert "cannot listen" in str(error)
-    (error,) = joining(meeting, 1)
+    (error,) = joining(place, 1)
     assert isinstance(error, PeerLost)
     assert "rank 0 does not answer" in str(error)

@@ -110,7 +110,7 @@ class TrainingRun:
         added_s = self._service.clock() - started
         self.meters.added(added, self.trainer.counters.policy_version, added_s)
         at_once = learning.credit == "after_store"
-        learned = None if at_once else self._step(added_s)
+        learned = self._step(added_s) if learning.due and not at_once else None
         self._measure(rows)
         finite = learned is None or bool(learned.steps) or not learned.skipped
         self._acknowledge(len(rows), learned=finite)

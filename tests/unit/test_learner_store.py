@@ -202,6 +202,30 @@ def test_credit_is_given_when_the_algorithm_says(tmp_path: Path, credit: Credit)
     assert said == ORDER[credit]
 
 
+class Gathering(Noting):
+    """Takes a step for every second batch."""
+
+    @property
+    def due(self) -> bool:
+        return self._said.count("add") >= 2 * (self._said.count("step") + 1)
+
+
+def test_a_batch_that_makes_no_step_due_is_acknowledged_without_one(tmp_path: Path) -> None:
+    run = ListedRun({1: 4}, batch=4, window=4)
+    run.start(1, SavedLedger())
+    run.exchange()
+    for _ in range(2):
+        run.outboxes[1].push(rollout_rows(4), [], 0.0)
+    run.exchange()
+    said: list[str] = []
+    trainer = Trainer(run_config(tmp_path), CPU, ENV)
+    trainer.learning = Gathering("after_step", said)
+    training = training_run(trainer, run.intake, lambda: 0.0)
+    while learn(training):
+        assert len(said) < 10
+    assert said == ["add", "add", "step"]
+
+
 class Thirsty(OneStep):
     """Takes three steps for each batch."""
 

@@ -42,6 +42,8 @@ class Endpoint:
             return cls(name=text.removeprefix("inproc://"))
         if text.startswith("ipc://") and len(text) > len("ipc://"):
             path = text.removeprefix("ipc://")
+            if not hasattr(socket, "AF_UNIX"):
+                raise ConfigError(f"endpoint {text!r}: this system has no unix sockets, expected tcp://host:port")
             if len(os.fsencode(path)) > MAX_IPC_PATH or "\0" in path:
                 raise ConfigError(f"endpoint {text!r}: a socket path has at most {MAX_IPC_PATH} bytes, none of them 0")
             return cls(path=path)

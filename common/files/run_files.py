@@ -1,7 +1,6 @@
 """The contents of a run's folder, by name, and locks of its files."""
 
 import contextlib
-import fcntl
 import functools
 import glob
 import itertools
@@ -132,6 +131,8 @@ def lock(descriptor: int, folder: Path) -> None:
     Raises:
       BlockingIOError: another process holds the lock.
     """
+    import fcntl  # which Windows lacks, on which clients run
+
     for left in reversed(range(TRIES)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,6 +152,8 @@ def is_held(path: Path) -> bool:
     """Whether a process of this machine holds the lock of a file; False if the file or its file system has none."""
     if not path.is_file():  # opening a pipe would wait for its writer
         return False
+    import fcntl
+
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import resource
 import socket
 import time
 from collections.abc import Sequence
@@ -96,19 +95,21 @@ def allow_files(needed: int = LEAST, why: str = "this service") -> None:
     Raises:
       ConfigError: the system allows fewer than `needed`.
     """
-    soft, hard = (PLENTY if limit == resource.RLIM_INFINITY else limit for limit in _limits())
+    soft, hard = _limits()
     if hard < needed:
         raise ConfigError(
             f"{why} may need {needed:,} open files, and this system allows a process {hard:,}: raise `ulimit -n`"
         )
     if soft < min(PLENTY, hard):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(PLENTY, hard), _limits()[1]))
+        import resource
+
+        limit = resource.RLIMIT_NOFILE
+        resource.setrlimit(limit, (min(PLENTY, hard), resource.getrlimit(limit)[1]))
 
 
 def max_files() -> int:
     """How many files this process may have open."""
-    soft, _ = _limits()
-    return PLENTY if soft == resource.RLIM_INFINITY else soft
+    return _limits()[0]
 
 
 def open_files() -> int:
@@ -120,7 +121,13 @@ def open_files() -> int:
 
 
 def _limits() -> tuple[int, int]:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)
+    """How many files this process may have open, and how many it may allow itself; PLENTY if there is no limit."""
+    try:
+        import resource
+    except ImportError:  # Windows, on which clients run
+        return PLENTY, PLENTY
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (PLENTY if soft == resource.RLIM_INFINITY else soft), (PLENTY if hard == resource.RLIM_INFINITY else hard)
 
 
 class Usage:

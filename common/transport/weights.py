@@ -5,13 +5,11 @@ only while they wait for a version.
 """
 
 import contextlib
-import fcntl
 import logging
 import os
 import socket
 import stat
 import sys
-import termios
 import time
 import weakref
 from collections.abc import Iterator
@@ -195,4 +193,7 @@ def connections(bound: zmq.Socket[bytes]) -> Iterator[socket.socket]:
 
 def unsent(connection: socket.socket) -> int:
     """Bytes that the kernel holds because the peer has not taken them."""
+    import fcntl  # which Windows lacks, on which clients run
+    import termios
+
     return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)), sys.byteorder)

@@ -86,6 +86,35 @@ def test_public_names_exist_and_the_package_loads_without_their_dependencies() -
         _ = zerobeast.Plyer
 
 
+ELSEWHERE = """
+import os, signal, socket, sys
+sys.modules |= dict.fromkeys(("resource", "fcntl", "termios", "pwd", "grp"))
+lacking = {os: ("sched_", "fork", "getuid", "geteuid", "killpg", "memfd_", "posix_", "getloadavg", "sysconf"),
+           socket: ("AF_UNIX",), signal: ("SIGKILL", "SIGHUP", "SIGUSR", "SIGQUIT", "SIGALRM", "pthread_", "setitimer")}
+for module, starts in lacking.items():
+    for name in filter(lambda name: name.startswith(starts), dir(module)):
+        delattr(module, name)
+from zerobeast import ArraySpace, ClusterVectorEnv, ConfigError, EnvSpec, PeerLost, PolicyClient, RemoteVectorEnv
+nobody, env = "tcp://127.0.0.1:9", EnvSpec("Own-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))
+for client in (
+    lambda: RemoteVectorEnv(nobody, "CartPole-v1", 1, timeout_s=0.1),
+    lambda: ClusterVectorEnv([nobody], "CartPole-v1", 1, timeout_s=0.1),
+    lambda: PolicyClient(nobody, nobody, env, timeout_s=0.1),
+    lambda: RemoteVectorEnv("ipc:///tmp/nobody", "CartPole-v1", 1),
+):
+    try:
+        client()
+    except (PeerLost, ConfigError) as error:
+        print(type(error).__name__)
+"""
+
+
+def test_clients_work_on_systems_without_what_unix_or_linux_alone_has() -> None:
+    command = [sys.executable, "-c", ELSEWHERE]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert found.stdout.split() == ["PeerLost"] * 3 + ["ConfigError"], found.stderr
+
+
 RUNS_CODE = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}  #: loading their data may run code from it
 
 

@@ -22,6 +22,7 @@ MAX_NAMES = 64  #: per step
 MAX_NAME_LENGTH = 100
 MAX_BYTES = 48 << 10  #: per step: infos are part of its header
 NAME_BYTES = 250  #: overhead of a name and its mask, without the name itself
+RECORDED = ("episode.r", "episode.l")  #: return and length of an episode by gymnasium's RecordEpisodeStatistics
 LEAD_BYTES = 100  #: of a header before its body
 _NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
 
@@ -119,7 +120,7 @@ def numbers(info: Any, env: int | None = None) -> dict[str, float]:
       env: whose entries, if the info is a table of several environments in the form that the module describes.
     """
     found: dict[str, float] = {}
-    for name, value in _entries(info, "", env):
+    for name, value in sorted(_entries(info, "", env), key=lambda entry: entry[0] not in RECORDED):
         if isinstance(value, bool | int | float | np.number | np.bool_) and len(found) < MAX_NUMBERS:
             with contextlib.suppress(OverflowError, TypeError):  # integers of any size, complex numbers
                 if _is_name(name) and are_infos(one := {name: float(value)}):

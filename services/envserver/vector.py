@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.wire import EnvSeeds, EnvSpec, step_record
-from zerobeast.common.wire.episodes import Entry, Episode, entry, lightened
+from zerobeast.common.wire.episodes import MAX_STEPS, Entry, Episode, entry, lightened
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
-from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.infos import RECORDED, InfoTable
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,11 @@ class VectorEnv(ABC):
 
 
 class EpisodeTracker:
-    """Return and length so far of the current whole episode of each of N environments, whatever the settings."""
+    """Return and length so far of the current whole episode of each of N environments, whatever the settings.
+
+    If the info of an episode's end has its own count, that of gymnasium's RecordEpisodeStatistics, that one is reported:
+    wrappers around that one may have changed the rewards.
+    """
 
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)
@@ -209,8 +213,12 @@ class EpisodeTracker:
         ended = np.flatnonzero(over)
         if not ended.size:
             return []
-        finished = [
-            entry(Episode(float(self._returns[i]), int(self._lengths[i]), numbers_of(i))) for i in ended.tolist()
-        ]
+        finished = [entry(self._ended(i, numbers_of(i))) for i in ended.tolist()]
         self.forget(ended)
         return finished
+
+    def _ended(self, env: int, infos: dict[str, float]) -> Episode:
+        value, length = infos.get(RECORDED[0]), int(infos.get(RECORDED[1], 0))
+        if value is None or not 0 < length <= MAX_STEPS:
+            value, length = float(self._returns[env]), int(self._lengths[env])
+        return Episode(value, length, infos)

@@ -32,8 +32,16 @@ def _agents(value: Any) -> tuple[int, ...]:
     raise ValueError(f"expected numbers of agents such as 1 or 2,3, counted from 0 and below {MAX_AGENTS}")
 
 
+def _entries(value: Any) -> tuple[str, ...]:
+    parts = value if isinstance(value, list | tuple) else [part.strip() for part in str(value).strip("[] ").split(",")]
+    if parts == [""] or all(isinstance(part, str) and part for part in parts):
+        return tuple(filter(None, parts))
+    raise ValueError("expected names of entries such as mission or mission,camera.text")
+
+
 Shape = Annotated[tuple[int, ...], BeforeValidator(_shape)]
 Agents = Annotated[tuple[int, ...], BeforeValidator(_agents)]
+Entries = Annotated[tuple[str, ...], BeforeValidator(_entries)]
 
 
 class EnvConfig(Section):
@@ -48,6 +56,9 @@ class EnvConfig(Section):
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
     action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")
+    leave_out: Entries = setting(
+        (), "entries of a Dict or Tuple observation that are not sent, such as texts: mission,camera.text"
+    )
     pad_obs: Shape = setting(
         (), "pad observations with zeros to this shape; empty: beast train pads environments of one run that differ"
     )
@@ -110,7 +121,7 @@ class EnvConfig(Section):
 
     def terms(self) -> dict[str, Any]:
         """The entries of a HELLO, without settings of no effect that older env-servers refuse."""
-        newer = (*PADDING, "agents", "agent_id")
+        newer = (*PADDING, "agents", "agent_id", "leave_out")
         unused = {name for name in newer if not getattr(self, name)}
         return self.model_dump(exclude={"opponent", "opponents", *unused})
 

@@ -26,6 +26,7 @@ from zerobeast.common.wire.spaces import Part
 from zerobeast.services.envserver.padding import Padding, alike, padded_obs
 from zerobeast.services.envserver.reading import CALLS, Reading, given_mask, without_mask
 from zerobeast.services.envserver.shard import NOTHING_YET, Shard
+from zerobeast.services.envserver.spaces import without
 
 MASK = "action_mask"  #: entry of a Dict observation, as PettingZoo's games have it
 OBSERVATION = "observation"  #: the entry beside it
@@ -61,7 +62,7 @@ def shard(
         return made.pop() if made else make()
 
     if callable(made[0].observation_space):
-        several = partial(AgentShard, agents=config.agents, agent_id=config.agent_id)
+        several = partial(AgentShard, agents=config.agents, agent_id=config.agent_id, leave_out=config.leave_out)
         return several(env_id, each, num_envs, seed, config.action_mask, **more)
     if config.agents > 1 or config.agent_id:
         made.pop().close()
@@ -78,14 +79,16 @@ class AgentReading:
       env_id: as the user wrote it.
       agent: name of the agent.
       mask: as in `Reading.of`; by default also the entry of a Dict observation that PettingZoo's games have.
+      leave_out: entries of an observation that are not sent.
     """
 
-    def __init__(self, env: Any, env_id: str, agent: str, mask: str) -> None:
+    def __init__(self, env: Any, env_id: str, agent: str, mask: str, leave_out: tuple[str, ...]) -> None:
         space, metadata = env.observation_space(agent), getattr(env, "metadata", None) or {}
         mask = mask or str(metadata.get(MASK, "")) or MASK * (without_mask(space, MASK) is not space)
         space = without_mask(space, mask)
         self._alone = list(getattr(space, "spaces", ())) == [OBSERVATION]
         space = space[OBSERVATION] if self._alone else space
+        space = without(space, leave_out) if leave_out else space
         spaces = {"observation_space": space, "action_space": env.action_space(agent)}
         self.own = Reading.of(f"{env_id}, agent {agent!r}", SimpleNamespace(**spaces, metadata={}), mask)
         self._padding, self._number = Padding(), -1
@@ -125,6 +128,7 @@ class AgentShard(Shard):
     Args:
       agents: how many each environment has to have; 0: any number.
       agent_id: whether observations hold the number of the agent.
+      leave_out: as for `AgentReading`.
       args, more: as for `Shard`.
 
     Raises:
@@ -133,8 +137,8 @@ class AgentShard(Shard):
 
     independent = False  # of what a reset may choose, agents are none
 
-    def __init__(self, *args: Any, agents: int, agent_id: bool, **more: Any) -> None:
-        self._asked, self._with_id = agents, agent_id
+    def __init__(self, *args: Any, agents: int, agent_id: bool, leave_out: tuple[str, ...], **more: Any) -> None:
+        self._asked, self._with_id, self._leave_out = agents, agent_id, leave_out
         super().__init__(*args, **more)
         self._present = [dict[str, int]() for _ in self._envs]  #: agents that act, and their numbers
 
@@ -147,7 +151,7 @@ class AgentShard(Shard):
             some = ", ".join(names[:10]) + ", ..." * (len(names) > 10)
             raise EnvError(f"env.agents is {self._asked}, but {env_id} has {len(names)} agents: {some}")
         self.agents, self._numbers = len(names), {name: number for number, name in enumerate(names)}
-        self._readings = [AgentReading(env, env_id, name, mask) for name in names]
+        self._readings = [AgentReading(env, env_id, name, mask, self._leave_out) for name in names]
         roles = [NUMBER.sub("", name) for name in names]
         self._roles = roles if len(set(roles)) > 1 else []
         specs = [reading.own.spec for reading in self._readings]

@@ -37,7 +37,7 @@ class VectorRequest(NamedTuple):
 
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
-    needed = "which mixes, action masks, several agents and masked resets need"
+    needed = "which mixes, action masks, several agents, masked resets, env.leave_out and env.options need"
     raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, {needed}")
 
 
@@ -54,14 +54,16 @@ class Backend:
         first or None, and what its `InlineEnvs` need of the keywords of `Shard`; None: `make` makes them one by one.
       make_rendered: makes one environment to be seen, whose `scene` has a picture, given its settings and its seed, in
         a worker process; None: `make` does, given `render_mode` "rgb_array".
+      mixes: whether `make` makes several of other ids in one, for which it takes the keyword `leave_out` too.
       levels: ids by name, such as "rare", of what an id can be evaluated in (`evaluate.levels`), itself among them.
     """
 
-    make: Callable[[str, dict[str, Any]], Any] = _no_single_environments
+    make: Callable[..., Any] = _no_single_environments
     make_vec: Callable[[VectorRequest], VectorEnv | None] = lambda _: None
     ids: Callable[[], Iterable[str]] = tuple
     make_part: Callable[..., InlineEnvs] | None = None
     make_rendered: Callable[[EnvConfig, int], InlineEnvs] | None = None
+    mixes: bool = False
     levels: Callable[[str], Mapping[str, str]] = lambda _env_id: {}
 
 

@@ -17,6 +17,7 @@ from zerobeast.services.envserver.agents import parallel, shard
 from zerobeast.services.envserver.backend import Backend, VectorRequest, backend_at, is_reference, reference_for
 from zerobeast.services.envserver.inline import InlineVectorEnv
 from zerobeast.services.envserver.padding import Padding, padded
+from zerobeast.services.envserver.spaces import without
 from zerobeast.services.envserver.vector import VectorEnv, contained
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
@@ -41,13 +42,13 @@ def make_vector_env(
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
-        if agents == 1 and not config.agent_id:
+        if agents == 1 and not (config.agent_id or config.leave_out):
             request = VectorRequest(config, num_envs, seed, server.threads or 1, masks)
             if env := _made_by(backend, reference, request, padding):
                 return env
             if backend.make_part and not (masks or config.action_mask):
                 make_part = partial(backend.make_part, config)
-    make = partial(make_env, config.id, dict(config.kwargs), reference, several=True)
+    make = partial(make_env, config.id, dict(config.kwargs), reference, several=True, leave_out=config.leave_out)
     part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
@@ -69,7 +70,9 @@ def _made_by(backend: Backend, reference: str, request: VectorRequest, padding: 
     raise EnvError(f"env.id {env_id!r}, backend {reference}: make_vec returned {env!r:.200}, no VectorEnv")
 
 
-def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "", *, several: bool = False) -> Any:
+def make_env(
+    env_id: str, kwargs: dict[str, Any], backend: str = "", *, several: bool = False, leave_out: tuple[str, ...] = ()
+) -> Any:
     """Make one environment.
 
     Args:
@@ -77,6 +80,8 @@ def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "", *, several:
       kwargs: of its constructor.
       backend: reference of the backend that the env-server has found; by default it is found here.
       several: whether it may have several agents; then it is one of PettingZoo's parallel ones, or has their methods.
+      leave_out: entries that its observation space is to lack; its observations still have them. Those of several
+        agents are left out where these are read.
 
     Raises:
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.
@@ -86,7 +91,8 @@ def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "", *, several:
     with contained(f"env.id {env_id!r} cannot be made"):
         import gymnasium
 
-        env = part.make(env_id, kwargs) if part else _by_reference(env_id, kwargs)
+        passed_on = {"leave_out": leave_out} if part and part.mixes else {}
+        env = part.make(env_id, kwargs, **passed_on) if part else _by_reference(env_id, kwargs)
         kind = type(env).__name__
         if not isinstance(env, gymnasium.Env):
             if several and (found := parallel(env)) is not None:
@@ -96,6 +102,9 @@ def make_env(env_id: str, kwargs: dict[str, Any], backend: str = "", *, several:
         for name in ("observation_space", "action_space"):
             if not isinstance(getattr(env, name, None), gymnasium.Space):
                 raise EnvError(f"env.id {env_id!r}: expected a gymnasium.Space as {name} of {kind}")
+        if leave_out and not passed_on:
+            env, space = gymnasium.Wrapper(env), without(env.observation_space, leave_out)
+            env.observation_space = space
     return env
 
 

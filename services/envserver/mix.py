@@ -100,15 +100,16 @@ class Mix(gymnasium.Env[Any, Any]):
     Args:
       env_id: of the mix.
       kwargs: of the constructor of each environment.
+      leave_out: as in `make_env`, of each environment.
 
     Raises:
       EnvError: the id is malformed, or an environment cannot be made or is unlike the others.
     """
 
-    def __init__(self, env_id: str, kwargs: dict[str, Any]) -> None:
+    def __init__(self, env_id: str, kwargs: dict[str, Any], leave_out: tuple[str, ...] = ()) -> None:
         mixture = Mixture.parse(env_id)
         self._probabilities = mixture.probabilities
-        self._envs = [make_env(each, dict(kwargs)) for each in mixture.ids]
+        self._envs = [make_env(each, dict(kwargs), leave_out=leave_out) for each in mixture.ids]
         self._readings = [Reading.of(*made) for made in zip(mixture.ids, self._envs, strict=True)]
         specs = [reading.spec for reading in self._readings]
         self._padding = padding = alike(specs)
@@ -175,4 +176,4 @@ class Mix(gymnasium.Env[Any, Any]):
         return copy
 
 
-BACKEND = Backend(make=Mix, levels=levels)
+BACKEND = Backend(make=Mix, mixes=True, levels=levels)

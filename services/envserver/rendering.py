@@ -127,7 +127,8 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
     if reference and (make_rendered := backend_at(reference, config.id).make_rendered):
         with contained(f"env.id {config.id!r} cannot be made"):
             return make_rendered(config, seed or 0)
-    make = partial(make_env, config.id, {**config.kwargs, "render_mode": "rgb_array"}, reference, several=True)
+    kwargs = {**config.kwargs, "render_mode": "rgb_array"}
+    make = partial(make_env, config.id, kwargs, reference, several=True, leave_out=config.leave_out)
     try:
         envs = shard(config.id, make, 1, seed, config=config, **more)
     except EnvError as error:

@@ -4,7 +4,7 @@ Observations: Box, Discrete, MultiDiscrete and MultiBinary, float64 as float32, 
 the same, without integer boxes. Choices are counted from 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from zerobeast.common.wire.codec import DTYPES, pack
 from zerobeast.common.wire.spaces import Part
 
 MAX_SPEC_BYTES = 60_000  #: so that WELCOME, which carries it, fits a header
+MAX_LISTED = 30  #: entries in an error
+OBS = "observation space"  #: how errors name it
 KINDS = "Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these"
 
 
@@ -37,7 +39,9 @@ def space_of(space: Any, path: str) -> Space:
         parts = tuple(Part(str(name), space_of(part, f"{path}.{name}")) for name, part in named)
         return CompositeSpace("dict" if isinstance(space, spaces.Dict) else "tuple", parts)
     if not isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        raise EnvError(f"{path} {str(space)[:200]} is not supported, expected {KINDS}")
+        entry = path.partition(".")[2]
+        way_out = f"; env.leave_out {entry} leaves it out" if entry and path.startswith(OBS) else ""
+        raise EnvError(f"{path} {str(space)[:200]} is not supported, expected {KINDS}{way_out}")
     shape = tuple(int(size) for size in space.shape or ())
     dtype = np.dtype(space.dtype).str
     dtype = "<f4" if dtype == "<f8" else dtype
@@ -50,6 +54,44 @@ def space_of(space: Any, path: str) -> Space:
     if isinstance(space, spaces.MultiBinary):
         return ArraySpace("multi_binary", dtype, shape)
     return ArraySpace("box", dtype, shape, (), _bound(space.low), _bound(space.high))
+
+
+def without(space: Any, leave_out: Sequence[str]) -> Any:
+    """A gymnasium observation space without some entries, of which `obs_adapter` then takes no notice.
+
+    What is left of a Tuple is a Dict by number.
+
+    Args:
+      space: of observations.
+      leave_out: the entries, named as errors name them, without what is before the first dot.
+
+    Raises:
+      EnvError: there is no such entry, or nothing is left.
+    """
+    known: list[str] = []
+    left = _without(space, "", leave_out, known)
+    if unknown := [name for name in leave_out if name not in known]:
+        some = ", ".join(known[:MAX_LISTED]) + ", ..." * (len(known) > MAX_LISTED)
+        raise EnvError(f"env.leave_out: observations have no entry {unknown[0]!r}, expected some of {some or 'none'}")
+    return left
+
+
+def _without(space: Any, prefix: str, leave_out: Sequence[str], known: list[str]) -> Any:
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return space
+    is_dict = isinstance(space, spaces.Dict)
+    parts: dict[Any, Any] = dict(space.items() if is_dict else enumerate(space))
+    known += [f"{prefix}{name}" for name in parts]
+    left = {
+        name: _without(part, f"{prefix}{name}.", leave_out, known)
+        for name, part in parts.items()
+        if f"{prefix}{name}" not in leave_out
+    }
+    if parts and not left:
+        raise EnvError(f"env.leave_out {','.join(leave_out)}: nothing is left of {prefix[:-1] or 'the observation'}")
+    return spaces.Dict(left) if is_dict or len(left) < len(parts) else spaces.Tuple(left.values())
 
 
 def _bound(values: NDArray[Any]) -> tuple[float, ...]:
@@ -72,7 +114,7 @@ def env_spec(env_id: str, obs: Any, action: Any, *, stack: int = 1, skip: int = 
     Raises:
       EnvError: no peer would accept it.
     """
-    spaces = space_of(obs, "observation space"), space_of(action, "action space")
+    spaces = space_of(obs, OBS), space_of(action, "action space")
     return accepted(EnvSpec(env_id, *spaces, stack, skip, masked))
 
 
@@ -172,9 +214,10 @@ def arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpac
         yield path, space, value
         return
     has_names = isinstance(value, dict) or getattr(getattr(value, "dtype", None), "names", None)
+    by_name = has_names or (space.kind == "dict" and not isinstance(value, tuple | list))
     for part in space.spaces:
         try:
-            inner = value[part.name if space.kind == "dict" or has_names else int(part.name)]
+            inner = value[part.name if by_name else int(part.name)]
         except (TypeError, LookupError, ValueError) as error:
             names = [each.name for each in space.spaces]
             raise EnvError(f"{path} is {short(value)}, expected a {space.kind} of {', '.join(names)}") from error

@@ -173,8 +173,8 @@ class VectorEnv(ABC):
 class EpisodeTracker:
     """Return and length so far of the current whole episode of each of N environments, whatever the settings.
 
-    If the info of an episode's end has its own count, that of gymnasium's RecordEpisodeStatistics, that one is reported:
-    wrappers around that one may have changed the rewards.
+    If the info of an episode's end has those by gymnasium's RecordEpisodeStatistics, they are reported: wrappers around
+    that one may have changed the rewards.
     """
 
     def __init__(self, num_envs: int) -> None:

@@ -1,5 +1,6 @@
 """Converts a program's observations to the rows that are sent, and received actions to its own. No I/O."""
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -9,7 +10,16 @@ from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.wire import ArraySpace, EnvSpec, by_array, nested, short, step_record
 from zerobeast.common.wire.bits import pack_bits
 from zerobeast.common.wire.checks import forbidden
-from zerobeast.services.envserver.spaces import Adapter, action_adapter, arrays, env_spec, fitted, legal, obs_adapter
+from zerobeast.services.envserver.spaces import (
+    Adapter,
+    action_adapter,
+    arrays,
+    env_spec,
+    fitted,
+    legal,
+    obs_adapter,
+    without,
+)
 
 
 class OwnEnv:
@@ -22,6 +32,7 @@ class OwnEnv:
       frame_stack: how many of the newest frames the policy sees. Only the newest is passed in.
       frame_skip: frames of the program per action, for the counters.
       action_mask: whether calls may say which choices are legal.
+      leave_out: entries of observations that are not sent, as `env.leave_out` names them.
 
     Raises:
       EnvError: no peer would accept this environment.
@@ -36,7 +47,10 @@ class OwnEnv:
         frame_stack: int = 1,
         frame_skip: int = 1,
         action_mask: bool = False,
+        leave_out: Sequence[str] = (),
     ) -> None:
+        if leave_out:
+            observation_space = without(observation_space, leave_out)
         spec = env_spec(env_id, observation_space, action_space, stack=frame_stack, skip=frame_skip, masked=action_mask)
         self._settle(spec, obs_adapter(observation_space), action_adapter(action_space))
 

@@ -81,8 +81,7 @@ def _without(space: Any, prefix: str, leave_out: Sequence[str], known: list[str]
 
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return space
-    is_dict = isinstance(space, spaces.Dict)
-    parts: dict[Any, Any] = dict(space.items() if is_dict else enumerate(space))
+    parts: dict[Any, Any] = dict(space.items() if isinstance(space, spaces.Dict) else enumerate(space))
     known += [f"{prefix}{name}" for name in parts]
     left = {
         name: _without(part, f"{prefix}{name}.", leave_out, known)
@@ -91,7 +90,8 @@ def _without(space: Any, prefix: str, leave_out: Sequence[str], known: list[str]
     }
     if parts and not left:
         raise EnvError(f"env.leave_out {','.join(leave_out)}: nothing is left of {prefix[:-1] or 'the observation'}")
-    return spaces.Dict(left) if is_dict or len(left) < len(parts) else spaces.Tuple(left.values())
+    whole_tuple = isinstance(space, spaces.Tuple) and len(left) == len(parts)
+    return spaces.Tuple(left.values()) if whole_tuple else spaces.Dict(left)
 
 
 def _bound(values: NDArray[Any]) -> tuple[float, ...]:

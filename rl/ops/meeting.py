@@ -1,17 +1,20 @@
 """How the processes of a learner become its ranks: they find each other, compare themselves, and open connections."""
 
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
+import psutil
 import torch
 from torch import distributed
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.rl.ops.ranks import GROUP, first_line, named, waits
+from zerobeast.rl.ops.ranks import GROUP, answered, first_line, named, waits
 
 LOOK_S = 1.0  #: between two looks for the others
 
@@ -45,14 +48,15 @@ def join(
             raise ConfigError(f"rank {rank} of {size}: another process at {meeting} has this number")
         time.sleep(LOOK_S)
     with named("first meeting"):
-        store.set(f"identity/{rank}", "\n".join(f"{name} {value}" for name, value in identity.items()))
+        text = "\n".join(f"{name} {value}" for name, value in identity.items())
+        answered(partial(store.set, f"identity/{rank}", text))
     for other in range(size):
-        while not waits(store, f"identity/{other}", LOOK_S):
-            if stopped() or time.monotonic() > until:
-                raise PeerLost(f"rank {other} of {size} did not come to {meeting} within {timeout_s:g} s")
-            time.sleep(0.01)
         with named("first meeting"):
-            theirs = store.get(f"identity/{other}").decode()
+            while not waits(store, f"identity/{other}", LOOK_S):
+                if stopped() or time.monotonic() > until:
+                    raise PeerLost(f"rank {other} of {size} did not come to {meeting} within {timeout_s:g} s")
+                time.sleep(0.01)
+            theirs = answered(partial(store.get, f"identity/{other}")).decode()
         _compare(identity, theirs, rank, other)
     os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that its timeout is an error here, not an abort
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
@@ -77,6 +81,8 @@ def _store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are on this machine
         return FileStore(str(Path(place)), size)
     host, _, port = place.rpartition(":")
+    if interface := _interface_to(host, int(port)):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     listens = rank == 0 and not hosted
     try:
@@ -89,11 +95,27 @@ def _store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
     return PrefixStore(f"zerobeast/{attempt}", store)
 
 
+def _interface_to(host: str, port: int) -> str | None:
+    """The network interface by which this machine reaches a host, if it does.
+
+    By default gloo takes the one that the machine's own name stands for, which is often the loopback interface.
+    """
+    try:
+        (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # sends nothing
+            own = probe.getsockname()[0]
+    except OSError:
+        return None
+    found = (name for name, entries in psutil.net_if_addrs().items() if own in (entry.address for entry in entries))
+    return next(found, None)
+
+
 def _claimed(rank: int, size: int, meeting: str, deadline: timedelta) -> Store | None:
     """The store, with the number of this rank claimed; None if another process has it."""
     store = _store(rank, size, meeting, deadline)
     try:
-        return store if store.add(f"claim/{rank}", 1) == 1 else None
+        return store if answered(partial(store.add, f"claim/{rank}", 1)) == 1 else None
     except RuntimeError:  # the first rank has just ended
         return None
 

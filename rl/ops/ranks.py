@@ -12,8 +12,12 @@ Every collective has a name, which the error of a lost or hanging rank gives.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -21,7 +25,9 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from zerobeast.common.errors import PeerLost
 
+R = TypeVar("R")
 NAMING_S = 3.0  #: after a failure, how long ranks wait for a sign of life of each other
+ANSWER_S = 3.0  #: for the store's answer to a request that it has no reason to wait with
 
 
 class Group:
@@ -216,20 +222,49 @@ def _missing() -> str:
     if store is None:
         return "another rank has ended"
     try:
-        store.set(f"alive/{GROUP.rank}/{GROUP.failures}", "")
+        answered(partial(store.set, f"alive/{GROUP.rank}/{GROUP.failures}", ""))
         keys = [f"alive/{other}/{GROUP.failures}" for other in range(GROUP.size)]
         lost = [other for other, key in enumerate(keys) if not waits(store, key, NAMING_S)]
     except RuntimeError:
         lost = [0]  # the store is in its process
-    return f"rank {', '.join(map(str, lost))} has ended or hangs" if lost else "a connection was lost"
+    return f"rank {', '.join(map(str, lost))} has ended, hangs or is cut off" if lost else "a connection was lost"
 
 
 def waits(store: Store, key: str, seconds: float) -> bool:
+    """Wait for a key; returns whether it is there. Raises RuntimeError if the store does not answer at all."""
+
+    def found() -> bool:
+        try:
+            store.wait([key], timedelta(seconds=seconds))
+        except RuntimeError:
+            return False
+        return True
+
+    return answered(found, seconds + ANSWER_S)
+
+
+def answered(request: Callable[[], R], seconds: float = ANSWER_S) -> R:
+    """The result of a request to the store, which by itself waits for ever if its connection is cut.
+
+    Raises:
+      RuntimeError: there is no answer in time, or the request raises it.
+    """
+    answers: queue.SimpleQueue[tuple[R | None, RuntimeError | None]] = queue.SimpleQueue()
+
+    def send() -> None:
+        try:
+            answers.put((request(), None))
+        except RuntimeError as error:
+            answers.put((None, error))
+
+    threading.Thread(target=send, daemon=True).start()
     try:
-        store.wait([key], timedelta(seconds=seconds))
-    except RuntimeError:
-        return False
-    return True
+        answer, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise RuntimeError(f"no answer from rank 0 within {seconds:g} s") from None
+    if error:
+        raise error
+    return cast(R, answer)
 
 
 def first_line(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from zerobeast.common.errors import ConfigError
 
 ROOT = "runs"  #: folder of run folders, unless another one is named
+LATEST = "latest"  #: beside run folders: a file with the name of the newest. TensorBoard would show a link's run twice
 CONFIG = "config.yaml"  #: the settings that the run is trained with
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS_CHECKPOINT = "checkpoint.previous.pt"
@@ -49,7 +50,16 @@ def is_run(folder: Path) -> bool:
 
 def places(name: str, root: Path | str) -> list[Path]:
     """The paths that a run may mean: the one of that name below `root`, then the name as a path."""
-    return [Path(os.path.expanduser(place)) for place in (Path(root, name), name)]
+    return [at(place) for place in (Path(root, name), name)]
+
+
+def at(place: Path | str) -> Path:
+    """A path with ~ expanded; for the file LATEST, the run that it names."""
+    place = Path(os.path.expanduser(place))
+    if place.name == LATEST:
+        with contextlib.suppress(OSError, ValueError):  # a folder, or a file of somebody else's
+            return place.with_name(place.read_text().strip())
+    return place
 
 
 def find(name: str, root: Path | str) -> Path:
@@ -89,7 +99,7 @@ def named(run: str, root: Path | str) -> Path:
     Raises:
       ConfigError: there is none of that name.
     """
-    if (given := Path(run).expanduser()).is_file():
+    if (given := at(run)).is_file():
         return given
     name, _, which = run.rpartition(":")
     if not (name and (which == "best" or which.isdecimal())):

@@ -18,7 +18,6 @@ from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
-LATEST = "latest"  #: link to the newest run in the folder of run folders
 
 
 def _endpoint(value: str) -> str:
@@ -315,7 +314,7 @@ class Run(Section):
     def _plain_name(cls, value: str) -> str:
         if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
             raise ValueError("expected letters, digits, '.', '_' and '-', at most 100")
-        if value == LATEST:
+        if value == run_files.LATEST:
             raise ValueError("expected another name: this one leads to the newest run")
         return value
 

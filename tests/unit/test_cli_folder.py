@@ -14,12 +14,12 @@ import pytest
 
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import metrics
+from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.discovery.run import newest
 from zerobeast.launcher import run_folder as folder
-from zerobeast.launcher.run_folder import claimed, default_name, link_latest, refuse_changes, set_aside
+from zerobeast.launcher.run_folder import claimed, default_name, name_latest, refuse_changes, set_aside
 from zerobeast.services.learner.folder import claim
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
@@ -169,13 +169,21 @@ def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> 
 def test_latest_leads_to_the_newest_run_and_replaces_nothing_else(tmp_path: Path) -> None:
     for name in ("one", "two", "two"):
         (tmp_path / name).mkdir(exist_ok=True)
-        link_latest(tmp_path / name)
-        assert (tmp_path / "latest").resolve() == tmp_path / name
+        name_latest(tmp_path / name)
+        assert run_files.places("latest", tmp_path)[0] == tmp_path / name
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["latest", "one", "two"]
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").mkdir()
-    link_latest(tmp_path / "one")
-    assert not (tmp_path / "latest").is_symlink()
+    name_latest(tmp_path / "one")
+    assert (tmp_path / "latest").is_dir()
+
+
+def test_a_link_to_the_newest_run_which_tensorboard_would_follow_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "one" / "tensorboard").mkdir(parents=True)
+    (tmp_path / "latest").symlink_to("one")
+    name_latest(tmp_path / "one")
+    found = [folder for folder, _, _ in os.walk(tmp_path, followlinks=True) if folder.endswith("tensorboard")]
+    assert found == [str(tmp_path / "one" / "tensorboard")]
 
 
 def test_no_run_is_called_latest() -> None:
@@ -186,7 +194,7 @@ def test_no_run_is_called_latest() -> None:
 def test_health_looks_at_the_newest_run_under_its_own_name(tmp_path: Path) -> None:
     (tmp_path / "one" / "services").mkdir(parents=True)
     (tmp_path / "one" / "services" / "actor-0.json").touch()
-    link_latest(tmp_path / "one")
+    name_latest(tmp_path / "one")
     assert newest(tmp_path) == tmp_path / "one"
 
 

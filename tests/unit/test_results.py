@@ -30,7 +30,7 @@ def test_a_run_is_found_by_name_folder_and_pattern_and_each_once(tmp_path: Path)
         saved(tmp_path / "runs", name)
     (tmp_path / "runs" / "a-3").mkdir()
     root = tmp_path / "runs"
-    (root / "latest").symlink_to("b")
+    (root / "latest").write_text("b\n")
     assert names(root, "a-*") == ["a-1", "a-2"]
     assert names(root, "b", str(root / "b"), "latest") == ["b"]
     assert names(tmp_path, "runs") == ["a-1", "a-2", "b"]
@@ -39,6 +39,7 @@ def test_a_run_is_found_by_name_folder_and_pattern_and_each_once(tmp_path: Path)
         for one_of in (run_files.find, lambda name, root: run_files.find_all([name], root)):
             with pytest.raises(ConfigError, match="there is no run"):
                 one_of(missing, root)
+    assert run_files.named(f"{root}/latest", "elsewhere") == run_files.find("latest", root)
     assert run_files.find("latest", root) == run_files.folder_of(root / "b" / "best" / "checkpoint.pt") == root / "b"
 
 

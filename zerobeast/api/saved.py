@@ -60,7 +60,7 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
     Raises:
       ConfigError: there is none.
     """
-    if (given := Path(run).expanduser()).is_file():
+    if (given := run_files.at(str(run))).is_file():
         return given
     name, _, which = str(run).rpartition(":")
     if not (name and (which == "best" or which.isdecimal())):

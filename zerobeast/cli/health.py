@@ -7,6 +7,7 @@ from pathlib import Path
 from zerobeast import commands
 from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.common.health.command import add_flags, show, view_at
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import Verdict, healthy, judge
@@ -71,7 +72,7 @@ def _where(flags: argparse.Namespace) -> Look:
         return lambda: gather(lambda address: [view_at(address, flags.role or "")], flags.endpoint)
     root = Path(flags.root).expanduser()
     if flags.run:
-        return lambda: run.services_of(root / flags.run)
+        return lambda: run.services_of(run_files.places(flags.run, root)[0])
     if flags.kubernetes or flags.namespace:
         return lambda: of_kubernetes(flags.namespace or NAMESPACE)
     project = ["-p", flags.project] if flags.project else []

@@ -16,7 +16,7 @@ from zerobeast.common.config.load import gather, settings_help
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
-from zerobeast.common.settings import LATEST, RunConfig, setting
+from zerobeast.common.settings import RunConfig, setting
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves
@@ -82,7 +82,7 @@ def evaluation_of(argv: list[str]) -> list[str] | None:
     runs = [flag.text for flag in flags if flag.key in ("name", "xpid") and flag.text]
     others = [flag for flag in flags if flag.key not in ("mode", "name", "xpid")]
     more = [f"--{flag.name}" if flag.text is None else f"--{flag.name}={flag.text}" for flag in others]
-    return [runs[-1] if runs else LATEST, "--greedy", *more]
+    return [runs[-1] if runs else run_files.LATEST, "--greedy", *more]
 
 
 def train(argv: list[str], environ: Mapping[str, str]) -> int:

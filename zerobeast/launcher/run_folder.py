@@ -18,9 +18,9 @@ import psutil
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
-from zerobeast.common.files.atomic import drafted
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings import LATEST, RunConfig
+from zerobeast.common.settings import RunConfig
 
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
 BOUND = ("algo", "env", "net")
@@ -118,13 +118,10 @@ def _demand_no_learner(folder: Path) -> None:
             raise ConfigError(f"run {folder.name!r} has a learner that trains it now; give another --name") from error
 
 
-def link_latest(folder: Path) -> None:
-    """Point `latest` beside the run's folder to it, as TorchBeast does, unless something else has that name."""
-    link = folder.with_name(LATEST)
-    with contextlib.suppress(OSError):  # a file system without links
-        if link.is_symlink() or not link.exists():
-            with drafted(link) as draft:
-                draft.symlink_to(folder.name)
+def name_latest(folder: Path) -> None:
+    """Write the run's name to the file `latest` beside its folder, or in place of a link of that name."""
+    with contextlib.suppress(ConfigError):  # something else has that name
+        write_atomically(folder.with_name(run_files.LATEST), f"{folder.name}\n")
 
 
 def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:

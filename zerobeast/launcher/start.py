@@ -19,7 +19,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.usage import allow_files
-from zerobeast.common.settings import LATEST, RunConfig, Section, setting
+from zerobeast.common.settings import RunConfig, Section, setting
 from zerobeast.common.settings import spec_of as spec_named
 from zerobeast.common.settings.net import readings
 from zerobeast.common.text import did_you_mean
@@ -95,7 +95,8 @@ def settle(
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     if given.config.name and not file.exists() and "env.id" not in given.origins:
         place = file.parents[1].absolute()
-        near = did_you_mean(file.parent.name, [folder.name for folder in place.glob("*/") if folder.name != LATEST])
+        names = [folder.name for folder in place.glob("*/") if not folder.is_symlink()]
+        near = did_you_mean(file.parent.name, names)
         raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
     before = ["--config", str(file)] if file.exists() and not given.own.fresh else []
     tree = read_yaml(file, f"file {file}") if before else {}
@@ -197,7 +198,7 @@ def begun(
             say(note)
         for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
             say(line)
-        run_folder.link_latest(config.folder)
+        run_folder.name_latest(config.folder)
         fleet = Fleet(config, sockets, environ, keep_open=(lock,))
         say(str(fleet.placement))
         if fleet.placement.name == "serve":

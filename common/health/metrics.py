@@ -92,6 +92,7 @@ METRICS: dict[str, Metric] = {
     # learner
     "env_frames": _counter("frames of the simulator behind the agent steps"),
     "total_steps": _gauge("agent steps at which the run ends"),
+    "finished": _gauge("1 once the run has ended and is saved"),
     "updates": _counter("steps of the algorithm in which something was learned; on policy one for each batch"),
     "optimizer_steps": _counter("steps of the optimiser"),
     "nonfinite_updates": _counter("steps in which nothing was learned: loss or gradient was not finite"),

@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -90,7 +92,8 @@ def test_the_dashboard_asks_for_metrics_that_exist() -> None:
 def test_alerts_ask_for_metrics_that_exist_and_prometheus_finds_their_file() -> None:
     (group,) = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yml").read_text())["groups"]
     for rule in group["rules"]:
-        assert rule.keys() <= {"alert", "expr", "for", "annotations"}
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert asked([rule["expr"]])
         assert asked([rule["expr"], rule["annotations"]["summary"]]) <= EXPORTED
     alarming = {"stalled", "progress_age_seconds", "checkpoint_age_seconds", "write_errors_total"}
@@ -98,3 +101,35 @@ def test_alerts_ask_for_metrics_that_exist_and_prometheus_finds_their_file() -> 
     files = yaml.safe_load((ROOT / "deploy/monitoring/prometheus.yml").read_text())["rule_files"]
     volumes = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["prometheus"]["volumes"]
     assert [f"./deploy/monitoring/{file}:/etc/prometheus/{file}:ro" for file in files] == volumes[1:-1]
+
+
+SERIES = """
+rule_files: [{rules}]
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'zerobeast_live{{role="learner", run="gone"}}'
+        values: '1x10 _x100'
+      - series: 'zerobeast_finished{{role="learner", run="gone"}}'
+        values: '0x10 _x100'
+      - series: 'zerobeast_live{{role="learner", run="over"}}'
+        values: '1x10 _x100'
+      - series: 'zerobeast_finished{{role="learner", run="over"}}'
+        values: '0x8 1 1 _x100'
+      - series: 'zerobeast_live{{role="learner", run="stays"}}'
+        values: '1x110'
+    alert_rule_test:
+      - {{ eval_time: 9m, alertname: RunDisappeared }}
+      - eval_time: 30m
+        alertname: RunDisappeared
+        exp_alerts:
+          - exp_labels: {{ severity: critical, run: gone }}
+            exp_annotations: {{ summary: "gone: none of its services answers any more" }}
+      - {{ eval_time: 90m, alertname: RunDisappeared }}
+"""
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="needs Prometheus' promtool")
+def test_a_run_that_disappears_before_its_end_raises_an_alert_for_an_hour(tmp_path: Path) -> None:
+    (tmp_path / "test.yml").write_text(SERIES.format(rules=ROOT / "deploy/monitoring/alerts.yml"))
+    subprocess.run(["promtool", "test", "rules", str(tmp_path / "test.yml")], check=True)

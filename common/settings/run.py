@@ -136,6 +136,7 @@ class LearnerConfig(Section):
         "after the last step: exit, exit once all is evaluated, or stay idle for a supervisor that always restarts it",
     )
     publish_every: int = setting(1, "publish every Nth version of the policy", ge=1, le=LIMIT)
+    store: str = setting("", "folder on a disk of the learner's machine for its replay; empty: in the run's folder")
     checkpoint_every_s: float = setting(60.0, "seconds between checkpoints", gt=0, le=LIMIT)
     checkpoint_every_steps: int = setting(
         0,

@@ -19,12 +19,17 @@ def demand(folder: Path, size: int) -> None:
     Raises:
       StoreError: it is in memory, on another machine, or its disk is too full.
     """
-    kind = file_system(folder)
-    if kind in IN_MEMORY or kind in REMOTE:
-        where = "is in memory" if kind in IN_MEMORY else "is on another machine"
-        raise StoreError(f"{folder} {where} ({kind}), and a replay needs a disk of this one: use another --root")
+    if why := unfit(folder):
+        raise StoreError(f"{folder} {why}, and a replay needs a disk of this one: name one with --learner.store")
     if (room := free(folder)) < size:
         raise StoreError(f"{folder}: the replay takes {size_of(size)}, the disk has {size_of(room)}: lower replay_size")
+
+
+def unfit(folder: Path) -> str:
+    """Why no replay may be in a folder, of which nothing need exist yet; empty if one may."""
+    kind = file_system(folder)
+    where = "is in memory" if kind in IN_MEMORY else "is on another machine" if kind in REMOTE else ""
+    return where and f"{where} ({kind})"
 
 
 def file_system(folder: Path, mounts: Path = MOUNTS) -> str:

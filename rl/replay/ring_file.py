@@ -153,7 +153,7 @@ class RingFile:
     def _open(self) -> mmap.mmap:
         """The file's content, for as long as anything refers to it."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.resolve().mkdir(parents=True, exist_ok=True)  # a link may lead to none yet
             if not self.path.exists() or self._is_void():
                 self._make()
             with self.path.open("r+b") as file:

@@ -5,7 +5,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers import free_port, wait_until
 from zerobeast.cli.slurm import main
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, metrics
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
@@ -128,7 +129,11 @@ def test_a_run_goes_on_after_a_node_has_failed_and_after_its_time_limit(cluster:
     flags = ["--nodes", "2", "--cores", "1", "--submit", "--root", str(folder.parent), "--name", "x"]
     flags += ["--env", "CartPole-v1", "--preset", "classic", "--total_steps", "1000000000"]
     flags += ["--evaluate.every_steps", "20000", "--evaluate.episodes", "1", "--evaluate.max_steps", "100"]
+    with pytest.raises(ConfigError, match="since only 2 nodes of partition main"):
+        main([*flags, "--nodes", "3"])
     assert main([*flags, "--learner.checkpoint_every_s", "1"]) == 0
+    with pytest.raises(ConfigError, match=f"run 'x' is .* as job {FIRST_JOB}"):
+        main([*flags, "--security.keys", str(folder / "keys")])
     wait_until((folder / "checkpoint.pt").exists, 120)
     wait_until(lambda: evaluations.read(folder), 120)
     cluster.fail("node2")
@@ -138,8 +143,18 @@ def test_a_run_goes_on_after_a_node_has_failed_and_after_its_time_limit(cluster:
     ask("scancel", "--batch", "--signal=USR1", "--name=x")  # as Slurm does before the time limit
     wait_until(pending, 120)
     assert goes_on(folder) == 2
+    next(each for each in psutil.process_iter() if is_learner(each, folder)).kill()
+    wait_until(pending, 120)
+    assert goes_on(folder) == 3
     ask("scancel", "--name=x")
     wait_until(lambda: not ask("squeue", "-h"))
+
+
+def is_learner(process: psutil.Process, folder: Path) -> bool:
+    with suppress(psutil.Error):
+        line = process.cmdline()
+        return process.name() != "srun" and {"zerobeast.services.learner", str(folder / "config.yaml")} <= {*line}
+    return False
 
 
 def pending() -> bool:

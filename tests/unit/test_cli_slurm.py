@@ -9,6 +9,7 @@ from zerobeast.cli.slurm import JOB, main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.launcher.hosts import KEYS
+from zerobeast.rl.replay import disk
 
 RUN = ["--env", "CartPole-v1", "--name", "x"]
 WORKS = "exec sleep 60"
@@ -75,6 +76,53 @@ def test_without_slurm_nothing_can_be_submitted(tmp_path: Path, monkeypatch: pyt
     assert not (tmp_path / "x").exists()
 
 
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("flags", "fits"),
+    [
+        ("--nodes 2 --cores 8", True),
+        ("--nodes 2 --cores 64", False),
+        ("--nodes 5 --cores 8", False),
+        ("--nodes 1 --cores 64 --partition big", True),
+        ("--nodes 1 --cores 64 --sbatch=--partition=big", True),
+    ],
+)
+def test_a_job_that_would_wait_for_ever_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, fits: bool
+) -> None:
+    program(tmp_path / "sinfo", "printf 'main* 2 8\\nmain* 2 16\\nbig 2 128\\n' | grep \"${5:-.}\"")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    if fits:
+        written(tmp_path, *flags.split())
+        return
+    with pytest.raises(ConfigError, match=r"--cores \d+: the job would wait for ever, since only \d nodes of"):
+        written(tmp_path, *flags.split())
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_replay_needs_a_disk_of_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "file_system", lambda _folder: "nfs4")
+    with pytest.raises(ConfigError, match=r"is on another machine \(nfs4\): give a folder .* --learner.store"):
+        written(tmp_path, "--algo", "dqn")
+    written(tmp_path, "--algo", "dqn", "--learner.store", "/scratch")
+
+
+def test_a_run_whose_job_is_queued_is_not_submitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "sbatch", 'echo "$@" >> "$0.called"')
+    program(tmp_path / "squeue", f"echo 7 PENDING {tmp_path}/x/{JOB}")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(ConfigError, match="run 'x' is PENDING as job 7; `scancel 7` ends it"):
+        written(tmp_path, "--submit")
+    assert not (tmp_path / "x").exists()
+    program(tmp_path / "squeue", f"echo 7 PENDING {tmp_path}/elsewhere/x/{JOB}")
+    written(tmp_path, "--submit")
+    assert (tmp_path / "sbatch.called").read_text() == f"{tmp_path}/x/{JOB}\n"
+
+
 def test_an_invalid_flag_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="flag --nodes: got '0', expected a whole number, at least 1"):
         written(tmp_path, "--nodes", "0")
@@ -107,9 +155,9 @@ def test_a_job_exits_with_the_code_of_whatever_ended_it_and_once_all_is_evaluate
             case "$*" in *learner-0*) {learner};; *evaluator-0*) {evaluator};; *) {workers};; esac""",
         ),
         ("scontrol", "echo node1 NodeAddr=127.0.0.1 "),
+        ("squeue", "echo COMPLETING"),
     ):
-        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, text)
     policy = tmp_path / "x" / run_files.TO_EVALUATE / "8.pt"
     policy.parent.mkdir()
     policy.touch()
@@ -117,3 +165,21 @@ def test_a_job_exits_with_the_code_of_whatever_ended_it_and_once_all_is_evaluate
     ended = subprocess.run(["bash", tmp_path / "x" / JOB], env=environ, timeout=30)
     assert (ended.returncode, policy.exists()) == (code, left)
     assert not earlier.exists(), "a service of an earlier job"
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "times"), [(1, "RUNNING", 5), (137, "RUNNING", 5), (2, "RUNNING", 0), (1, "COMPLETING", 0)]
+)
+def test_a_job_whose_learner_fails_is_requeued_five_times_but_not_for_a_wrong_setting(
+    tmp_path: Path, code: int, state: str, times: int
+) -> None:
+    written(tmp_path)
+    program(tmp_path / "srun", f'case "$*" in *learner-0*) exit {code};; *) {WORKS};; esac')
+    program(tmp_path / "scontrol", f"[ $1 = requeue ] && echo >> {tmp_path}/requeued; echo node1 NodeAddr=127.0.0.1 ")
+    program(tmp_path / "squeue", f"echo {state}")
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1"}
+    for start in range(7):
+        job = ["bash", str(tmp_path / "x" / JOB)]
+        ended = subprocess.run(job, env=environ | {"SLURM_RESTART_COUNT": str(start)}, timeout=30)
+    requeued = tmp_path / "requeued"
+    assert (len(requeued.read_text()) if requeued.exists() else 0, ended.returncode) == (times, code)

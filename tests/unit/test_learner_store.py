@@ -1,6 +1,7 @@
 """Rollouts that are acknowledged when an algorithm has stored them: each is stored once, whenever learners die."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 from tests.intake_fakes import ListedRun
 from tests.learner_fakes import ENV, T, rollout_rows, run_config
 from tests.training_fakes import learn, training_run
+from zerobeast.common.config.load import load
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.records import Origin
 from zerobeast.rl.algos.policy_gradient.one_step import OneStep
@@ -21,6 +24,7 @@ from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Credit, Learned
+from zerobeast.services.learner.kept import Kept
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.balance import RolloutAudit
@@ -261,3 +265,24 @@ def test_a_turn_takes_one_step_and_no_batch_while_one_is_due(tmp_path: Path) -> 
         assert learn(training)
         seen.append((trainer.counters.updates, trainer.counters.agent_steps, run.intake.queue.usable))
     assert seen == [(1, 20, 4), (2, 20, 4), (3, 20, 4), (4, 40, 0), (5, 40, 0), (6, 40, 0)]
+
+
+def test_a_store_may_be_on_another_disk_where_each_run_has_a_folder_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flags = ["--root", str(tmp_path), "--name", "x", "--learner.store"]
+    config, moved = (load([*flags, str(tmp_path / disk)], {}) for disk in "ab")
+
+    def opened(config: RunConfig) -> Path:
+        with ExitStack() as stack:
+            Kept(config, stack)
+        return config.store.resolve()
+
+    first = opened(config)
+    assert (first.parent, opened(config)) == (tmp_path / "a", first)
+    assert not caplog.messages
+    assert opened(moved) == first
+    assert caplog.messages == [f"learner.store {tmp_path}/b has no effect: this run has its replay in {first}"]
+    config.folder.rename(tmp_path / "x.old")
+    assert opened(config) not in (first, config.folder / "store")
+    assert (tmp_path / "x.old" / "store").resolve() == first

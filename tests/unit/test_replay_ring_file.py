@@ -219,6 +219,12 @@ def test_a_folder_that_is_not_on_a_disk_of_this_machine_is_refused(
             opened(folder)
 
 
+def test_a_link_to_a_disk_that_another_machine_had_leads_to_a_new_file(tmp_path: Path, opened: Any) -> None:
+    (tmp_path / "store").symlink_to(tmp_path / "disk" / "x-1234")
+    opened(tmp_path / "store")
+    assert (tmp_path / "disk" / "x-1234" / "replay").exists()
+
+
 @pytest.mark.parametrize(("env", "kind"), [(PLAIN, "of type <f4"), (TREES, "several arrays")])
 def test_only_frames_of_bytes_can_be_compressed(tmp_path: Path, env: EnvSpec, kind: str) -> None:
     with pytest.raises(

@@ -5,11 +5,14 @@ worker per core on all nodes, each with an env-server, an actor and a broker. Th
 its node, and everything between nodes is encrypted with keys of the run.
 """
 
+import contextlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from string import Template
@@ -22,11 +25,13 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings import RunConfig, setting
+from zerobeast.discovery.containers import output
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import service_command
 from zerobeast.launcher.hosts import of_workers
 from zerobeast.launcher.spaces import padded
 from zerobeast.launcher.start import RunFlags, settle, with_keys
+from zerobeast.rl.replay.disk import unfit
 
 HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
 
@@ -39,6 +44,8 @@ does another job for the same --name with --security.keys FOLDER/keys.
 
 JOB = "job.sh"  #: in the run's folder
 SAVE_S = 120  #: how long before the time limit the learner is asked to end
+CRASHES = "crashes"  #: file in the folder of logs: a line for each failure of the job since its last time limit
+MAX_CRASHES = 5  #: after which the job is not requeued
 SCRIPT = Template("""#!/bin/bash
 #SBATCH --job-name=$name
 #SBATCH --nodes=$nodes
@@ -56,6 +63,8 @@ address=$$(scontrol show node "$$head" --oneliner | sed -n 's/.* NodeAddr=\\([^ 
 port=$$((20000 + 4 * (SLURM_JOB_ID % 3190))) # below 32768, from where on the kernel picks ports of clients
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
 
+crashes=$folder/$logs/$crashes
+[ "$${SLURM_RESTART_COUNT:-0}" = 0 ] && rm -f "$$crashes"
 rm -f $folder/$services/*.json # of an earlier job, which may have had more workers
 trap 'again=yes; kill -TERM "$$learner"' USR1 # the time is nearly up
 srun --overlap --nodes=1 --ntasks=1 --nodelist="$$head" --output=$folder/$logs/learner-0.log --open-mode=append \\
@@ -98,7 +107,13 @@ while [ $$code = 0 ] && [ -z "$$again" ] && kill -0 $$evaluator && ls $folder/$w
 done >/dev/null 2>&1 # until no policy waits for the evaluator, or there is none
 kill -TERM $$evaluator 2>/dev/null
 wait
-[ "$$again" ] && exec scontrol requeue "$$SLURM_JOB_ID"
+state=$$(squeue --noheader --jobs="$$SLURM_JOB_ID" --format=%T) # another one if it is cancelled or a node has failed
+if [ "$$again" ]; then
+  rm -f "$$crashes"
+  exec scontrol requeue "$$SLURM_JOB_ID"
+elif [ $$code != 0 ] && [ $$code != 2 ] && [ "$$state" = RUNNING ] && echo "$$code" >> "$$crashes"; then
+  [ "$$(wc -l < "$$crashes")" -le $max_crashes ] && exec scontrol requeue "$$SLURM_JOB_ID"
+fi
 exit "$$code"
 """)
 
@@ -127,8 +142,7 @@ def main(argv: list[str]) -> int:
     now = datetime.now().astimezone()
     config, flags, saved, _, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))
     config = padded(config)
-    if flags.submit and shutil.which("sbatch") is None:
-        raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
+    _demand_possible(config, flags)
     if flags.fresh:
         run_folder.set_aside(config.folder, now)
     with run_folder.claimed(config.folder):
@@ -143,10 +157,56 @@ def main(argv: list[str]) -> int:
     sys.stdout.write(f"{job}\n")
     if flags.submit:
         try:  # sbatch prints the job's number
-            subprocess.run(["sbatch", str(job)], check=True)  # noqa: S607 - wherever the user's PATH has it
+            subprocess.run(["sbatch", str(job.resolve())], check=True)  # noqa: S607 - wherever the user's PATH has it
         except subprocess.CalledProcessError as error:
             raise BeastError(f"sbatch ended with {error.returncode}; the script is {job}") from error
     return 0
+
+
+def _demand_possible(config: RunConfig, flags: SlurmFlags) -> None:
+    _demand_room(flags)
+    _demand_disk(config)
+    if flags.submit:
+        _demand_no_job(config)
+
+
+def _demand_room(flags: SlurmFlags) -> None:
+    """Raise ConfigError if the job could never start in its partition; not if sinfo cannot say."""
+    partition = ["--partition", flags.partition] if flags.partition else []
+    nodes = Counter[str]()
+    with contextlib.suppress(ConfigError, ValueError):
+        for line in output(["sinfo", "--noheader", "--exact", "--format=%P %D %c", *partition]).splitlines():
+            name, number, cores = line.split()
+            nodes[name] += int(number) * (int(cores) >= flags.cores)
+    default = not partition and not re.search(r"(^|\s)(-p|--partition)", flags.sbatch)
+    if default and (marked := [name for name in nodes if name.endswith("*")]):
+        nodes = Counter({name: nodes[name] for name in marked})
+    if nodes and max(nodes.values()) < flags.nodes:
+        raise ConfigError(
+            f"--nodes {flags.nodes} --cores {flags.cores}: the job would wait for ever, since only "
+            f"{max(nodes.values())} nodes of partition {', '.join(nodes)} have {flags.cores} cores"
+        )
+
+
+def _demand_disk(config: RunConfig) -> None:
+    """Raise ConfigError if the run's folder, which all nodes share, can hold no replay but has to."""
+    if config.algorithm.replays and not config.learner.store and (why := unfit(config.folder)):
+        raise ConfigError(
+            f"algo {config.section} keeps a replay, for which it needs a disk, but {config.folder} {why}: "
+            f"give a folder on a disk of the nodes with --learner.store"
+        )
+
+
+def _demand_no_job(config: RunConfig) -> None:
+    """Raise ConfigError if nothing can be submitted here, or a job of this run is queued or runs already."""
+    if shutil.which("sbatch") is None:
+        raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
+    jobs = ""
+    with contextlib.suppress(ConfigError):  # sbatch will say what is wrong
+        jobs = output(["squeue", "--noheader", "--me", f"--name={config.name}", "--format=%i %T %o"])
+    for number, state, script in (line.split(maxsplit=2) for line in jobs.splitlines()):
+        if Path(script) == (config.folder / JOB).resolve():
+            raise ConfigError(f"--submit: run {config.name!r} is {state} as job {number}; `scancel {number}` ends it")
 
 
 def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
@@ -166,6 +226,8 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
         folder=shlex.quote(str(folder)),
         logs=run_files.LOGS,
         services=run_files.SERVICES,
+        crashes=CRASHES,
+        max_crashes=MAX_CRASHES,
         save_s=SAVE_S,
         options="\n".join(f"#SBATCH {option}" for option in (*limits, flags.sbatch) if option),
         here=shlex.quote(str(here)),

@@ -17,7 +17,7 @@ from zmq.utils import z85
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.process.usage import max_files, open_files
-from zerobeast.common.transport.keys import CLIENTS, Keys
+from zerobeast.common.transport.keys import CLIENTS, SERVERS, Keys
 from zerobeast.common.wire.messages import Plane
 
 if TYPE_CHECKING:
@@ -188,7 +188,8 @@ class Context(AbstractContextManager["Context"]):
             taken = error.errno == errno.EADDRINUSE
             why = "is in use by another process" if taken else f"cannot be bound: {error.strerror}"
             part = f" (socket {index + 1} of the endpoint {place.socket(0)})" if index and not place.is_local else ""
-            raise ConfigError(f"{place.socket(index)}{part} {why}") from error
+            other = f": give another {SERVERS[plane]}.endpoint" if taken else ""
+            raise ConfigError(f"{place.socket(index)}{part} {why}{other}") from error
 
     def _prepare(self, socket: Socket, place: Endpoint) -> None:
         socket.set(zmq.IPV6, int(place.host.startswith("[")))

@@ -42,6 +42,12 @@ def test_a_run_for_programs_that_step_themselves_stays_at_its_endpoints() -> Non
     assert not any(flag.endswith(".endpoint") for child in found for flag in child.spec.command)
 
 
+def test_the_broker_of_a_run_on_hosts_takes_no_port_that_another_run_may_have() -> None:
+    config = load(["--name", "x", "--local.placement", "serve"], {})
+    learner, broker = fleet.Fleet(config, Path("/tmp/s"), {}, own_broker=True).add_all()
+    assert {told(each, "--broker.endpoint") for each in (learner, broker)} == {"ipc:///tmp/s/b0"}
+
+
 def test_children_of_a_continued_run_are_told_after_how_many_steps_it_starts(tmp_path: Path) -> None:
     def starts() -> set[str]:
         return {told(child, "--start") for child in children("--root", str(tmp_path))}

@@ -158,8 +158,11 @@ def test_workers_end_with_their_connection_and_before_those_of_the_next(home: Pa
             wait_until(lambda: workers(shell) == ["4", "5"])
             assert workers(lost) == []
             assert shell.stdin is not None
+            (secret,) = (folder / "keys" / "secret" for folder in (home / ".zerobeast").iterdir())
+            secret.mkdir(parents=True)
             shell.stdin.close()
             assert shell.wait(10) == 128 + signal.SIGTERM
+            assert not secret.exists(), "with the connection, what has not ended yet may be killed"
             wait_until(lambda: not workers(shell))
 
 

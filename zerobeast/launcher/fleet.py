@@ -36,15 +36,22 @@ class Fleet:
       sockets: private folder with a short path, for the unix sockets of the planes.
       environ: the environment of this process.
       keep_open: file descriptors that the services inherit.
+      own_broker: no program uses the broker of placement `serve`, so that it takes no port.
     """
 
     def __init__(
-        self, config: RunConfig, sockets: Path, environ: Mapping[str, str], *, keep_open: tuple[int, ...] = ()
+        self,
+        config: RunConfig,
+        sockets: Path,
+        environ: Mapping[str, str],
+        *,
+        keep_open: tuple[int, ...] = (),
+        own_broker: bool = False,
     ) -> None:
         self.config, self.placement = config, placement_of(config)
         self.children: list[Child] = []
         self._counts = dict(self.placement.processes)
-        self._sockets, self._keep_open = sockets, keep_open
+        self._sockets, self._keep_open, self._own_broker = sockets, keep_open, own_broker
         for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
             earlier.unlink()
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
@@ -110,6 +117,8 @@ class Fleet:
         if self.placement.name != "serve":
             yield from endpoint_flags(self._sockets, *(index % max(1, self._counts.get(each, 0)) for each in USED))
             yield from rank_flags(self._sockets, self.config.learner.ranks)
+        elif self._own_broker:
+            yield from ("--broker.endpoint", f"ipc://{self._sockets}/b{index}")
 
     def _health_port(self) -> int:
         """0 for any free port; if a port is given, the learner has that one and the others those after it."""

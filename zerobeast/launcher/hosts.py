@@ -51,6 +51,7 @@ SCRIPT = """
 finish() {{
   trap "" TERM
   kill 0
+  rm -rf "$folder"/{keys}/secret # now: the rest of the session may be killed with its end
   (sleep {stop}; rm -rf "$folder"; kill -KILL 0) > /dev/null 2>&1 < /dev/null & # what does not end by itself
   exit "$1"
 }}
@@ -223,6 +224,7 @@ def script_of(options: argparse.Namespace, size: int) -> str:
         first=options.first,
         last=options.first + options.workers - 1,
         worker=f"{_quoted(options.python)} {worker}",
+        keys=KEYS,
         pause=PAUSE_S,
         stop=STOP_S,
         silence=SILENCE_S,

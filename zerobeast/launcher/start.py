@@ -199,11 +199,13 @@ def begun(
         for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
             say(line)
         run_folder.name_latest(config.folder)
-        fleet = Fleet(config, sockets, environ, keep_open=(lock,))
+        own_broker = bool(hosts) and config.broker.endpoint == RUN["broker.endpoint"].default  # theirs have one each
+        fleet = Fleet(config, sockets, environ, keep_open=(lock,), own_broker=own_broker)
         say(str(fleet.placement))
         if fleet.placement.name == "serve":
             keys = f", with keys {config.security.keys}" if config.security.keys else ""
-            say(f"programs connect to broker {config.broker.endpoint} and learner {config.learner.endpoint}{keys}")
+            broker = "" if own_broker else f"broker {config.broker.endpoint} and "
+            say(f"programs connect to {broker}learner {config.learner.endpoint}{keys}")
         yield fleet
 
 

@@ -3,7 +3,7 @@ beside the settings of an algorithm, where PPO's `atari.yaml` is called "atari-p
 
 If the user names none, the family of the environment and the algorithm choose it: what suits Pong does not suit
 CartPole. An algorithm without its own for the family has its parent's, and otherwise the preset that is named after the
-family alone, with IMPALA's settings, of which it gets those of the run.
+family alone, with IMPALA's settings, of which it gets those of the run, as the origin of the preset says.
 The family follows from the spaces of the environment; widely used environments are recognised by their ids.
 """
 

@@ -106,7 +106,8 @@ class AlgorithmSpec:
     settings: type[AlgorithmSettings]  #: with a default for each
     #: (RunConfig, EnvSpec) -> `zerobeast.rl.protocol.Algorithm`, or `module:NAME` of such a callable
     make: str | Callable[[Any, Any], Any]
-    parent: AlgorithmSpec | None = None  #: whose presets are its own if it has none that fits
+    #: whose presets are its own if it has none that fits; None: the one from whose settings its own are derived
+    parent: AlgorithmSpec | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", self.name) or self.name in (*Run.model_fields, "algorithm"):
@@ -124,6 +125,8 @@ class AlgorithmSpec:
             )
         with plugins.calling(f"algorithm {self.name}: the defaults of its settings"):
             self.settings()
+        if self.parent is None:
+            object.__setattr__(self, "parent", _origin(self.settings))
 
     @property
     def lineage(self) -> tuple[AlgorithmSpec, ...]:
@@ -147,6 +150,15 @@ class AlgorithmSpec:
         """
         make = plugins.load(self.make, f"algo {self.name}") if isinstance(self.make, str) else self.make
         return make(config, env)
+
+
+def _origin(settings: type[AlgorithmSettings]) -> AlgorithmSpec | None:
+    """The algorithm whose settings these are or are derived from, if its spec stands in the module of its settings."""
+    for kind in settings.__mro__:
+        for one in vars(sys.modules.get(kind.__module__, kind)).values():
+            if isinstance(one, AlgorithmSpec) and one.settings is kind:
+                return one
+    return None
 
 
 def spec_of(algo: str) -> AlgorithmSpec:

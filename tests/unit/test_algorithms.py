@@ -10,6 +10,7 @@ import pytest
 from pydantic import Field
 
 from zerobeast.common.config.load import dump, gather, load
+from zerobeast.common.config.preset import fitting
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec, Relation
 from zerobeast.common.settings.run import Run
@@ -18,7 +19,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace, Space
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher import run_folder
-from zerobeast.rl.algos.ppo.config import SPEC, PPOConfig
+from zerobeast.rl.algos.ppo.config import PPOConfig
 from zerobeast.rl.factory import make_algorithm
 
 HERE = "tests.unit.test_algorithms"
@@ -30,9 +31,10 @@ class Settings(PPOConfig):
     entropy_until: int = setting(1000, "agent steps after which there is no entropy bonus", ge=0)
 
 
-MINE = AlgorithmSpec("mine", Settings, "mine:Mine", SPEC)
+MINE = AlgorithmSpec("mine", Settings, "mine:Mine")
 TAKEN = AlgorithmSpec("dqn", Settings, "mine:Mine")
 NONE = 3
+OWN = AlgorithmSpec("own", type("Own", (AlgorithmSettings,), {"__module__": __name__}), "mine:Mine")
 
 
 def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_its_parent(tmp_path: Path) -> None:
@@ -56,6 +58,23 @@ def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_i
     ]
     with pytest.raises(ConfigError, match="imports a module"):
         gather(["--config", str(file)], {}, read_only=True)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "name"),
+    [("CartPole-v1", "classic-ppo"), ("MinAtar/Breakout-v1", "minatar-ppo"), ("Ant-v5", "control-ppo")],
+)
+def test_settings_derived_from_those_of_an_algorithm_have_its_presets(env_id: str, name: str) -> None:
+    again = AlgorithmSpec("again", type("Again", (Settings,), {"__module__": __name__}), "mine:Mine")
+    same = AlgorithmSpec("same", PPOConfig, "mine:Mine")
+    assert [fitting(env_id, spec) for spec in (MINE, again, same)] == [name] * 3
+    assert [spec.name for spec in again.lineage] == ["again", "mine", "ppo"]
+
+
+def test_an_algorithm_without_presets_gets_the_run_of_another_one_and_its_preset_says_so() -> None:
+    loaded = gather(["--algo", f"{HERE}:OWN", "--env", "CartPole-v1"], {})
+    why = "which has no preset of its own and gets those settings of the run that suit IMPALA"
+    assert loaded.origins["preset"] == f"chosen for CartPole-v1 and own, {why}"
 
 
 @pytest.mark.parametrize(
@@ -127,12 +146,12 @@ class Unfit(Settings):
         raise KeyError("jump")
 
 
-NESTED = AlgorithmSpec("nested", Nested, "mine:Mine", SPEC)
+NESTED = AlgorithmSpec("nested", Nested, "mine:Mine")
 EMPTY = AlgorithmSpec("empty", Empty, "mine:Mine")
-FRAGILE = AlgorithmSpec("fragile", Fragile, "mine:Mine", SPEC)
-REMARKING = AlgorithmSpec("remarking", Remarking, "mine:Mine", SPEC)
-UNUSABLE = AlgorithmSpec("unusable", Unusable, "mine:Mine", SPEC)
-UNFIT = AlgorithmSpec("unfit", Unfit, "mine:Mine", SPEC)
+FRAGILE = AlgorithmSpec("fragile", Fragile, "mine:Mine")
+REMARKING = AlgorithmSpec("remarking", Remarking, "mine:Mine")
+UNUSABLE = AlgorithmSpec("unusable", Unusable, "mine:Mine")
+UNFIT = AlgorithmSpec("unfit", Unfit, "mine:Mine")
 
 
 def test_settings_may_have_sections_or_be_none_at_all(tmp_path: Path) -> None:

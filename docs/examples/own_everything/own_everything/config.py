@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from zerobeast.common.settings import AlgorithmSpec, setting
-from zerobeast.rl.algos.ppo.config import SPEC as PPO
 from zerobeast.rl.algos.ppo.config import PPOConfig
 
 
@@ -17,4 +16,4 @@ class AnnealedPPOConfig(PPOConfig):
         return self.first_entropy_cost + min(1.0, done) * (self.entropy_cost - self.first_entropy_cost)
 
 
-SPEC = AlgorithmSpec("annealed_ppo", AnnealedPPOConfig, "own_everything.algorithm:AnnealedPPO", parent=PPO)
+SPEC = AlgorithmSpec("annealed_ppo", AnnealedPPOConfig, "own_everything.algorithm:AnnealedPPO")

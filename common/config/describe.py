@@ -70,9 +70,16 @@ def source(where: str) -> str:
 
 
 def settings_help(
-    own: type[Section] = Section, config: RunConfig | None = None, origins: Mapping[str, str] = MappingProxyType({})
+    own: type[Section] = Section,
+    config: RunConfig | None = None,
+    origins: Mapping[str, str] = MappingProxyType({}),
+    *,
+    of_all: bool = True,
 ) -> str:
-    """Every setting with its value in `config`, else its default, and its meaning, after the command's `own` flags."""
+    """Every setting with its value in `config`, else its default, and its meaning, after the command's `own` flags.
+
+    Unless `of_all`, the algorithm of `config` is the only one.
+    """
     run = {path: field for path, field in RUN.items() if "." not in path}
     parts = [
         *_group("This command", settings_of(own), None, {}),
@@ -85,7 +92,9 @@ def settings_help(
             parts += _group(_title(name, section), settings_of(section, f"{name}."), config, origins)
     for spec in usable():
         own_values = config if config and config.section == spec.name else None
-        parts += _group(_title(spec.name, spec.settings), of_algorithm(spec.name), own_values, origins)
+        if of_all or own_values:
+            parts += _group(_title(spec.name, spec.settings), of_algorithm(spec.name), own_values, origins)
+    parts += [] if of_all else ["", "Settings of another algorithm: --algo NAME --help; those of all: --help all"]
     parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}.", WIDTH)]
     parts += textwrap.wrap(f"{TORCHBEAST} {', '.join(FLAGS)}", WIDTH)
     return "\n".join(parts).strip("\n")

@@ -16,12 +16,37 @@ from pydantic.fields import FieldInfo
 from zerobeast.common.config import torchbeast
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import CONFIG, Given, scalar
-from zerobeast.common.config.table import SHORT, TREE, Table
+from zerobeast.common.config.table import RUN, SHORT, TREE, Table, of_algorithm
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import reference_to
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
 
+#: what other projects call settings like ours; suggested and not accepted, since few mean exactly the same
+ELSEWHERE = {
+    "lr": "learning_rate",
+    "gamma": "discount",
+    "gae_lambda": "trace_decay",
+    "ent_coef": "entropy_cost",
+    "vf_coef": "baseline_cost",
+    "clip_range": "clip",
+    "clip_coef": "clip",
+    "update_epochs": "epochs",
+    "n_steps": "learner.unroll_length",
+    "num_steps": "learner.unroll_length",
+    "batch_t": "learner.unroll_length",
+    "n_envs": "actor.envs_per_group",
+    "num_envs": "actor.envs_per_group",
+    "batch_b": "actor.envs_per_group",
+    "buffer_size": "replay_size",
+    "learning_starts": "replay_min_size",
+    "tau": "target_rate",
+    "target_network_frequency": "target_period",
+    "target_update_interval": "target_period",
+    "timesteps": "total_steps",
+    "exp_name": "name",
+    "eval_freq": "evaluate.every_steps",
+}
 ALIASES = {"from": "from_run"}  #: of flags of commands: a word of Python cannot name their field
 
 
@@ -46,6 +71,7 @@ class CommandLine:
 
     settings: list[Given] = field(default_factory=list)
     own: list[Given] = field(default_factory=list)  #: of the command itself, not of the run
+    unknown: list[Flag] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     torchbeasts: list[str] = field(default_factory=list)  #: flags under TorchBeast's names
     counts: dict[str, int] = field(default_factory=dict)  #: TorchBeast's num_actors and num_buffers
@@ -66,9 +92,18 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
         elif flag.key in torchbeast.FLAGS:
             _torchbeast(flag, line, mistakes)
         else:
-            known = [*TREE, *SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
-            mistakes.append(f"{flag.where}: unknown setting{did_you_mean(flag.key, known)}")
+            line.unknown.append(flag)
     return line
+
+
+def unknown(line: CommandLine, own: Table, section: str = "") -> Iterator[str]:
+    """A sentence for each unknown flag; of the algorithms, that of this section alone has what may be meant."""
+    settings = [*RUN, *of_algorithm(section)]
+    known = [*settings, *SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
+    for flag in line.unknown:
+        meant = ELSEWHERE.get(flag.key.lower())
+        ours = [path for path in settings if path.endswith(meant)] if meant else known
+        yield f"{flag.where}: unknown setting{did_you_mean(meant or flag.key, ours)}"
 
 
 def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from zerobeast.common.config import preset as presets
 from zerobeast.common.config import remarks, torchbeast, trust
 from zerobeast.common.config.describe import differences, dump, expectation, settings_help
-from zerobeast.common.config.flags import CommandLine, read_flags, split
+from zerobeast.common.config.flags import CommandLine, read_flags, split, unknown
 from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_environment, from_tree, read_yaml
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
@@ -112,6 +112,7 @@ def gather(
         raise ConfigError("\n".join(refusals))
     mistakes += refusals
     spec = _algorithm(_highest(above), mistakes)
+    mistakes += unknown(line, own_table, spec.name)
     preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
     flags = list(_resolved(above.pop(), spec, mistakes))
     good, refused = dict[str, Given](), set[str]()

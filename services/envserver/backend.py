@@ -113,8 +113,12 @@ def backend_at(reference: str, env_id: str) -> Backend:
 
 
 def unknown(env_id: str, reason: str) -> EnvError:
-    """The error for an id that its backend does not have, with the id of any backend that was probably meant."""
-    return EnvError(f"env.id {env_id!r} is unknown{did_you_mean(env_id, _known()) or ': ' + ' '.join(reason.split())}")
+    """The error for an id that its backend does not have, with the ids of any backend that were probably meant."""
+    known = list(_known())
+    pattern = re.compile(rf"(.*/)?{re.escape(env_id)}(NoFrameskip)?(-v\d+)?", re.IGNORECASE)
+    named = sorted(set(filter(pattern.fullmatch, known)))  # of several packages, such as a game of Atari and MinAtar
+    hint = f"; did you mean {' or '.join(named)}?" if named else did_you_mean(env_id, known)
+    return EnvError(f"env.id {env_id!r} is unknown{hint or ': ' + ' '.join(reason.split())}")
 
 
 def _known() -> Iterator[str]:

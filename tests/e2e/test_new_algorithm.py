@@ -32,7 +32,9 @@ def beast(packages: Path, folder: Path, *flags: str) -> str:
 )
 def test_an_algorithm_of_another_package_trains_as_our_own_do(tmp_path: Path, name: str, own: str, value: str) -> None:
     packages, plain = installed(name, tmp_path), ("train", "--plain", "--name", name)
-    assert f"--{name}.{own}" in beast(packages, tmp_path, "train", "--help"), "its settings are flags like all others"
+    assert f"--{name}.{own}" in beast(packages, tmp_path, "train", "--help", "all"), (
+        "its settings are flags like all others"
+    )
     beast(packages, tmp_path, *plain, "--env", "CartPole-v1", "--algo", name, "--total_steps", "80000")
     rows = rows_of(tmp_path / "runs", name)
     assert best(rows) >= 45, "a policy that does not learn is near 22"

@@ -1,6 +1,7 @@
 """The `beast` command: help, mistakes, how it ends, and what it imports."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pytest
 
 from zerobeast import commands
 from zerobeast.cli import main as cli
-from zerobeast.common.errors import BeastError
+from zerobeast.common.config.load import gather
+from zerobeast.common.errors import BeastError, ConfigError
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +65,35 @@ def test_help_shows_the_values_that_the_given_flags_lead_to(
     assert cli.main(["train", *flags, "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert all(entry in text for entry in entries)
+
+
+@pytest.mark.parametrize("command", ["train", "slurm"])
+def test_help_shows_the_algorithm_of_the_run_and_all_of_them_on_request(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, sections in ((["--help"], {"ppo"}), (["-h", "all"], {"ppo", "dqn", "sac", "impala"})):
+        assert cli.main([command, *words, "--algo", "ppo", "--env", "CartPole-v1"]) == 0
+        shown = set(re.findall(r"^  --(\w+)\.learning_rate ", capsys.readouterr().out, re.MULTILINE))
+        assert shown & {"ppo", "dqn", "sac", "impala"} == sections
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint"),
+    [
+        (["--lr", "1"], "ppo.learning_rate"),
+        (["--gamma=0.9"], "ppo.discount"),
+        (["--clip-coef", "1"], "ppo.clip"),
+        (["--num_envs", "8"], "actor.envs_per_group"),
+        (["--max_grad_norm", "8"], "ppo.max_grad_norm"),
+        (["--batch-sice", "8"], "batch_size"),
+        (["--buffer-size", "8"], ""),
+        (["--buffer-size", "8", "--algo", "dqn"], "dqn.replay_size"),
+    ],
+)
+def test_names_of_other_projects_suggest_settings_of_the_algorithm_of_the_run(flags: list[str], hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        gather(["--algo", "ppo", "--env", "CartPole-v1", *flags], {})
+    assert str(refused.value).partition("unknown setting")[2] == (f"; did you mean {hint}?" if hint else "")
 
 
 def test_help_is_shown_despite_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,9 @@ from pathlib import Path
 from string import Template
 
 from zerobeast.api.parent import parent_in
+from zerobeast.cli.train import helped
 from zerobeast.common.config.layers import PREFIX
-from zerobeast.common.config.load import dump, settings_help
+from zerobeast.common.config.load import dump
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
@@ -136,8 +137,7 @@ def main(argv: list[str]) -> int:
       ConfigError: nothing was written, for the reason it gives.
       BeastError: sbatch failed.
     """
-    if {"-h", "--help"} & set(argv):
-        sys.stdout.write(f"{HELP}\n{settings_help(SlurmFlags)}\n")
+    if helped("beast slurm", HELP, argv, SlurmFlags):
         return 0
     now = datetime.now().astimezone()
     config, flags, saved, _, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))

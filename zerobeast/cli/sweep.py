@@ -8,7 +8,7 @@ from pathlib import Path
 from zerobeast import commands
 from zerobeast.cli import compare
 from zerobeast.common.config import trust
-from zerobeast.common.config.flags import read_flags
+from zerobeast.common.config.flags import read_flags, unknown
 from zerobeast.common.config.table import settings_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import write_atomically
@@ -52,7 +52,9 @@ def main(argv: list[str]) -> int:
     """
     file, rest = commands.about(argv, f"{HELP}\n{EXAMPLE}\n")
     mistakes: list[str] = []
-    line = read_flags(rest, settings_of(spec.SweepSettings), mistakes)
+    own = settings_of(spec.SweepSettings)
+    line = read_flags(rest, own, mistakes)
+    mistakes += unknown(line, own)
     mistakes += [
         f"{one.where}: settings of runs stand in the file; expected a flag of the command"
         for one in line.settings

@@ -32,7 +32,7 @@ from zerobeast.launcher.tracker import tracked
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
 beast train --from RUN [--name NAME] [settings]
-beast train [settings] --help   every setting and its value for this command line
+beast train [settings] --help   every setting and its value for this command line; --help all: of all algorithms
 
 A run that exists is resumed with its saved settings. With --from, a new run begins with the weights and settings of
 another, of which those that are given are changed, and counts its steps anew. Workers on --hosts need --local.placement
@@ -51,9 +51,8 @@ class TrainFlags(RunFlags):
 
 
 def main(argv: list[str]) -> int:
-    settings = [flag for flag in argv if flag not in ("-h", "--help")]
-    if len(settings) < len(argv):
-        return _help(settings)
+    if helped("beast train", HELP, argv, TrainFlags):
+        return 0
     if (evaluation := evaluation_of(argv)) is None:
         return train(argv, os.environ)
     from zerobeast.cli import evaluate
@@ -61,14 +60,22 @@ def main(argv: list[str]) -> int:
     return evaluate.main(evaluation)
 
 
-def _help(argv: list[str]) -> int:
+def helped(command: str, text: str, argv: list[str], own: type[RunFlags]) -> bool:
+    """Print the help of a command that begins runs, with the settings that its flags lead to, if one of them is --help;
+    returns whether one is.
+    """
+    at = next((index for index, flag in enumerate(argv) if flag in ("-h", "--help")), None)
+    if at is None:
+        return False
+    of_all = argv[at + 1 : at + 2] == ["all"]
     try:
-        loaded = gather(argv, os.environ, own=TrainFlags, describe=spec_of, groups=groups_of)
+        flags = argv[:at] + argv[at + 1 + of_all :]
+        loaded = gather(flags, os.environ, own=own, describe=spec_of, groups=groups_of)
     except ConfigError as error:
-        say(f"beast train: {error}; below are the settings without these flags", sys.stderr)
+        say(f"{command}: {error}; below are the settings without these flags", sys.stderr)
         loaded = gather([], {})
-    sys.stdout.write(f"{HELP}\n{settings_help(TrainFlags, loaded.config, loaded.origins)}\n")
-    return 0
+    sys.stdout.write(f"{text}\n{settings_help(own, loaded.config, loaded.origins, of_all=of_all)}\n")
+    return True
 
 
 def evaluation_of(argv: list[str]) -> list[str] | None:

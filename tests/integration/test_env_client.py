@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from tests.integration.envservers import running
+from zerobeast.clients import env_client
 from zerobeast.clients.env_client import EnvClient
+from zerobeast.clients.remote import part
+from zerobeast.clients.remote.cluster import ClusterVectorEnv
+from zerobeast.clients.remote.vector_env import RemoteVectorEnv
 from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import Context, Poller, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
@@ -56,6 +60,19 @@ def welcome_then(kind: Kind, body: tuple[Any, ...], *frames: Any) -> Any:
 def test_an_absent_server_is_a_lost_peer_in_words(context: Context, ipc: str) -> None:
     with pytest.raises(PeerLost, match=r"no answer from the env-server at ipc://.* for 0.3 s"):
         EnvClient(context, ipc, CARTPOLE, 1, seed=0, timeout_s=0.3)
+
+
+def test_a_server_that_stays_silent_is_reported_long_before_the_time_is_up(
+    ipc: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(env_client, "QUIET_S", 0.1)
+    monkeypatch.setattr(part, "SILENCE_S", 0.1)
+    silent = f"no answer from the env-server at {ipc} for 0.1 s"
+    with pytest.raises(PeerLost):
+        RemoteVectorEnv(ipc, "CartPole-v1", 1, timeout_s=0.4)
+    with pytest.raises(PeerLost):
+        ClusterVectorEnv([ipc], "CartPole-v1", 1, timeout_s=0.8)
+    assert caplog.messages == [f"{silent}; it may take 0.4 s in all (timeout_s)", f"{silent}; further attempts follow"]
 
 
 def test_a_refusal_is_a_configuration_error_in_words(context: Context, ipc: str) -> None:

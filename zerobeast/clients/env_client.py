@@ -5,6 +5,8 @@ with EnvClient(context, "tcp://127.0.0.1:5550", {"id": "CartPole-v1"}, num_envs=
     rows, episodes, infos = envs.step(actions)    # actions [N, *envs.spec.action.shape]
 """
 
+import logging
+import math
 import time
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,6 +19,10 @@ from zerobeast.common.errors import PeerLost
 from zerobeast.common.transport import Context, Poller
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.messages import Frames, Kind
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 5.0  #: a server that is silent for longer is reported, while the client goes on waiting
 
 
 class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
@@ -116,10 +122,13 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
         self.advance()
 
     def _wait(self) -> None:
-        began = time.monotonic()
+        began, quiet_s = time.monotonic(), QUIET_S
         while not self.advance():
             limit_s = self.timeout_s * (max(1, self.num_envs) if self.works(self.timeout_s) else 1)
             left_s = began + limit_s - time.monotonic()
+            if limit_s - left_s > quiet_s and not self.works(quiet_s):
+                log.warning("%s; it may take %g s in all (timeout_s)", self.complaint(quiet_s), limit_s)
+                quiet_s = math.inf
             if left_s < 0:
                 raise PeerLost(f"{self.complaint(limit_s)}: timeout_s is {self.timeout_s:g}")
             self._poller.wait(min(self.pause_s(), left_s))

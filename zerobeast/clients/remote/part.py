@@ -115,6 +115,8 @@ class ClusterPart:
         if self.here:
             log.warning("%d environments are lost: %s", self.size, trouble)
             self.attempts = 0
+        elif not self.attempts:
+            log.warning("%s; further attempts follow", trouble)
         self.close()
         self.here = self.asked = self.answered = self._resets = False
         self.trouble, self.refusal = trouble, None

@@ -185,8 +185,20 @@ def test_a_learner_that_cannot_write_its_checkpoint_is_named_and_the_exit_code_i
     assert (ending.code, ending.sentence) == (1, "learner 0: checkpoint.pt: cannot be written: disk full")
 
 
+@pytest.mark.parametrize(("limit_s", "code"), [(60.0, 130), (0.2, 1)])
+def test_a_learner_that_works_on_its_checkpoint_is_awaited_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float, code: int
+) -> None:
+    monkeypatch.setattr("zerobeast.launcher.supervisor.STOP_LIMIT_S", 0.5)
+    monkeypatch.setattr("zerobeast.launcher.supervisor.SAVE_LIMIT_S", limit_s)
+    works = "def down(*_):\n    end = time.process_time() + 0.8\n    while time.process_time() < end:\n        pass"
+    fleet = Fleet(tmp_path, learner=OBEYS.format(code=0).replace("def down(*_):", works))
+    assert fleet.run(interrupt()).code == code
+
+
 def test_a_learner_that_had_to_be_killed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.launcher.supervisor.STOP_LIMIT_S", 1.0)
+    monkeypatch.setattr("zerobeast.launcher.supervisor.QUIET_S", 0.3)
     ending = Fleet(tmp_path, learner=IGNORES).run(interrupt())
     assert ending.code == 1
     assert "was killed" in ending.sentence

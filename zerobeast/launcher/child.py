@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files.run_files import status_of
 from zerobeast.common.health.pages import announced_page
@@ -108,6 +110,13 @@ class Child:
     def running(self) -> bool:
         """Whether it was started and has not ended."""
         return self._process is not None and self.poll() is None
+
+    @property
+    def works(self) -> bool:
+        """Whether it computes or waits for a disk at this moment."""
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(self.pid).status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+        return False
 
     def page(self, role: str = "", timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
         """The health page of its service with a role, or of its first service; empty while it does not answer."""

@@ -9,7 +9,8 @@ any child ends otherwise         it is named and explained, the others are stopp
 the evaluator ends               a warning; the training goes on                    exit 1 when it is done
 
 Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any
-more. What still runs after STOP_LIMIT_S is killed, and an evaluator LAST_S after the others: 10 s in all.
+more. What still runs after STOP_LIMIT_S is killed, and an evaluator LAST_S after the others: 10 s in all. A learner
+that computes or writes gets up to SAVE_LIMIT_S more, since a checkpoint may take longer on a busy machine.
 """
 
 import logging
@@ -29,6 +30,7 @@ SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not
 #: how long the next role waits for one to stop; the learner is asked after at most 3 s
 HEAD_START_S = {EVALUATOR: 0.0, "worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 9.0
+SAVE_LIMIT_S, QUIET_S = 60.0, 2.0  #: after STOP_LIMIT_S for a learner; without work after which it is not awaited
 LAST_S = 2.0  #: how long the evaluator may run after all others, since nothing is lost with what it plays
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
@@ -165,9 +167,20 @@ class Supervisor:
             self._await(asked, min(deadline, time.monotonic() + HEAD_START_S[role]))
         self._await([child for child in children if child in self._needed], deadline)
         self._await(children, min(deadline, time.monotonic() + LAST_S))
+        if self.learner in children:
+            self._await_work()
         for child in children:
             child.kill()
         await_end(children, KILL_LIMIT_S)
+
+    def _await_work(self) -> None:
+        """Wait for the learner as long as it works, within its limit."""
+        began = worked_at = time.monotonic()
+        while (now := time.monotonic()) < min(began + SAVE_LIMIT_S, worked_at + QUIET_S):
+            if not self.learner.running or self._impatient:
+                return
+            worked_at = now if self.learner.works else worked_at
+            self._turn(stopping=True)
 
     def _await(self, children: Sequence[Child], deadline: float) -> None:
         while any(child.running for child in children) and time.monotonic() < deadline and not self._impatient:
@@ -183,8 +196,7 @@ class Supervisor:
         if ending.sentence or ending.finished or self._impatient or code in (None, 0, -signal.SIGTERM):
             return ending
         if self.learner.was_killed:
-            why = f"the learner did not stop within {STOP_LIMIT_S:.0f} s and was killed: its last checkpoint is older"
-            return Ending(1, why)
+            return Ending(1, "the learner did not stop in time and was killed: its last checkpoint is older")
         return Ending(1, self.learner.explain())
 
     def _turn(self, *, stopping: bool) -> None:

@@ -52,6 +52,7 @@ class TrainingRun:
         self._service, self._publishing = service, publishing
         self._rule = trainer.config.sync.parsed
         self._elapsed_at = service.started_at
+        self._began_at = trainer.counters.agent_steps
         self.ended = False  #: before all steps, since `stop_at_return` is reached
         self._rows: Rows | None = None  #: that are offered
         self._taken_at = 0.0
@@ -164,9 +165,9 @@ class TrainingRun:
             **self.archive.report(self._service.clock()),
         }
 
-    def record(self, page: dict[str, Any], now: float) -> None:
-        """Write a row of the service's numbers, once anything was learned."""
-        if self.meters.last is None:
+    def record(self, page: dict[str, Any], now: float, *, final: bool = False) -> None:
+        """Write a row of the service's numbers, once anything was learned; `final`: or if there are more steps."""
+        if self.meters.last is None and not (final and self.trainer.counters.agent_steps > self._began_at):
             return
         self._book_elapsed(now)
         page["elapsed_s"] = round(self.trainer.counters.elapsed_s, 3)

@@ -26,11 +26,14 @@ from tests.learner_fakes import (
 )
 from tests.unit.test_cli_folder import without_locks
 from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.files import metrics
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.launcher.start import judged
+from zerobeast.launcher.supervisor import Ending
 from zerobeast.services.learner.beginning import resumed
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.update import Trainer
@@ -124,6 +127,19 @@ def test_a_finished_run_ends_at_once_when_started_again(tmp_path: Path, actor_of
     take_part(actor_of(config), first)
     assert [Loop([first]).run(), Loop([again]).run()] == [0, 0]
     assert [first.page["agent_steps"], again.page["agent_steps"]] == [20, 20]
+
+
+def test_a_run_that_ends_before_it_learns_again_has_a_last_row_and_counts_as_finished(
+    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
+) -> None:
+    config = run_config(tmp_path, total_steps=2 * B * T, endpoint=endpoint)
+    learned(config, actor_of(config), range(1, 2))
+    with opened(config) as learner:
+        feed(learner, actor_of(config), range(2, 3))
+        learner.meters.last = None  # as with a replay that holds too few rows
+        learner.drain()
+    assert metrics.last(config.folder)["agent_steps"] == 2 * B * T
+    assert judged(Ending(0, finished=True), config).finished
 
 
 def test_a_run_ends_with_the_update_that_reaches_its_return_and_ends_at_once_when_started_again(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,16 @@ def read(run: str, root: str, env: EnvSpec) -> tuple[Path, dict[str, Any]]:
         name, found, expected = theirs.difference(env)
         raise ConfigError(f"env.opponent {run}: its {name} is {found}, expected {expected}: {OTHER}")
     return path, saved
+
+
+def main(run: str, root: str) -> int:
+    """`python -m zerobeast.services.broker opponent RUN ROOT`: check it for the environment that stdin describes."""
+    try:
+        read(run, root, EnvSpec.from_wire(json.load(sys.stdin)))
+    except BeastError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
 
 
 class Opponents:

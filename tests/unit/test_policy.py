@@ -1,5 +1,7 @@
 """A saved policy acts in any loop as the broker acts with it, and refuses what does not fit it in a sentence."""
 
+import io
+import json
 import re
 import shutil
 from contextlib import nullcontext
@@ -21,7 +23,9 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, by_array
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.launcher.spaces import check_opponent
 from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.acting.opponents import main
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.update import Trainer
 
@@ -211,6 +215,17 @@ def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) ->
     policy.refuse_unlike(replace(STACKED, env_id="Other-v0", obs=ArraySpace.box((3,), low=(0.0,))))
     with pytest.raises(ConfigError, match=r"^--net.hidden_size=8: expected no settings, because a policy has"):
         evaluate(load(saved(tmp_path / "b", "impala", VECTORS)), net={"hidden_size": 8})
+
+
+def test_the_opponent_of_a_run_is_checked_by_another_process_which_loads_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = saved(tmp_path, "impala", VECTORS)
+    config = settings(["--env", VECTORS.env_id, "--env.opponent", str(run)], {})
+    with pytest.raises(ConfigError, match=r"^env.opponent \S+: its .* is .*, expected .*: the opponent has to be"):
+        check_opponent(config, REACH)
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(VECTORS.to_wire())))
+    assert main(str(run), ".") == 0
 
 
 def test_the_opponent_of_an_evaluation_is_on_the_device_of_the_policy(

@@ -80,13 +80,16 @@ def check_opponent(config: RunConfig, spec: EnvSpec | None) -> None:
     """Check that the opponent of a run, if it has one, is there, and was trained in an environment like its own.
 
     Raises:
-      BeastError: it is not.
+      ConfigError: it is not.
     """
     if spec is None or (name := config.env.opponent) in NO_RUN:
         return
-    from zerobeast.rl.acting.opponents import read
-
-    read(name, config.root, spec.for_policies().among(config.env.id))
+    command, env = service_command("broker", "opponent", name, config.root), child_environ(os.environ)
+    theirs = json.dumps(spec.for_policies().among(config.env.id).to_wire())
+    done = subprocess.run(command, check=False, env=env, input=theirs, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"env.opponent {name}: exit code {done.returncode}"]
+        raise ConfigError(lines[-1])
 
 
 def _shaping(config: RunConfig) -> dict[str, Given]:

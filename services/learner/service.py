@@ -20,22 +20,19 @@ from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, random_id
-from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.messages import Plane
 from zerobeast.rl.acting.weights_inbox import shared_place
-from zerobeast.rl.nets import WeightsWriter, pick_dtype
+from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.ops import meeting
-from zerobeast.services.learner.acting import Publishing, Unpublished, shared_writer
 from zerobeast.services.learner.admission import Terms
-from zerobeast.services.learner.beginning import first_run, resumed, terms_of
+from zerobeast.services.learner.beginning import first_run, resumed
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.kept import Kept
-from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.services.learner.making import Making
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.numbered import waiting
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane
-from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.rank import Rank
 from zerobeast.services.learner.recorder import NoArchive
 from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, of_the_first, share
@@ -75,10 +72,8 @@ class Learner(Service):
         self._together = Together() if config.learner.ranks > 1 else Alone()
         self.meters = Meters(config.env.tasks)
         self._make_trainer = make_trainer
-        self._parent: Parent | None = None  #: what a new run begins with
         self._plane: RolloutPlane | None = None  #: set by `open`
         self._epoch = random_id()
-        self._writer: WeightsWriter | None = None
         self._kept: Kept | None = None  #: the run's folder, on the first rank
         self._shares = 0  #: what the first rank is about to write, as in `Vote`
         self._is_over = self._is_done = False  #: no further step is taken; nothing is left to be learned
@@ -104,28 +99,31 @@ class Learner(Service):
                 f"name: expected the name of the run; the learner keeps its files in {config.root}/<name>"
             )
         shared_place(config)
-        self._device = self._rank.device(config)
-        dtype = pick_dtype(config.learner.precision, self._device)
-        self._computes = {"device": str(self._device), "precision": str(dtype).removeprefix("torch.")}
+        device = self._rank.device(config)
+        dtype = pick_dtype(config.learner.precision, device)
+        self._computes = {"device": str(device), "precision": str(dtype).removeprefix("torch.")}
         if self._together.several:
             self.resources.callback(meeting.leave)
-            self._rank.join(config, self._device.type, lambda: self.stopping)
+            self._rank.join(config, device.type, lambda: self.stopping)
         self._kept = None if self._rank.number else Kept(config, self.resources)
         saved = of_the_first(self._kept.checkpoints.load() if self._kept else None)
-        trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, self._trainer)
+        make, parent = partial(self._make_trainer, config, device), None
+        trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, make)
         if not trainer and config.parent.run:
-            self._parent = Parent.of(config, of_the_first(read_parent(config) if self._kept else None))
-        self._archive = self._kept.begin(trainer.counters.agent_steps if trainer else 0) if self._kept else NoArchive()
+            parent = Parent.of(config, of_the_first(read_parent(config) if self._kept else None))
+        archive = self._kept.begin(trainer.counters.agent_steps if trainer else 0) if self._kept else NoArchive()
         context = self.open_context(config.security)
         port = ServerPort(context, Plane.ROLLOUTS, self._rank.endpoint, epoch=self._epoch)
         self.resources.callback(port.close)
         self._publisher = WeightsPublisher(context, self._rank.endpoint)
         self.resources.callback(self._publisher.close)
-        self.resources.callback(self._unshare)
+        publisher = None if self._rank.number else self._publisher
+        self._making = Making(config, self, make, parent, self.meters, archive, port, self._epoch, publisher)
+        self.resources.callback(self._making.close)
         self.poller = Poller([port, self._publisher])
         self._plane = RolloutPlane(port, self._epoch, self._begin)
         if trainer:
-            self._adopt(self._run(trainer, record))
+            self._adopt(self._making.run(trainer, record))
             self._end_at_return()
 
     def take(self) -> None:
@@ -230,36 +228,12 @@ class Learner(Service):
             **(self._plane.page() if self._plane else {}),
         }
 
-    def _trainer(self, env: EnvSpec, parent: Parent | None = None) -> Trainer:
-        return self._make_trainer(self.config, self._device, env, parent)
-
-    def _run(self, trainer: Trainer, record: SavedLedger) -> TrainingRun:
-        settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
-        record.recover(trainer.recovered())
-        queue = RolloutQueue(trainer.storage, settings.rows)
-        in_step = self.config.deterministic
-        if in_step and trainer.learning.credit != "after_step":
-            raise ConfigError(f"algo {self.config.section} with deterministic: expected one with credit after_step")
-        intake = Intake(self.plane.port, self._epoch, settings.window, terms, queue, record, lock_step=in_step)
-        if self._rank.number:
-            return TrainingRun(trainer, intake, self, Unpublished(intake.acting), self.meters, self._archive)
-        self._writer = shared_writer(self.config, trainer.algorithm, self._epoch)
-        publishing = Publishing(self._publisher, self._writer, self._epoch, intake.acting)
-        return TrainingRun(trainer, intake, self, publishing, self.meters, self._archive)
-
-    def _unshare(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
     def _begin(self, theirs: Terms) -> Intake:
         """Set up a new run for its first actor. Raises ConfigError if that is impossible."""
         if self.training is not None:
             log.warning("no rollouts have come from the actor that began the run: another environment begins it anew")
             self.training, self._plane = None, RolloutPlane(self.plane.port, self._epoch, self._begin)
-        self._unshare()
-        begin = partial(self._trainer, parent=self._parent)
-        intake = self._adopt(first_run(self.config, theirs, lambda env: self._run(begin(env), SavedLedger())))
+        intake = self._adopt(first_run(self.config, theirs, self._making.anew))
         if self.training is not None and not self.training.trainer.counters.agent_steps:  # nor are rows in its store
             intake.begin = self._begin
         return intake

@@ -5,14 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zerobeast.services.learner.meters import (
-    HISTORY_POINTS,
-    MAX_LAG,
-    Collapse,
-    EpisodeStatistics,
-    Meters,
-    PolicyLag,
-)
+from zerobeast.services.learner.episodes import HISTORY_POINTS, EpisodeStatistics
+from zerobeast.services.learner.meters import MAX_LAG, Collapse, Meters, PolicyLag
 from zerobeast.services.learner.queue import Fate, Message
 
 

@@ -19,7 +19,7 @@ from zerobeast.common.config.load import gather
 from zerobeast.common.errors import Diverged
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, spec_of
-from zerobeast.services.learner.meters import RECENT_EPISODES, EpisodeStatistics
+from zerobeast.services.learner.episodes import RECENT_EPISODES, EpisodeStatistics
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.options import SETTINGS, emit, numeric
 from zerobeast.tools.bench.processes import begin

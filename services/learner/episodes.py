@@ -1,0 +1,80 @@
+"""Statistics of the episodes that have ended: the last 100 of them, and the course of the mean return."""
+
+from collections import deque
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+from zerobeast.common.wire.episodes import NONE
+
+RECENT_EPISODES = 100
+HISTORY_POINTS = 60
+MAX_INFOS = 100  #: names of numbers in infos
+
+
+class EpisodeStatistics:
+    """Returns and lengths of whole, unclipped episodes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.history: list[float] = []  #: at most 60 means, evenly spaced over all episodes so far
+        self._stride = 1  #: episodes between two points of the history
+        self.returns: deque[float] = deque(maxlen=RECENT_EPISODES)  #: of the last episodes
+        self._lengths: deque[int] = deque(maxlen=RECENT_EPISODES)
+        self._infos: deque[Mapping[str, float]] = deque(maxlen=RECENT_EPISODES)
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean return of the last 100 episodes, None before the first."""
+        return fmean(self.returns) if self.returns else None
+
+    @property
+    def mean_length(self) -> float | None:
+        """Mean length of the last 100 episodes in agent steps, None before the first."""
+        return fmean(self._lengths) if self._lengths else None
+
+    @property
+    def infos(self) -> dict[str, float]:
+        """The mean of each number in the last infos of the last 100 episodes, over those that have it."""
+        found: dict[str, list[float]] = {}
+        for infos in self._infos:
+            for name, number in infos.items():
+                found.setdefault(name, []).append(number)
+        return {f"info/{name}": fmean(numbers) for name, numbers in list(found.items())[:MAX_INFOS]}
+
+    def add(self, episode_return: float, length: int, infos: Mapping[str, float] = NONE) -> None:
+        """Count an episode."""
+        self.count += 1
+        self._infos.append(infos)
+        self.returns.append(float(episode_return))
+        self._lengths.append(int(length))
+        if self.count % self._stride == 0:
+            self._remember()
+
+    def _remember(self) -> None:
+        if len(self.history) == HISTORY_POINTS:
+            self.history = self.history[1::2]
+            self._stride *= 2
+            if self.count % self._stride:
+                return
+        self.history.append(fmean(self.returns))
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        return {
+            "count": self.count,
+            "history": list(self.history),
+            "stride": self._stride,
+            "returns": list(self.returns),
+            "lengths": list(self._lengths),
+            "infos": [dict(infos) for infos in self._infos],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.count = int(state["count"])
+        self.history = [float(value) for value in state["history"]]
+        self._stride = max(1, int(state["stride"]))
+        self.returns.extend(float(value) for value in state["returns"])
+        self._lengths.extend(int(value) for value in state["lengths"])
+        self._infos.extend(state.get("infos", ()))  # absent in older checkpoints

@@ -18,7 +18,7 @@ LEVELS = "evaluate.levels"
 ABOUT = {
     "identity": r"name|root|seed|parent\..*",
     "peers": r"security\..*|health\..*|.*\.endpoint|learner\.(rank_endpoints|meeting)",
-    "capacity": r".*\.(threads|in_process|max_envs|max_workers|max_parameters|\w+_timeout_s)|envserver\.workers",
+    "capacity": r".*\.(threads|in_process|max_parameters|\w+_timeout_s)|envserver\.(max_\w+|workers)",
     "files": r"learner\.(checkpoint_every_\w+|keep_checkpoints|log_every_s|when_done|store)"
     r"|evaluate\.(times|every_steps|episodes|levels|seed|video_every)",
     "machine": r"local\..*|.*\.device|broker\.precision|learner\.ranks",

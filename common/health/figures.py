@@ -49,8 +49,7 @@ class ServiceView:
     role: str
     page: dict[str, Any] = field(default_factory=dict)  #: the newest page; empty before the first
     silent_s: float = 0.0  #: seconds since that page, or since the start
-    memory_bytes: int | None = None  #: resident set of the process and its helpers, if known
-    cpu_share: float | None = None  #: cores in use by them, if known
+    cpu_share: float | None = None  #: cores in use by the process and its helpers, if known
     code: int | None = None  #: exit code, if it has ended
     note: str = ""  #: why it ended, or why it cannot be asked
 

@@ -38,7 +38,9 @@ METRICS: dict[str, Metric] = {
     "progress_age_s": _gauge("seconds since the service last got something done"),
     "stalled": _gauge("1 while the service has work and has got none of it done for health.stall_after_s"),
     "stalled_s": _gauge("seconds for which the service has had work and got none of it done"),
-    "memory_bytes": _gauge("resident set size of the process"),
+    "memory_bytes": _gauge(
+        "resident set sizes of the process and of those that it has started, environments among them"
+    ),
     "cpu_s": _counter("CPU seconds of the process"),
     "cpu_share": _gauge("cores in use by the process"),
     "cpus": _gauge("cores that the process may use"),
@@ -88,6 +90,7 @@ METRICS: dict[str, Metric] = {
     "sessions_making": _gauge("those of them that are still to be made"),
     "env_errors": _counter("environments that raised or died"),
     "env_timeouts": _counter("processes of environments that were killed because they hung"),
+    "env_recycled": _counter("processes of environments that were replaced as envserver.max_... say"),
     "infos_left_out": _counter("infos of steps that cannot travel to the clients that asked for them"),
     # learner
     "env_frames": _counter("frames of the simulator behind the agent steps"),

@@ -18,7 +18,7 @@ COLUMNS: dict[str, Callable[[ServiceView], str]] = {
     "waits for": figures.waits_for,
     "policy": figures.policy,
     "peers": figures.peers,
-    "memory": lambda view: size(view.memory_bytes or number(view.page, "memory_bytes")),
+    "memory": lambda view: size(number(view.page, "memory_bytes")),
     "CPU": lambda view: share(number(view.page, "cpu_share") if view.cpu_share is None else view.cpu_share),
     "trouble": lambda view: view.note or figures.trouble(view),
 }

@@ -2,16 +2,17 @@
 
 import contextlib
 import ctypes
+import functools
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
 
-STATM = Path("/proc/self/statm")
+PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 AUTOGROUP = Path("/proc/self/autogroup")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -24,6 +25,7 @@ PLENTY = 65_536  #: what a server asks for: enough for the two connections of ea
 LEAST = 64  #: what a service needs for itself
 NEARLY = 0.8  #: share of the limit above which a service warns
 OPEN = Path("/proc/self/fd")
+MEMORY_PERIOD_S = 2.0
 
 
 def cores(cgroup: Path = CGROUP) -> float:
@@ -150,7 +152,10 @@ class Usage:
         self._own_s += cpu_s
 
     def measure(self, now: float) -> dict[str, Any]:
-        """CPU seconds so far, cores in use since the last call, cores that it may use, bytes of memory, open files."""
+        """CPU seconds so far, cores in use since the last call, cores that it may use, memory, open files.
+
+        The memory is that of the process and those below it; all else is its own.
+        """
         cpu_s = time.process_time() if self._services == 1 else self._own_s
         if now > self._at:
             self._share = (cpu_s - self._cpu_s) / (now - self._at)
@@ -161,17 +166,40 @@ class Usage:
             "cpus": self._cores,
             "cores": self._core_names,
             "cpu_pressure": round(cpu_pressure(), 3),
-            "memory_bytes": _memory_bytes() // self._services,
+            "memory_bytes": memory_bytes() // self._services,
             "open_files": open_files(),
             "max_files": max_files(),
         }
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
+    """Memory of this process and of all that it and they have started: resident sets, shared pages in each of them.
+
+    That of the others is read every MEMORY_PERIOD_S.
+    """
+    own = os.getpid()
+    return _resident_bytes(own) + _below_bytes(own, int(time.monotonic() / MEMORY_PERIOD_S))
+
+
+@functools.lru_cache(maxsize=1)
+def _below_bytes(pid: int, _period: int) -> int:
+    return sum(map(_resident_bytes, _below(pid)))
+
+
+def _resident_bytes(pid: int) -> int:
     try:
-        return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int((PROC / f"{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _below(pid: int) -> Iterator[int]:
+    """All processes that descend from one, by the kernel's list of the children of each of its threads."""
+    for file in (PROC / f"{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has just ended
+            for child in file.read_text().split():
+                yield int(child)
+                yield from _below(int(child))
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's malloc.h

@@ -71,6 +71,15 @@ class EnvServerConfig(Section):
     )
     max_envs: int = setting(8192, "maximum number of environments, over all sessions", ge=1, le=2**20)
     max_workers: int = setting(128, "maximum number of environment processes, over all sessions", ge=1, le=65_536)
+    max_episodes_per_process: int = setting(
+        0, "replace an environment process after so many episodes, for simulators that leak; 0: never", ge=0, le=LIMIT
+    )
+    max_process_memory_mb: int = setting(
+        0,
+        "replace an environment process at an episode's end once it takes this, with what it has started; 0: never",
+        ge=0,
+        le=LIMIT,
+    )
     step_timeout_s: float = setting(
         60.0,
         "kill and replace a process in which an environment takes longer to be made, reset or stepped",
@@ -245,8 +254,14 @@ class LocalConfig(Section):
     workers: int = setting(
         0, "fused, mixed: worker processes, each with the env groups of an actor; 0: one for each core", ge=0, le=256
     )
-    restarts: int = setting(
-        0, "how often processes that have died are started again, before the run ends: all learners, or one other", ge=0
+    restarts: int | None = setting(
+        None,
+        "how often processes that have died are started again, before the run ends: all learners, or one other; by "
+        "default 3 times, but no learner, only what a signal has killed, and nothing with `deterministic`",
+        ge=0,
+    )
+    log_mb: int = setting(
+        20, "size of a log at which it begins anew; the end of what was in it stays in <log>.1; 0: any", ge=0, le=LIMIT
     )
 
 

@@ -23,6 +23,7 @@ from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, by_array
 from zerobeast.common.wire.checks import unfit
 from zerobeast.common.wire.episodes import joined
 from zerobeast.common.wire.spaces import Part
+from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.padding import Padding, alike, padded_obs
 from zerobeast.services.envserver.reading import CALLS, Reading, given_mask, without_mask
 from zerobeast.services.envserver.shard import NOTHING_YET, Shard
@@ -56,19 +57,16 @@ def shard(
     Raises:
       EnvError: they cannot be made, or settings of several agents are given for a single one.
     """
-    made = [make()]
-
-    def each() -> Any:
-        return made.pop() if made else make()
-
-    if callable(made[0].observation_space):
+    numbered = Numbered(make)
+    first = numbered.first()
+    if callable(first.observation_space):
         several = partial(AgentShard, agents=config.agents, agent_id=config.agent_id, leave_out=config.leave_out)
-        return several(env_id, each, num_envs, seed, config.action_mask, **more)
+        return several(env_id, numbered, num_envs, seed, config.action_mask, **more)
     if config.agents > 1 or config.agent_id:
-        made.pop().close()
+        first.close()
         given = "env.agent_id is true" if config.agent_id else f"env.agents is {config.agents}"
         raise EnvError(f"{given}, but {env_id} has a single agent")
-    return Shard(env_id, each, num_envs, seed, config.action_mask, **more)
+    return Shard(env_id, numbered, num_envs, seed, config.action_mask, **more)
 
 
 class AgentReading:

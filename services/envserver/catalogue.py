@@ -5,6 +5,7 @@ environment that the module registers with gymnasium.
 """
 
 import re
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,11 @@ from zerobeast.services.envserver import gymnasium_backend
 from zerobeast.services.envserver.agents import parallel, shard
 from zerobeast.services.envserver.backend import Backend, VectorRequest, backend_at, is_reference, reference_for
 from zerobeast.services.envserver.inline import InlineVectorEnv
+from zerobeast.services.envserver.numbers import PLACEHOLDER, numbered
 from zerobeast.services.envserver.padding import Padding, padded
 from zerobeast.services.envserver.spaces import without
 from zerobeast.services.envserver.vector import VectorEnv, contained
+from zerobeast.services.envserver.worker import Wear
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 
@@ -42,7 +45,7 @@ def make_vector_env(
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
-        if agents == 1 and not (config.agent_id or config.leave_out):
+        if agents == 1 and not (config.agent_id or config.leave_out or PLACEHOLDER in str(config.kwargs)):
             request = VectorRequest(config, num_envs, seed, server.threads or 1, masks)
             if env := _made_by(backend, reference, request, padding):
                 return env
@@ -52,8 +55,9 @@ def make_vector_env(
     part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
-    together = make_part is not None
-    return WorkerVectorEnv(config.id, part, num_envs, seed, server.workers or 1, agents, together=together)
+    together, wear = make_part is not None, Wear(server.max_episodes_per_process, server.max_process_memory_mb << 20)
+    workers = server.workers or 1
+    return WorkerVectorEnv(config.id, part, num_envs, seed, workers, agents, together=together, wear=wear)
 
 
 def _made_by(backend: Backend, reference: str, request: VectorRequest, padding: Padding) -> VectorEnv | None:
@@ -77,7 +81,7 @@ def make_env(
 
     Args:
       env_id: an id or a reference.
-      kwargs: of its constructor.
+      kwargs: of its constructor, with placeholders for its number (`numbers`).
       backend: reference of the backend that the env-server has found; by default it is found here.
       several: whether it may have several agents; then it is one of PettingZoo's parallel ones, or has their methods.
       leave_out: entries that its observation space is to lack; its observations still have them. Those of several
@@ -88,11 +92,12 @@ def make_env(
     """
     part = None if is_reference(env_id) else backend_at(backend or reference_for(env_id), env_id)
     plugins.find_own_modules()  # arguments may be references too
-    with contained(f"env.id {env_id!r} cannot be made"):
+    alone = nullcontext(kwargs) if part and part.mixes else numbered(kwargs)
+    with contained(f"env.id {env_id!r} cannot be made"), alone as filled:
         import gymnasium
 
         passed_on = {"leave_out": leave_out} if part and part.mixes else {}
-        env = part.make(env_id, kwargs, **passed_on) if part else _by_reference(env_id, kwargs)
+        env = part.make(env_id, filled, **passed_on) if part else _by_reference(env_id, filled)
         kind = type(env).__name__
         if not isinstance(env, gymnasium.Env):
             if several and (found := parallel(env)) is not None:

@@ -115,6 +115,10 @@ class InlineEnvs(ABC):
     def close(self) -> None:
         """Release the environments."""
 
+    def over(self) -> int:
+        """How many environments have ended an episode in the newest step."""
+        return len(self.episodes)
+
     def scene(self) -> dict[str, Any]:
         """What there is to see of the first of them, by `scenes.scene`; nothing unless they were made for that."""
         return {}

@@ -129,7 +129,7 @@ class EnvServer(Service):
             "envs": sum(env.num_envs // env.agents for env in envs),
             "agent_steps": self._agent_steps,
             "episodes": self._episodes,
-            **{name: counts[name] for name in ("env_errors", "env_timeouts", "infos_left_out")},
+            **{name: counts[name] for name in ("env_errors", "env_timeouts", "env_recycled", "infos_left_out")},
             "refused": self.port.refused.total(),
             "refused_by_reason": dict(self.port.refused),
             "dropped": self.port.dropped,

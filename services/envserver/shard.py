@@ -14,6 +14,7 @@ from zerobeast.common.wire import EnvSeeds, EnvSpec, by_array
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.infos import InfoTable, numbers
 from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.reading import Reading, called
 from zerobeast.services.envserver.scenes import drawn, names_of, scene
 from zerobeast.services.envserver.spaces import fitted
@@ -43,7 +44,7 @@ class Shard(InlineEnvs):
 
     Args:
       env_id: as the user wrote it.
-      make: makes one of them.
+      make: makes them.
       num_envs: n.
       seed: of the first environment's first reset, or None.
       mask: as in `Reading.of`.
@@ -62,7 +63,7 @@ class Shard(InlineEnvs):
     def __init__(
         self,
         env_id: str,
-        make: Callable[[], Any],
+        make: Numbered,
         num_envs: int,
         seed: int | None,
         mask: str = "",
@@ -72,7 +73,7 @@ class Shard(InlineEnvs):
         progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._make, self._progress = make, progress
-        self._envs = [self._made() for _ in range(num_envs)]
+        self._envs = [self._made(i) for i in range(num_envs)]
         super().__init__(self._read(env_id, mask), num_envs * self.agents)
         self.wants_infos = wants_infos
         self._seeds = one_by_one(seed, num_envs)
@@ -131,6 +132,10 @@ class Shard(InlineEnvs):
     def close(self) -> None:
         for env in self._envs:
             _close(env)
+        self._make.close()
+
+    def over(self) -> int:
+        return int(self._done.sum())
 
     def scene(self) -> dict[str, Any]:
         env = self._envs[0]
@@ -138,8 +143,8 @@ class Shard(InlineEnvs):
             return {}
         return scene(drawn(env, self.spec.env_id), (env.metadata or {}).get("render_fps"), names_of(env))
 
-    def _made(self) -> Any:
-        env = self._make()
+    def _made(self, i: int) -> Any:
+        env = self._make(i)
         self._progress()
         return env
 
@@ -190,7 +195,7 @@ class Shard(InlineEnvs):
             return
         try:
             if self._retry_at[i]:
-                self._envs[i] = self._made()
+                self._envs[i] = self._made(i)
             self._open_episode(i, None)
         except Exception as error:  # foreign code, as in step
             self._fail(i, error)

@@ -77,6 +77,7 @@ class VectorEnv(ABC):
       episodes: the whole episodes that ended in it.
       errors: environments that raised or died so far, and were replaced.
       timeouts: processes killed so far because they did not answer.
+      recycled: processes replaced so far because they had played or grown enough.
       infos: table that holds the infos of each answer, if set before the first `collect`.
       files: descriptors that become readable when `collect` has work; may change in any call.
       inline: whether there are none, because `collect` does the work itself, a bit in each call.
@@ -94,14 +95,15 @@ class VectorEnv(ABC):
     def __init__(self, num_envs: int, agents: int = 1) -> None:
         self.num_envs, self.agents = num_envs, agents
         self.episodes: list[Entry] = []
-        self.errors = self.timeouts = 0
+        self.errors = self.timeouts = self.recycled = 0
         self.infos: InfoTable | None = None
         self.files: tuple[int, ...] = ()
 
     def counts(self) -> Counter[str]:
         """Counts so far, by their names on the health page."""
         left_out = self.infos.left_out if self.infos else 0
-        return Counter(env_errors=self.errors, env_timeouts=self.timeouts, infos_left_out=left_out)
+        processes = {"env_timeouts": self.timeouts, "env_recycled": self.recycled}
+        return Counter(env_errors=self.errors, infos_left_out=left_out, **processes)
 
     def answered(self, parts: Iterable[tuple[slice, list[Entry], Any]]) -> None:
         """Take the episodes and infos of all parts of an answer."""

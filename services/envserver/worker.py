@@ -9,15 +9,16 @@ STEP and the actions                    an outcome with rows
 end of the pipe: close, exit
 
 An outcome is a msgpack map: `rows`, bytes of `step_record`, `episodes`, `failures` [[environment, traceback], ...],
-`infos` and how many were `left_out`, what there is to see (`scenes.scene`), and, if a fresh process may help
-environments that have `failed`, how often each has; or `fatal`, a sentence, `failures`, and whether this is due to a
-`wrong_interface`.
+`infos` and how many were `left_out`, what there is to see (`scenes.scene`), if a fresh process may help environments
+that have `failed`, how often each has, and if this process is `worn`, why; or `fatal`, a sentence, `failures`, and
+whether this is due to a `wrong_interface`.
 Each is one message, because switching between processes is most of the cost of a cheap environment. Only bytes go
 through the pipe.
 """
 
 import contextlib
 import faulthandler
+import math
 import multiprocessing
 import os
 import resource
@@ -26,13 +27,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from zerobeast.common.errors import EnvError, WrongInterface
+from zerobeast.common.process.usage import memory_bytes
 from zerobeast.common.wire import action_record
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.services.envserver.infos import InfoTable
@@ -40,6 +43,8 @@ from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import trace_of
 
 RESET, STEP, PROGRESS = b"R", b"S", b"."
+AT_ONCE = 1.25  #: times its limit, at which a process is replaced in the middle of episodes
+GOLDEN = 0.618034  #: numbers times this are spread evenly after the decimal point
 PROGRESS_S = 0.1  #: between two messages of progress at least
 MARK = "ZEROBEAST_WORKER"  #: environment variable of a worker, which every process that it starts inherits
 
@@ -77,12 +82,36 @@ def _carriers(wanted: Set[bytes]) -> Iterator[int]:
                 yield int(folder.name)
 
 
-def serve(connection: Connection, make: Callable[..., InlineEnvs]) -> None:
+@dataclass
+class Wear:
+    """What a process may play and take before it is replaced, since simulators leak memory; 0: any."""
+
+    episodes: int = 0
+    memory_bytes: int = 0  #: of it and what it has started
+    played: int = 0
+
+    def sooner(self, seed: int) -> Self:
+        """The same for the first process of several, up to a quarter earlier, so that they do not end all at once."""
+        share = 1 - seed * GOLDEN % 1 / 4
+        return type(self)(math.ceil(self.episodes * share), int(self.memory_bytes * share))
+
+    def after(self, over: int) -> str:
+        """Count episodes that are over in a step; returns why this process is to be replaced now, or nothing."""
+        self.played += over
+        if over and 0 < self.episodes <= self.played:
+            return f"{self.played} episode{'s' * (self.played > 1)}"
+        if self.memory_bytes and (taken := memory_bytes()) >= self.memory_bytes * (1 if over else AT_ONCE):
+            return f"{taken >> 20} MB of memory"
+        return ""
+
+
+def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear) -> None:
     """Run the process until the server closes the pipe or is gone.
 
     Args:
       connection: to the server.
       make: makes the environments, given what is to be told of progress.
+      wear: after which the server replaces this process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
     multiprocessing.current_process().daemon = False  # an environment may start processes, which a daemon may not
@@ -100,7 +129,7 @@ def serve(connection: Connection, make: Callable[..., InlineEnvs]) -> None:
             connection.send_bytes(pack({"spec": shard.spec.to_wire(), **terms}))
             actions = action_record(shard.spec.action).dtype["action"]
             while True:
-                connection.send_bytes(pack(_outcome(memoryview(connection.recv_bytes()), shard, actions)))
+                connection.send_bytes(pack(_outcome(memoryview(connection.recv_bytes()), shard, actions, wear)))
         except EnvError as error:
             failures = shard.failures if shard else [[0, trace_of(error)]] if error.__cause__ else []
             wrong = isinstance(error, WrongInterface)
@@ -121,13 +150,14 @@ def _progress(connection: Connection) -> Callable[[], None]:
     return progress
 
 
-def _outcome(request: memoryview, shard: InlineEnvs, actions: np.dtype[Any]) -> dict[str, Any]:
-    command, body = request[:1], request[1:]
+def _outcome(request: memoryview, shard: InlineEnvs, actions: np.dtype[Any], wear: Wear) -> dict[str, Any]:
+    command, body, worn = request[:1], request[1:], ""
     shard.failures = []
     if command == RESET:
         shard.reset(*unpack(body))
     else:
         shard.step(np.frombuffer(body, actions))
+        worn = wear.after(shard.over())
     infos = shard.infos if isinstance(shard.infos, InfoTable) else InfoTable(shard.num_envs)
     if shard.wants_infos and infos is not shard.infos:
         infos.put(shard.infos, slice(0, shard.num_envs))
@@ -137,7 +167,7 @@ def _outcome(request: memoryview, shard: InlineEnvs, actions: np.dtype[Any]) -> 
         "episodes": shard.episodes,
         "infos": infos.infos,
         "left_out": infos.left_out,
-        **({"failed": shard.failed} if shard.worn else {}),
+        **({"failed": shard.failed} if shard.worn else {"worn": worn} if worn else {}),
         **shard.scene(),
     }
 

@@ -3,7 +3,8 @@
 Each worker of a session gets a slice of its environments and fills that slice of the rows. The server never waits for a
 worker: `files` says when one has answered. Processes are spawned, never forked, and end with their pipe. If a worker
 dies, its environments are made anew, and their next rows are the first of episodes. A worker that does not answer in
-time writes a traceback of where it hangs, and is killed.
+time writes a traceback of where it hangs, and is killed. One that has played or grown enough is replaced, as soon as an
+episode of its environments has ended.
 """
 
 import contextlib
@@ -25,18 +26,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
-from zerobeast.common.wire import EnvSeeds, EnvSpec
+from zerobeast.common.process.endings import how_it_ended, oom_kills
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, EnvSpec
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.seeds import of_part
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
-from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, end_marked, marked, serve
+from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, Wear, end_marked, marked, serve
 
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = 5  #: of one worker without a step in between, before the session is given up
 EXIT_S = 1.0  #: for a process to end after its pipe has
+CLOSE_S = 5.0  #: for the environments of a worn process to close themselves
+SEED_STEP = 1_000_003  #: from the seed of a process to that of the one that replaces it once it is worn
+UNWORN = Wear()
 TRACEBACK_S = 1.0  #: for a process that hangs to write its traceback
 START = RESET + pack([None, None, None])
 
@@ -46,16 +51,18 @@ class _Worker:
     """One process and its slice of the environments."""
 
     part: slice  #: of the rows
-    seed: int  #: for its first process
+    seed: int  #: for its first process, and for each that replaces a worn one
+    seeded: bool = True  #: whether the next process gets it, and not any seed, as in place of one that has failed
     process: Any = None
     pipe: Connection | None = None  #: None while there is no process
     mark: str = ""  #: carried by every process that it starts
     start: bytes = START  #: the request that a new process gets in place of one that is under way
     awaits: Literal["spec", "rows", ""] = "spec"
-    since: float = 0.0  #: when that was asked for, or progress was made; without a process: when to start one
+    since: float = 0.0  #: when that was asked for, or progress made; without a pipe: since then, or when to start one
     outcome: dict[str, Any] = field(default_factory=dict)  #: the newest
     was_reset: bool = False
     deaths: int = 0
+    oom_before: dict[str, int] = field(default_factory=dict)  #: what `endings.oom_kills` was when its process began
     hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
 
 
@@ -70,6 +77,7 @@ class WorkerVectorEnv(VectorEnv):
       workers: processes at most.
       agents: of each environment; N counts them.
       together: whether those of a process take one call to be made, reset or stepped; it may last as long as all calls.
+      wear: after which a process is replaced.
     """
 
     def __init__(
@@ -82,9 +90,10 @@ class WorkerVectorEnv(VectorEnv):
         agents: int = 1,
         *,
         together: bool = False,
+        wear: Wear = UNWORN,
     ) -> None:
         super().__init__(num_envs, agents)
-        self._env_id, self._make, self._together = env_id, make, together
+        self._env_id, self._make, self._together, self._wear = env_id, make, together, wear
         self._context = multiprocessing.get_context("spawn")
         self._selector = selectors.PollSelector()
         self._leaving: list[Any] = []
@@ -114,7 +123,7 @@ class WorkerVectorEnv(VectorEnv):
     def collect(self) -> bool:
         now = time.monotonic()
         for worker in self._workers:
-            if worker.pipe is None and worker.awaits and now >= worker.since:
+            if worker.pipe is None and worker.awaits and now >= worker.since and not self._lingers(worker, now):
                 try:
                     self._start(worker)
                 except EnvError as error:
@@ -132,6 +141,8 @@ class WorkerVectorEnv(VectorEnv):
 
     def tend(self, now: float, limit_s: float) -> None:
         for worker in self._workers:
+            if worker.pipe is None and worker.process is not None and now - worker.since > CLOSE_S:
+                worker.process.kill()
             if worker.pipe is None or not worker.awaits:
                 continue
             allowed_s = limit_s * (self._size(worker) if self._together else 1)
@@ -160,6 +171,11 @@ class WorkerVectorEnv(VectorEnv):
         self._reap()
         return not self._leaving
 
+    def _lingers(self, worker: _Worker, now: float) -> bool:
+        """Whether its process before is still ending: both need the same ports and numbers."""
+        self._reap()
+        return now - worker.since < 2 * CLOSE_S and any(process is worker.process for process, _ in self._leaving)
+
     def _reap(self) -> None:
         """Forget processes that have ended, and kill whatever they left running."""
         ended = {mark for process, mark in self._leaving if not process.is_alive()}
@@ -177,17 +193,18 @@ class WorkerVectorEnv(VectorEnv):
         return int(worker.part.stop - worker.part.start) // self.agents
 
     def _start(self, worker: _Worker) -> None:
-        seed, failed = None if self._opened else worker.seed, worker.outcome.get("failed", ())
+        seed, failed = worker.seed if worker.seeded else None, worker.outcome.get("failed", ())
+        wear = self._wear if self._opened else self._wear.sooner(worker.seed)
         wants_infos = self.infos is not None
         make = partial(self._make, self._size(worker), seed, failed=failed, wants_infos=wants_infos)
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
             with theirs, marked() as worker.mark:  # closed here, so that the pipe ends with the process
-                worker.process = self._context.Process(target=serve, args=(theirs, make), daemon=True)
+                worker.process = self._context.Process(target=serve, args=(theirs, make, wear), daemon=True)
                 worker.process.start()
-        worker.pipe, worker.awaits = ours, "spec"
-        worker.since, worker.hangs = time.monotonic(), ""
+        worker.pipe, worker.awaits, worker.seeded = ours, "spec", False
+        worker.since, worker.hangs, worker.oom_before = time.monotonic(), "", oom_kills()
         self._selector.register(ours, selectors.EVENT_READ, worker)
         self.files = tuple(key.fd for key in self._selector.get_map().values())
 
@@ -196,7 +213,7 @@ class WorkerVectorEnv(VectorEnv):
             return
         self._selector.unregister(worker.pipe)
         worker.pipe.close()
-        worker.pipe = None
+        worker.pipe, worker.since = None, time.monotonic()
         self._leaving.append((worker.process, worker.mark))
         self.files = tuple(key.fd for key in self._selector.get_map().values())
 
@@ -247,6 +264,11 @@ class WorkerVectorEnv(VectorEnv):
         if "failed" in outcome:  # the next request starts a fresh process
             worker.process.kill()
             self._drop(worker)
+        elif worn := outcome.get("worn"):
+            log.info("a process of %d environments %r is replaced after %s", self._size(worker), self._env_id, worn)
+            self.recycled += 1
+            self._drop(worker)
+            worker.seed, worker.seeded = (worker.seed + SEED_STEP) % MAX_ENV_SEED, True
 
     def _fill(self, worker: _Worker, rows: Any) -> None:
         wanted = self.rows[worker.part].view(np.uint8)
@@ -268,8 +290,10 @@ class WorkerVectorEnv(VectorEnv):
 
     def _died(self, worker: _Worker, why: str = "") -> None:
         worker.process.join(EXIT_S)
+        code = worker.process.exitcode
         worker.process.kill()
-        why = why or worker.hangs or f"exit code {worker.process.exitcode}"
+        how = "it has closed its pipe" if code is None else how_it_ended(code, worker.oom_before)
+        why = why or worker.hangs or how
         self._drop(worker)
         if not self._opened:
             raise EnvError(f"env.id {self._env_id!r} cannot be made: its process ended, {why}")

@@ -35,6 +35,14 @@ while not pathlib.Path({other!r}).exists() or "up" not in pathlib.Path({other!r}
 print({last!r}, file=sys.stderr)
 sys.exit({code})
 """
+#: 30 KB in 0.6 s
+PRINTS = """
+import sys, time
+for i in range(300):
+    print("x" * 99, i, flush=True)
+    time.sleep(0.002)
+sys.exit(3)
+"""
 
 
 class Fleet:
@@ -251,11 +259,31 @@ def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks
     fleet.is_up = lambda name: "up" in fleet.log(name).read_text()  # type: ignore[method-assign]
     ranks = ("learner", "other rank")
     ending = fleet.run(lambda: kill(ranks[1], *ranks), lambda: kill("worker", "worker"), lambda: kill("broker"))
-    assert (ending.code, ending.sentence.partition(";")[0]) == (1, "broker 0 was killed by SIGKILL")
+    assert (ending.code, ending.sentence.partition(" (")[0]) == (1, "broker 0 was killed by SIGKILL")
     first, second, third = pids
     assert {name for name in first if first[name] != second[name]} == {"learner", "other rank"}
     assert {name for name in first if second[name] != third[name]} == {"worker"}
     assert renewed == [first["other rank"]]
+
+
+@pytest.mark.parametrize(("victim", "code"), [("learner", 0), ("actor", 1)])
+def test_by_default_what_a_signal_has_killed_is_started_again_but_no_learner_and_not_for_ever(
+    tmp_path: Path, victim: str, code: int
+) -> None:
+    fleet = Fleet(tmp_path, actor=OBEYS.format(code=1))
+    fleet.supervisor = Supervisor(list(fleet.children.values()), fleet._watch, restarts=None)
+    pids: list[int] = []
+
+    def end(role: str, number: int = signal.SIGKILL) -> None:
+        pids.append(fleet.children["actor"].pid)
+        fleet.log("actor").write_text("")  # so that the next waits for it
+        os.kill(fleet.children[role].pid, number)
+
+    fleet.is_up = lambda name: "up" in fleet.log(name).read_text()  # type: ignore[method-assign]
+    ending = fleet.run(lambda: end("actor"), lambda: end(victim, signal.SIGTERM if code else signal.SIGKILL))
+    assert ending.code == 1
+    assert ending.sentence.startswith(f"{victim} 0 {'ended with exit code 1' if code else 'was killed by SIGKILL'}")
+    assert len(set(pids)) == 2
 
 
 def test_bad_input_is_not_tried_again(tmp_path: Path) -> None:
@@ -299,3 +327,17 @@ def test_an_error_of_the_launcher_itself_leaves_no_child(tmp_path: Path) -> None
     with pytest.raises(RuntimeError, match="a bug"):
         fleet.run(fail)
     assert not any(psutil.pid_exists(child.pid) for child in fleet.children.values())
+
+
+def test_logs_are_bounded_and_their_last_lines_are_found_nevertheless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zerobeast.launcher.child.LOG_PERIOD_S", 0.001)
+    fleet = Fleet(tmp_path, broker=PRINTS)
+    broker, log = fleet.children["broker"], fleet.log("broker")
+    broker.spec = ChildSpec(**vars(broker.spec) | {"log_bytes": 5000})
+    ending = fleet.run()
+    sizes = [file.stat().st_size for file in (log, log.with_name("broker-0.log.1"))]
+    assert 0 < sizes[1] <= 5000
+    assert sizes[0] < 20_000, "not all that it has printed"
+    assert f"{'x' * 99} 298\n  {'x' * 99} 299" in ending.sentence

@@ -51,7 +51,7 @@ def test_pages_usage_and_warnings_of_children_are_gathered(tmp_path: Path) -> No
         child.start()
         try:
             wait_until(lambda: pages.snapshot().page("broker").get("state") == "ready")
-            wait_until(lambda: pages.snapshot().services[0].memory_bytes)
+            wait_until(lambda: pages.snapshot().services[0].cpu_share is not None)
             wait_until(lambda: pages.snapshot().warnings)
             snapshot = pages.snapshot()
         finally:

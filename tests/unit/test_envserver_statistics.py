@@ -11,6 +11,7 @@ from gymnasium.wrappers import vector
 from zerobeast.common.settings import EnvConfig
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.shard import Shard
 
 
@@ -35,7 +36,7 @@ def test_rewards_changed_outside_the_recorder_do_not_change_returns() -> None:
     def make() -> Any:
         return Talkative(wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1")))
 
-    for value, length, _ in episodes_of(Shard("CartPole-v1", make, 2, 1)):
+    for value, length, _ in episodes_of(Shard("CartPole-v1", Numbered(make), 2, 1)):
         assert value == length > 5, "a reward of 1 for each step"
 
 
@@ -55,5 +56,6 @@ class Impostor(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def test_an_entry_that_is_no_record_is_not_taken_for_one() -> None:
-    for value, length, _ in episodes_of(Shard("CartPole-v1", lambda: Impostor(gymnasium.make("CartPole-v1")), 1, 1)):
+    make = Numbered(lambda: Impostor(gymnasium.make("CartPole-v1")))
+    for value, length, _ in episodes_of(Shard("CartPole-v1", make, 1, 1)):
         assert value == length > 5

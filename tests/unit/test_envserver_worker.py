@@ -17,12 +17,13 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import shard as module
 from zerobeast.services.envserver.catalogue import make_env
+from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.shard import MAX_FAILURES, Shard
 from zerobeast.services.envserver.vector import rows_for
 
 
 def shard_of(env_id: str, kwargs: dict[str, Any], *args: Any, **settings: Any) -> Shard:
-    return Shard(env_id, partial(make_env, env_id, kwargs), *args, **settings)
+    return Shard(env_id, Numbered(partial(make_env, env_id, kwargs)), *args, **settings)
 
 
 def counters(num_envs: int = 2, seed: int | None = 3, **kwargs: Any) -> Shard:

@@ -4,8 +4,10 @@ import contextlib
 import itertools
 import os
 import re
+import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +19,10 @@ import psutil
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files.run_files import status_of
 from zerobeast.common.health.pages import announced_page
+from zerobeast.common.process.endings import how_it_ended, oom_kills
 from zerobeast.common.process.roles import HOSTED
 
+LOG_PERIOD_S = 1.0  #: between two looks at the size of a log
 TURN_S = 0.05  #: how late a death or a signal is noticed
 TAIL_BYTES = 64 * 1024
 TAIL_LINES, TAIL_WIDTH = 8, 200
@@ -39,6 +43,7 @@ class ChildSpec:
     log: Path  #: file that stdout and stderr are appended to
     status: Path  #: says where its health page is, as files beside it do for services that it hosts; Path(): nowhere
     keep_open: tuple[int, ...] = ()  #: file descriptors that the child inherits
+    log_bytes: int = 0  #: of the log, at which it begins anew, and its end is kept in another file; 0: any
 
     @property
     def name(self) -> str:
@@ -60,7 +65,8 @@ class Child:
         self.spec = spec
         self.was_killed = False  #: by `kill`, because it did not stop when asked
         self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
+        self._log_start, self._rotated = 0, False
+        self._oom_before: dict[str, int] = {}
 
     @property
     def pid(self) -> int:
@@ -80,7 +86,7 @@ class Child:
         """
         for status in self.spec.statuses.values():
             status.unlink(missing_ok=True)
-        self.was_killed = False
+        self.was_killed, self._rotated, self._oom_before = False, False, oom_kills()
         try:
             with self.spec.log.open("ab") as log:
                 self._log_start = log.tell()
@@ -95,6 +101,8 @@ class Child:
                 )
         except OSError as error:
             raise BeastError(f"cannot start {self.spec.name}: {error.filename}: {error.strerror}") from error
+        if self.spec.log_bytes:
+            threading.Thread(target=self._bound_log, args=(self._process,), daemon=True).start()
 
     def poll(self) -> int | None:
         """The exit code (negative: number of the signal), or None while it runs or was never started."""
@@ -138,6 +146,23 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
+    def _bound_log(self, process: subprocess.Popen[bytes]) -> None:
+        """In a thread: empty the log when it is full. The process goes on writing to that file, since it appends."""
+        limit = self.spec.log_bytes
+        while process.returncode is None:
+            time.sleep(LOG_PERIOD_S)
+            with contextlib.suppress(OSError):  # a full disk
+                if (size := self.spec.log.stat().st_size) >= limit:
+                    with self.spec.log.open("r+b") as log, self._older_log.open("wb") as older:
+                        log.seek(size - limit)
+                        shutil.copyfileobj(log, older)
+                        log.truncate(0)  # what was written since is lost
+                    self._log_start, self._rotated = 0, True
+
+    @property
+    def _older_log(self) -> Path:
+        return self.spec.log.with_name(f"{self.spec.log.name}.1")
+
     def explain(self) -> str:
         """Why it ended, in words: its own last sentence, or else the end of its log without routine lines."""
         code = self.poll()
@@ -146,7 +171,9 @@ class Child:
         sentence = self._own_words(lines)
         if code == BAD_INPUT and sentence:
             return f"{self.spec.name}: {sentence}"
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        how = f"{'was' if code < 0 else 'ended with'} {how_it_ended(code, self._oom_before)}"
+        if self.was_killed:
+            how = "was killed by the launcher"
         if sentence:
             return f"{self.spec.name} {how}: {sentence}"
         tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:] if not _ROUTINE.match(line))
@@ -160,14 +187,13 @@ class Child:
         return "\n".join(reversed([line.removeprefix(prefix) for line in own]))
 
     def _last_lines(self) -> list[str]:
-        try:
-            with self.spec.log.open("rb") as log:
+        text = b""
+        for file, start in (*[(self._older_log, 0)][: self._rotated], (self.spec.log, self._log_start)):
+            with contextlib.suppress(OSError), file.open("rb") as log:
                 size = log.seek(0, os.SEEK_END)
-                log.seek(max(self._log_start, size - TAIL_BYTES))
-                text = log.read().decode(errors="replace")
-        except OSError:
-            return []
-        return [line.rstrip() for line in text.splitlines() if line.strip()]
+                log.seek(max(start, size - TAIL_BYTES))
+                text += log.read()
+        return [line.rstrip() for line in text.decode(errors="replace").splitlines() if line.strip()]
 
 
 def await_end(children: Sequence[Child], limit_s: float) -> bool:
@@ -191,11 +217,3 @@ def stop(children: Sequence[Child], limit_s: float) -> None:
 
 
 BAD_INPUT = 2  #: exit code of a service whose settings are wrong
-
-
-def signal_name(number: int) -> str:
-    """SIGKILL for 9, and so on."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from zerobeast.common.config import trust
 from zerobeast.common.config.load import dump
@@ -30,7 +31,8 @@ def env_server(config: RunConfig) -> Iterator[str]:
         status, log, file = place / "status.json", place / "log", place / run_files.CONFIG
         file.write_text(dump(config), encoding="utf-8")
         command = service_command("envserver", *child_flags(config, file, status), *trust.ALONE, *endpoint)
-        child = Child(ChildSpec("envserver", 0, command, child_environ(os.environ), log, status))
+        spec = ChildSpec("envserver", 0, command, child_environ(os.environ), log, status)
+        child = Child(replace(spec, log_bytes=config.local.log_mb << 20))
         child.start()
         deadline = time.monotonic() + START_LIMIT_S
         try:

@@ -52,6 +52,7 @@ class Fleet:
         self.children: list[Child] = []
         self._counts = dict(self.placement.processes)
         self._sockets, self._keep_open, self._own_broker = sockets, keep_open, own_broker
+        self._log_bytes = config.local.log_mb << 20
         for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
             earlier.unlink()
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
@@ -74,7 +75,8 @@ class Fleet:
             *flags,
         )
         log = self._folder / run_files.LOGS / f"{role}-{index}.log"
-        child = Child(ChildSpec(role, index, command, self._environ, log, status, keep_open=self._keep_open))
+        spec = ChildSpec(role, index, command, self._environ, log, status, self._keep_open, self._log_bytes)
+        child = Child(spec)
         self.children.append(child)
         return child
 
@@ -90,6 +92,8 @@ class Fleet:
     def supervisor(self, watch: Callable[[bool], None] = lambda _stopping: None) -> Supervisor:
         """What runs these processes; `watch` as for `Supervisor`."""
         again = self.config.local.restarts
+        if again is None and self.config.deterministic:
+            again = 0  # a service that begins anew plays other episodes than the one before would have
         return Supervisor(self.children, watch, self.evaluating, again, self.part_ranks)
 
     def part_ranks(self) -> None:
@@ -107,9 +111,8 @@ class Fleet:
             log, status = (self._folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
             write_atomically(status.with_suffix(".json"), json.dumps({"host": f"ssh {host.address}", "health": ""}))
             argv = command(host, first, self.config)
-            self.children.append(
-                Child(ChildSpec("worker", index, argv, self._environ, log.with_suffix(".log"), Path(), self._keep_open))
-            )
+            more = log.with_suffix(".log"), Path(), self._keep_open, self._log_bytes
+            self.children.append(Child(ChildSpec("worker", index, argv, self._environ, *more)))
             first += host.workers
 
     def _endpoints(self, index: int) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What the services say about themselves, gathered in a thread: a page that never answers delays no other.
 
-Every `PERIOD_S` the gatherer reads each child's health page, its memory and CPU share, and the new warnings of its
-log; `snapshot` hands out the newest of each at once.
+Every `PERIOD_S` the gatherer reads each child's health page, its CPU share, and the new warnings of its log; `snapshot`
+hands out the newest of each at once.
 """
 
 import contextlib
@@ -124,7 +124,6 @@ class _Source:
         self.child = child
         self._pages: dict[str, dict[str, Any]] = {role: {} for role in child.spec.statuses}
         self._pages_at = dict.fromkeys(self._pages, time.monotonic())
-        self._memory_bytes: int | None = None  #: of the process and its helpers
         self._cpu_share: float | None = None
         self._cpu_s = self._usage_at = 0.0
         self.log = _Log(child.spec.name, child.spec.log)
@@ -139,7 +138,6 @@ class _Source:
                 role=role,
                 page=page,
                 silent_s=now - self._pages_at[role],
-                memory_bytes=self._memory_bytes and self._memory_bytes // count,
                 cpu_share=self._cpu_share and self._cpu_share * part,
                 code=self.child.code,
             )
@@ -157,12 +155,10 @@ class _Source:
     def _measure(self, now: float) -> None:
         process = psutil.Process(self.child.pid)
         family = [process, *(process.children(recursive=True) if self.child.spec.role in HAS_HELPERS else [])]
-        memory = sum(member.memory_info().rss for member in family)
         cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
-        if memory:  # else it has ended and waits to be reaped
-            if self._usage_at:
-                self._cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._usage_at))
-            self._memory_bytes, self._cpu_s, self._usage_at = memory, cpu_s, now
+        if self._usage_at:
+            self._cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._usage_at))
+        self._cpu_s, self._usage_at = cpu_s, now
 
 
 class _Log:
@@ -175,7 +171,8 @@ class _Log:
     def new_warnings(self) -> list[str]:
         try:
             with self._path.open("rb") as log:
-                log.seek(self._at)
+                log.seek(min(self._at, self._path.stat().st_size))  # it may have begun anew
+                self._at = log.tell()
                 data = log.read(MAX_LOG_READ)
         except OSError:
             return []

@@ -5,7 +5,7 @@ the learner ends with 0          training is done: the others are stopped       
 a signal (Ctrl-C, TERM, HUP)     all are stopped                                    exit 128 + number
 another Ctrl-C a second later    all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
-                                 (unless it may be started again: `local.restarts`)
+                                 (unless it is started again: `local.restarts`)
 the evaluator ends               a warning; the training goes on                    exit 1 when it is done
 
 Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any
@@ -32,6 +32,7 @@ HEAD_START_S = {EVALUATOR: 0.0, "worker": 1.0, "actor": 1.0, "envserver": 0.5, "
 STOP_LIMIT_S = 9.0
 SAVE_LIMIT_S, QUIET_S = 60.0, 2.0  #: after STOP_LIMIT_S for a learner; without work after which it is not awaited
 LAST_S = 2.0  #: how long the evaluator may run after all others, since nothing is lost with what it plays
+RESTARTS = 3  #: by default
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
 RANKS = {BAD_INPUT: 0, PeerLost.exit_code: 2}
@@ -53,7 +54,8 @@ class Supervisor:
       children: in the order of starting, the learner first.
       watch: called every turn while the children live, with whether they are being stopped; must not block.
       evaluating: whether policies of the run wait for an evaluation.
-      restarts: how often children that have died are started again; not those that end with bad input.
+      restarts: how often children that have died are started again; not those that end with bad input. None: RESTARTS
+        times, but only those that a signal has killed, and no learner, which would lose updates.
       renew: called before learners are.
     """
 
@@ -62,14 +64,15 @@ class Supervisor:
         children: Sequence[Child],
         watch: Callable[[bool], None] = lambda _stopping: None,
         evaluating: Callable[[], bool] = lambda: False,
-        restarts: int = 0,
+        restarts: int | None = 0,
         renew: Callable[[], None] = lambda: None,
     ) -> None:
         self.children, self.learner = children, children[0]
         self._needed = [child for child in children if child.spec.role != EVALUATOR]
         self._evaluators = [child for child in children if child.spec.role == EVALUATOR]
         self._watch, self._evaluating, self._renew = watch, evaluating, renew
-        self._restarts, self._restarted = restarts, 0
+        self._restarts, self._restarted = RESTARTS if restarts is None else restarts, 0
+        self._only_killed = restarts is None
         self._signals: list[int] = []
 
     def ask(self, number: int) -> None:
@@ -138,9 +141,11 @@ class Supervisor:
         may = self._restarted < self._restarts and ending.code != BAD_INPUT and not self._signals
         if ending.finished or not may:
             return False
-        self._restarted += 1
         again, role = self._dead(), self.learner.spec.role
         learns = any(child.spec.role == role for child in again)
+        if self._only_killed and (learns or not all((child.poll() or 0) < 0 for child in again)):
+            return False
+        self._restarted += 1
         if learns:
             again = [child for child in self._needed if child in again or child.spec.role == role]
         log.warning("%s; started again, %d of %d times", ending.sentence, self._restarted, self._restarts)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from zerobeast.common.errors import BeastError
-from zerobeast.launcher.child import signal_name
+from zerobeast.common.process.endings import signal_name
 
 STOP_LIMIT_S = 15.0  #: between SIGTERM and SIGKILL
 TIDY_LIMIT_S = 3.0  #: for daemons that clear away shared memory once the others are gone

@@ -1,0 +1,87 @@
+"""Numbers of environments, for whatever copies of one cannot share, such as a port.
+
+A number is held by a socket with a name in the kernel's abstract namespace, which no other process can take, and which
+is free again when the process has ended, however it ended. So the numbers of all environments that are alive on a
+machine differ, whatever run, evaluation or recording they are of. They are the smallest that are free. Like ports, they
+belong to a network namespace: those of a container with a network of its own begin with 0.
+"""
+
+import errno
+import itertools
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+VARIABLE = "ZEROBEAST_ENV_NUMBER"  #: has the number while an environment is made
+PLACEHOLDER = "{number}"  #: stands for it in strings of `env.kwargs`
+
+#: gives the next environment its number, while the environments of a place are made
+_next: ContextVar[Callable[[], int] | None] = ContextVar("_next", default=None)
+
+
+class Numbered:
+    """Makes the environments of a process, each with a number; one that is made anew gets the same again."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._first: list[Any] = []
+        self._held: dict[tuple[int, int], tuple[int, socket.socket]] = {}
+
+    def __call__(self, place: int) -> Any:
+        """Make the environment that has this place in its process."""
+        if self._first:
+            return self._first.pop()
+        counter = itertools.count()
+        token = _next.set(lambda: self._number((place, next(counter))))
+        try:
+            return self._make()
+        finally:
+            _next.reset(token)
+
+    def first(self) -> Any:
+        """Make the first environment; the next call returns it."""
+        self._first = [self(0)]
+        return self._first[0]
+
+    def close(self) -> None:
+        """Give all numbers back."""
+        while self._held:
+            self._held.popitem()[1][1].close()
+
+    __del__ = close  # if they could not be made
+
+    def _number(self, place: tuple[int, int]) -> int:
+        if place not in self._held:
+            self._held[place] = _claimed()
+        return self._held[place][0]
+
+
+def _claimed() -> tuple[int, socket.socket]:
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for number in itertools.count():
+        try:
+            holder.bind(f"\0zerobeast-env-{number}")
+            break
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+    return number, holder
+
+
+@contextmanager
+def numbered(kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of an environment with its number in place of placeholders; `VARIABLE` has it meanwhile."""
+    if (following := _next.get()) is None:
+        yield kwargs
+        return
+    os.environ[VARIABLE] = number = str(following())
+    if PLACEHOLDER in str(kwargs):
+        kwargs = json.loads(json.dumps(kwargs).replace(f'"{PLACEHOLDER}"', number).replace(PLACEHOLDER, number))
+    try:
+        yield kwargs
+    finally:
+        os.environ.pop(VARIABLE, None)

@@ -1,0 +1,138 @@
+"""How a worker process lives: the numbers of its environments, its replacement, its memory, and what killed it."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.integration.envservers import running
+from zerobeast.clients.env_client import EnvClient
+from zerobeast.common.errors import EnvError
+from zerobeast.common.process import endings, usage
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.transport import Context
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.describe import describe
+from zerobeast.services.envserver.worker import Wear
+
+LOCAL = EnvServerConfig(in_process=True)
+NUMBERED = "tests.integration.numbered_env:Numbered"
+
+
+def numbered(folder: Path) -> dict[str, Any]:
+    given = {"number": "{number}", "port": "4600{number}", "deep": [{"at": "{x}{number}"}]}
+    return {"id": NUMBERED, "kwargs": {"folder": str(folder), **given}}
+
+
+def alive(folder: Path) -> dict[str, str]:
+    """Which numbers are in use, and by which process."""
+    found = {file.name: file.read_text() for file in folder.glob("[0-9]*")}
+    return {number: pid for number, pid in found.items() if psutil.pid_exists(int(pid))}
+
+
+def test_every_environment_has_a_number_that_no_other_has_whichever_server_it_is_of(
+    context: Context, ipc: str, tmp_path: Path
+) -> None:
+    env = numbered(tmp_path)
+    with running(ipc, workers=2), EnvClient(context, ipc, env, 3, seed=0) as client:
+        client.reset()
+        with running(f"{ipc}.2", in_process=True), EnvClient(context, f"{ipc}.2", env, 2, seed=0) as other:
+            other.reset()
+            assert len(alive(tmp_path)) == 5
+            assert describe(EnvConfig(**env), EnvServerConfig())[1] == 1, "it makes a sixth"
+        before = alive(tmp_path)
+        assert len(before) == 3
+        victim = max(before.values(), key=list(before.values()).count)
+        os.kill(int(victim), signal.SIGKILL)
+        client.step([0, 0, 0])
+        client.step([0, 0, 0])
+        after = alive(tmp_path)
+        assert after.keys() == before.keys(), "the new process has the numbers of the old one"
+        assert victim not in after.values()
+
+
+def test_environments_of_a_mix_have_a_number_each_and_those_without_it_may_step_as_a_vector(tmp_path: Path) -> None:
+    mix = numbered(tmp_path) | {"id": f"uniform({NUMBERED},{NUMBERED.replace('Numbered', 'Twin')})"}
+    for _ in range(2):
+        env = make_vector_env(EnvConfig(**mix), 2, 0, LOCAL)
+        while not env.collect():
+            pass
+        assert len(alive(tmp_path)) == 4
+        env.close()
+        assert not alive(tmp_path)
+    with pytest.raises(EnvError, match=r"cannot be made: TypeError: .*'port'"):  # as a single one, with that argument
+        make_vector_env(EnvConfig(id="CartPole-v1", kwargs={"port": "{number}"}), 1, 0, LOCAL).collect()
+
+
+def test_first_processes_wear_at_different_times() -> None:
+    limits = [Wear(100, 1000).sooner(seed) for seed in range(8)]
+    assert len({limit.episodes for limit in limits}) == len({limit.memory_bytes for limit in limits}) == 8
+    assert all(75 <= limit.episodes <= 100 for limit in limits)
+    assert [Wear(1).sooner(seed).after(1) for seed in range(8)] == ["1 episode"] * 8
+    assert not Wear(5).after(4)
+    assert not Wear().after(10**6)
+    own = usage.memory_bytes()
+    assert not Wear(memory_bytes=own * 9 // 10).after(0), "an episode is not cut off if its end may come soon enough"
+    assert Wear(memory_bytes=own * 9 // 10).after(1)
+    assert Wear(memory_bytes=own * 6 // 10).after(0)
+
+
+def test_a_worn_process_is_replaced_between_two_episodes_and_nothing_is_cut_off(
+    context: Context, ipc: str, tmp_path: Path
+) -> None:
+    with (
+        running(ipc, workers=2, max_episodes_per_process=2) as server,
+        EnvClient(context, ipc, numbered(tmp_path), 2, seed=0) as client,
+    ):
+        client.reset()
+        pids = []
+        for step in range(12):  # of 3 rows each, which is 4 episodes
+            rows = client.step([0, 0])[0]
+            assert rows["first"].tolist() == [step % 3 == 2] * 2
+            pids.append(rows["reward"].tolist())
+        assert server.report()["env_recycled"] == 4
+        assert server.report()["env_errors"] == 0
+        assert server.report()["episodes"] == 8
+        assert len({pid for pair in pids for pid in pair if pid}) == 4
+        assert len(alive(tmp_path)) == 2, "those of the third processes"
+
+
+def test_a_process_that_has_grown_too_much_is_replaced_at_the_end_of_an_episode_and_its_memory_is_counted(
+    context: Context, ipc: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "MEMORY_PERIOD_S", 1e-9)
+    env = {"id": "tests.integration.numbered_env:Leaking", "kwargs": {"leak_mb": 100}}
+    with (
+        running(ipc, max_process_memory_mb=600) as server,
+        EnvClient(context, ipc, env, 1, seed=0) as client,
+    ):
+        client.reset()
+        before, ends = usage.memory_bytes(), 0
+        while not server.report()["env_recycled"]:
+            rows = client.step([0])[0]
+            ends += int(rows["terminated"][0])
+            assert ends < 10
+        assert usage.memory_bytes() > before + (200 << 20), "what environments have started is counted with the process"
+        assert rows["terminated"].all(), "not in the middle of an episode"
+        assert client.step([0])[0]["first"].all()
+        assert usage.memory_bytes() < before + (200 << 20)
+        assert server.report()["env_errors"] == 0
+
+
+def test_a_process_that_is_killed_is_said_to_have_been(
+    context: Context, ipc: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vmstat").write_text("oom_kill_disable 0\noom_kill 4\n")
+    monkeypatch.setattr(endings.oom_kills, "__defaults__", ({tmp_path / "vmstat": "here"},))
+    with running(ipc), EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client:
+        client.reset()
+        os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)
+        client.step([0])
+        assert "killed by SIGKILL (signal 9): out of memory, or `kill -9` or `docker kill`" in caplog.text
+        (tmp_path / "vmstat").write_text("oom_kill 6\n")
+        os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)
+        client.step([0])
+        assert "out of memory: the kernel's OOM killer has ended 2 here since it began" in caplog.text

@@ -17,6 +17,7 @@ from zerobeast.common.wire.spaces import MAX_CHOICES
 PADDING = ("pad_obs", "pad_actions")  #: settings that make environments of unequal sizes equal
 MAX_AGENTS = 1024  #: of an environment
 LATEST, PAST = "latest", "past"  #: values of `env.opponent`
+PROGRESS = "{progress}"  #: a value in `env.options`
 NO_RUN = ("", LATEST, PAST)  #: those that name no run
 
 
@@ -39,6 +40,15 @@ def _entries(value: Any) -> tuple[str, ...]:
     raise ValueError("expected names of entries such as mission or mission,camera.text")
 
 
+def filled(options: Any, progress: float) -> Any:
+    """Options with the share of the run that is trained, from 0 to 1, in place of `PROGRESS`, however deep."""
+    if isinstance(options, dict):
+        return {name: filled(value, progress) for name, value in options.items()}
+    if isinstance(options, list):
+        return [filled(value, progress) for value in options]
+    return progress if options == PROGRESS else options
+
+
 Shape = Annotated[tuple[int, ...], BeforeValidator(_shape)]
 Agents = Annotated[tuple[int, ...], BeforeValidator(_agents)]
 Entries = Annotated[tuple[str, ...], BeforeValidator(_entries)]
@@ -56,6 +66,9 @@ class EnvConfig(Section):
     )
     kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
     action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")
+    options: dict[str, JsonValue] = setting(
+        {}, f"options of every reset of the environment; a value {PROGRESS} is the share of total_steps trained, 0 to 1"
+    )
     leave_out: Entries = setting(
         (), "entries of a Dict or Tuple observation that are not sent, such as texts: mission,camera.text"
     )
@@ -119,9 +132,14 @@ class EnvConfig(Section):
         """The settings of padding that have an effect."""
         return {name: size for name in PADDING if (size := getattr(self, name))}
 
+    @property
+    def follows_progress(self) -> bool:
+        """Whether resets depend on how much of the run is trained."""
+        return bool(filled(self.options, 0.0) != self.options)
+
     def terms(self) -> dict[str, Any]:
         """The entries of a HELLO, without settings of no effect that older env-servers refuse."""
-        newer = (*PADDING, "agents", "agent_id", "leave_out")
+        newer = (*PADDING, "agents", "agent_id", "leave_out", "options")
         unused = {name for name in newer if not getattr(self, name)}
         return self.model_dump(exclude={"opponent", "opponents", *unused})
 

@@ -6,14 +6,14 @@ WELCOME   any server  actor       topic+header               body: (terms,)
 ERROR     any server  actor       topic+header               body: (reason, sentence)
 BYE       either      either      header                     body: ()
 HERE      any server  actor       topic+header               body: ()
-RESET     actor       env-server  header                     body: (seed?, options?, mask?)
-STEP      actor       env-server  header, action rows        body: ()
+RESET     actor       env-server  header                     body: (seed?, options?, mask?, progress?)
+STEP      actor       env-server  header, action rows        body: (progress?)
 OBS       env-server  actor       topic+header, step rows    body: (episodes, infos?)
 INFER     actor       broker      header, step rows          body: (want_core_state,)
 ACT       broker      actor       topic+header, act rows     body: (policy_version, opponents?)
                                   [, core state rows when wanted]
 ROLLOUT   actor       learner     header, rollout rows       body: (n_rows, episodes, acting)
-ACK       learner     actor       topic+header               body: (consumed_seq, window)
+ACK       learner     actor       topic+header               body: (consumed_seq, window, progress?)
 WEIGHTS   learner     anyone      topic+header, chunks...    body: (policy_version, layout_id, n_bytes, checksum,
                                                                     n_chunks)
 NEWS      learner     anyone      topic+header               body: (policy_version, divergences, agent_steps?)
@@ -109,19 +109,19 @@ BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.WELCOME: (dict,),
     Kind.ERROR: (str, str),
     Kind.BYE: (),
-    Kind.RESET: (int | list | None, dict | None, list | None),
-    Kind.STEP: (),
+    Kind.RESET: (int | list | None, dict | None, list | None, float | None),
+    Kind.STEP: (float | None,),
     Kind.OBS: (list, dict | None),
     Kind.INFER: (bool,),
     Kind.ACT: (int, list | None),
     Kind.ROLLOUT: (int, list, int),
-    Kind.ACK: (int, int),
+    Kind.ACK: (int, int, float | None),
     Kind.WEIGHTS: (int, int, int, int, int),
     Kind.HERE: (),
     Kind.NEWS: (int, list, int | None),
 }
 #: the entries of earlier versions that differ
-EARLIER: dict[int, dict[Kind, tuple[Any, ...]]] = {1: {Kind.RESET: (), Kind.OBS: (list,)}}
+EARLIER: dict[int, dict[Kind, tuple[Any, ...]]] = {1: {Kind.RESET: (), Kind.STEP: (), Kind.OBS: (list,)}}
 #: kinds that are a header and nothing else
 BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE, Kind.NEWS})
 #: what answers each request

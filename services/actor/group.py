@@ -83,6 +83,7 @@ class Group:
 
     def take(self, plane: Plane, message: Incoming, refuse: Refuse, now: float) -> None:
         reply = self.planes[plane].take(message, refuse, now)
+        self.steps.progress = self.rollouts.outbox.progress
         if reply is Reply.WELCOME:
             self._introduce()
         self._react(plane, reply, now)
@@ -195,7 +196,8 @@ class EnvGroup(Group):
         num_envs = config.actor.envs_per_group
         env_terms = {"env": config.env.terms(), "num_envs": num_envs, "seed": seed}
         env_server = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
-        learner = Stream(sender, slot, {}, f"learner at {config.learner.endpoint}")
+        follows = {"progress": True} if config.env.follows_progress else {}
+        learner = Stream(sender, slot, follows, f"learner at {config.learner.endpoint}")
         opposed = config.env.opposed(num_envs, index_of(sender) + slot)
         sides = None if opposed is None else Sides(opposed, config.env)
         steps = StepsPlane(env_server, num_envs, seed, sides)

@@ -46,6 +46,7 @@ class Outbox:
         self._no_progress_s = no_progress_s
         self.sent = 0
         self.seq = 0  #: number of the newest rollout, which is how many there have been
+        self.progress: float | None = None  #: the share of the run that is trained, from 0 to 1, if HELLO asks for it
         self.episodes_dropped = 0  #: because more ended than rollouts could carry
         self._episodes: deque[Entry] = deque()
         self._window = 0
@@ -125,7 +126,8 @@ class Outbox:
         if header.kind is Kind.ACK:
             if header.epoch != self.stream.epoch:
                 return Reply.STALE, []
-            consumed_seq, window = header.body
+            consumed_seq, window, *progress = header.body
+            self._follow(*progress)
             return Reply.ANSWER, self._acknowledge(consumed_seq, window, now)
         if header.kind is Kind.HERE and not header.seq and header.epoch == self.stream.epoch and self.in_transit:
             if self.stream.set_back("says HERE", now):
@@ -135,9 +137,14 @@ class Outbox:
         if reply is not Reply.WELCOME:
             return reply, []
         window, received = self.stream.terms.get("window"), self.stream.terms.get("received")
+        self._follow(self.stream.terms.get("progress"))
         for message in self._kept:
             message.sent = type(received) is int and message.seq <= received
         return reply, self._acknowledge(header.seq, window if type(window) is int else 1, now)
+
+    def _follow(self, progress: Any = None) -> None:
+        if type(progress) is float and 0 <= progress <= 1:
+            self.progress = progress
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
         self._window = max(1, min(window, MAX_WINDOW))

@@ -126,17 +126,18 @@ class StepsPlane(GroupPlane):
         self._sides = sides
         self.greets = True
         self.env: EnvSpec | None = None
+        self.progress: float | None = None  #: of the run, which goes with each request if the environments follow it
         self.agent_steps = 0
         self.episodes: list[Entry] = []  #: that have ended, until a rollout carries them
         self._num_envs, self._seed = num_envs, seed
 
     def reset(self, now: float) -> None:
-        self.stream.request(Kind.RESET, (), (), now)
+        self.stream.request(Kind.RESET, (None, None, None, self.progress), (), now)
 
     def step(self, actions: NDArray[Any], now: float) -> None:
         """Request a step with actions [N]."""
         self._action_rows["action"] = actions
-        self.stream.request(Kind.STEP, (), (self._action_rows,), now)
+        self.stream.request(Kind.STEP, (self.progress,), (self._action_rows,), now)
 
     def _receive(self, message: Incoming, refuse: Refuse) -> None:
         assert self.env is not None, "there are rows"
@@ -168,6 +169,7 @@ class OwnSteps:
         self.action: NDArray[Any] = np.zeros(1, action_record(env.action).dtype)["action"]
         self.episodes: list[Entry] = []
         self.agent_steps, self.cut = 0, 0
+        self.progress: float | None = None  #: of no use here
 
     def reset(self, now: float) -> None:
         """Do nothing: the caller begins when it likes."""

@@ -59,14 +59,16 @@ def shard(
     """
     numbered = Numbered(make)
     first = numbered.first()
+    kind: Callable[..., Shard] = Shard
     if callable(first.observation_space):
-        several = partial(AgentShard, agents=config.agents, agent_id=config.agent_id, leave_out=config.leave_out)
-        return several(env_id, numbered, num_envs, seed, config.action_mask, **more)
-    if config.agents > 1 or config.agent_id:
+        kind = partial(AgentShard, agents=config.agents, agent_id=config.agent_id, leave_out=config.leave_out)
+    elif config.agents > 1 or config.agent_id:
         first.close()
         given = "env.agent_id is true" if config.agent_id else f"env.agents is {config.agents}"
         raise EnvError(f"{given}, but {env_id} has a single agent")
-    return Shard(env_id, numbered, num_envs, seed, config.action_mask, **more)
+    envs = kind(env_id, numbered, num_envs, seed, config.action_mask, **more)
+    envs.options = config.options
+    return envs
 
 
 class AgentReading:

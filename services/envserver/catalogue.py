@@ -45,7 +45,8 @@ def make_vector_env(
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
-        if agents == 1 and not (config.agent_id or config.leave_out or PLACEHOLDER in str(config.kwargs)):
+        needs_single = config.agent_id or config.leave_out or config.options or PLACEHOLDER in str(config.kwargs)
+        if agents == 1 and not needs_single:
             request = VectorRequest(config, num_envs, seed, server.threads or 1, masks)
             if env := _made_by(backend, reference, request, padding):
                 return env

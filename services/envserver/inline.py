@@ -35,6 +35,7 @@ class InlineEnvs(ABC):
       agents: of each environment, which are consecutive rows; N counts the rows.
       infos: of the newest answer, in the form of gymnasium's vector environments.
       wants_infos: whether anybody reads them.
+      progress: as in `VectorEnv`.
       failures: [index, traceback] of environments that raised and were replaced; taken with each answer.
     """
 
@@ -44,6 +45,7 @@ class InlineEnvs(ABC):
     resets_when_made: ClassVar[bool] = True  #: in a turn of its own, since that takes as long as making them
     failed: Sequence[int] = ()  #: as in `shard.Shard`
     worn = False  #: likewise
+    progress = 1.0
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
         self.spec = self.own = spec
@@ -186,6 +188,7 @@ class InlineVectorEnv(VectorEnv):
             seed = self._seed
         calls: list[Callable[[], None]] = []
         for part, env in self._parts:
+            env.progress = self.progress
             if is_first and seed is None and env.resets_when_made:
                 continue  # its rows are those of the first reset
             if only is not None and not only[part].any():
@@ -198,6 +201,7 @@ class InlineVectorEnv(VectorEnv):
     def step(self, actions: NDArray[Any]) -> None:
         with contained(f"environment {self.spec.env_id!r} cannot take a step"):
             for part, env in self._parts:
+                env.progress = self.progress
                 env.begin(actions[part])
         self._begun = [[env.finish_step for _, env in self._parts]]
 

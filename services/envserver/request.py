@@ -75,7 +75,7 @@ class ResetRequest(NamedTuple):
         Raises:
           RemoteProtocolError: an entry is invalid; the error names it.
         """
-        seed, options, mask = body
+        seed, options, mask, _progress = body
         env_id, is_list = env.spec.env_id, isinstance(seed, list)
         if is_list and len(seed) != env.num_envs:
             raise RemoteProtocolError(f"seed: a list of {len(seed)}, expected one for each of {env.num_envs}", "terms")

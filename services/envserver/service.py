@@ -191,7 +191,11 @@ class EnvServer(Service):
 
     def _begin_of(self, message: Incoming, session: Session[Hosted]) -> Callable[[], None]:
         """A call that begins a RESET, or a STEP with legal actions. Raises RemoteProtocolError for anything else."""
-        hosted = session.state
+        hosted, progress = session.state, message.header.body[-1]
+        if progress is not None:
+            if not 0 <= progress <= 1:
+                raise RemoteProtocolError(f"progress: {progress}, expected a number from 0 to 1", "terms")
+            hosted.env.progress = progress
         if message.header.kind is Kind.RESET:
             request = ResetRequest.read(message.header.body, hosted.env)
             if request.only is not None and session.asked_at is None:

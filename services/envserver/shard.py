@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, WrongInterface
+from zerobeast.common.settings.env import filled
 from zerobeast.common.wire import EnvSeeds, EnvSpec, by_array
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.infos import InfoTable, numbers
@@ -73,6 +74,7 @@ class Shard(InlineEnvs):
         progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._make, self._progress = make, progress
+        self.options: dict[str, Any] = {}  #: of each reset that has none of its own, as `env.options`
         self._envs = [self._made(i) for i in range(num_envs)]
         super().__init__(self._read(env_id, mask), num_envs * self.agents)
         self.wants_infos = wants_infos
@@ -204,6 +206,8 @@ class Shard(InlineEnvs):
 
     def _open_episode(self, i: int, options: dict[str, Any] | None) -> None:
         seed, self._seeds[i] = self._seeds[i], None
+        if options is None and self.options:
+            options = filled(self.options, self.progress)
         asked = {} if options is None else {"options": options}
         self._begin(i, *self._call(i, "reset", seed=seed, **asked))
         self._done[i] = False

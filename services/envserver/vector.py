@@ -84,11 +84,13 @@ class VectorEnv(ABC):
       takes_options: whether `reset` accepts options; known once `spec` is.
       agents: of each environment, which are consecutive rows.
       independent: whether `reset` can be of some environments only, and seed each of them; known once `spec` is.
+      progress: the share of the run that is trained, from 0 to 1, for `env.options`; 1 for whoever does not train.
     """
 
     inline: ClassVar[bool] = False
     takes_options: bool = True
     independent: bool = True
+    progress: float = 1.0
     spec: EnvSpec
     rows: NDArray[Any]
 

@@ -8,6 +8,7 @@ RESET and msgpack [seed, options, only] an outcome with rows
 STEP and the actions                    an outcome with rows
 end of the pipe: close, exit
 
+In front of a request is the progress of the run, a little-endian double, which `env.options` may depend on.
 An outcome is a msgpack map: `rows`, bytes of `step_record`, `episodes`, `failures` [[environment, traceback], ...],
 `infos` and how many were `left_out`, what there is to see (`scenes.scene`), if a fresh process may help environments
 that have `failed`, how often each has, and if this process is `worn`, why; or `fatal`, a sentence, `failures`, and
@@ -24,6 +25,7 @@ import os
 import resource
 import secrets
 import signal
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Set
@@ -151,7 +153,8 @@ def _progress(connection: Connection) -> Callable[[], None]:
 
 
 def _outcome(request: memoryview, shard: InlineEnvs, actions: np.dtype[Any], wear: Wear) -> dict[str, Any]:
-    command, body, worn = request[:1], request[1:], ""
+    (shard.progress,) = struct.unpack_from("<d", request)
+    command, body, worn = request[8:9], request[9:], ""
     shard.failures = []
     if command == RESET:
         shard.reset(*unpack(body))

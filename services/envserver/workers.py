@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import selectors
 import signal
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -230,7 +231,7 @@ class WorkerVectorEnv(VectorEnv):
         assert worker.pipe is not None
         worker.awaits, worker.since = "rows", time.monotonic()
         with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
-            worker.pipe.send_bytes(request)
+            worker.pipe.send_bytes(struct.pack("<d", self.progress) + request)
 
     def _take(self, worker: _Worker) -> None:
         assert worker.pipe is not None

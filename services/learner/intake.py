@@ -9,7 +9,7 @@ An actor that has gone is remembered as long as there is room: a broken connecti
 the next one must not be trained on twice. What is remembered is part of the checkpoint, for the same reason.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -63,6 +63,7 @@ class Intake(RolloutPlane):
         self._changed = True  #: whether actors came or left since the window was last computed
         self._grant_at = 0.0
         self.acting = ActingProcesses()
+        self.progress: Callable[[], float] = lambda: 0.0  #: the share of the run that is trained, from 0 to 1
         self._founded_at: float | None = None  #: when the first HELLO came
         for (sender, slot), ledger in record.streams.items():
             self._sessions.open(Header(Kind.HELLO, sender, slot), ledger, now=0.0).asked_at = LONG_AGO
@@ -168,6 +169,7 @@ class Intake(RolloutPlane):
         if session is not None:
             self.ledger.undone += session.state.begin(theirs.first)
             session.state.task = split_ids(self.terms.env.env_id).index(theirs.env.env_id)
+            session.state.follows = header.body[0].get("progress") is True
             self._welcome(session)
 
     def _yields_to(self, theirs: Terms, age_s: float) -> bool:
@@ -194,6 +196,7 @@ class Intake(RolloutPlane):
             "policy": self.terms.policy.to_wire(),
             "unroll_length": self.terms.unroll_length,
             "received": session.state.received,
+            **({"progress": self.progress()} if session.state.follows else {}),
         }
         seq = session.state.consumed
         self.port.send(Header(Kind.WELCOME, session.sender, session.slot, self.epoch, seq, (terms,)))
@@ -241,7 +244,7 @@ class Intake(RolloutPlane):
         self.queue.put(entry, rows[used:])
 
     def _ack(self, session: Session[StreamLedger], seq: int) -> None:
-        body = (session.state.consumed, self._granted)
+        body = (session.state.consumed, self._granted, self.progress() if session.state.follows else None)
         self.port.send(Header(Kind.ACK, session.sender, session.slot, self.epoch, seq, body))
 
     def _grant(self, now: float) -> None:

@@ -46,6 +46,7 @@ class StreamLedger:
     pending: int = 0  #: how many are in the queue
     anchored: bool = False  #: whether it is known which number comes first
     task: int = 0  #: index of its environment among the run's; HELLO says so anew in every start
+    follows: bool = False  #: whether it is to get the progress of the run with each ACK; likewise
 
     def begin(self, first: int | None) -> int:
         """Take the number of the sender's oldest message from HELLO. Returns how many rollouts will never come again.

@@ -59,6 +59,7 @@ class TrainingRun:
         self._plays = 1 + zlib.crc32(repr(trainer.env.to_wire()).encode())  #: for `Vote`
         self._others: list[dict[str, Any]] = []  #: what the ranks after the first have shared last
         meters.pace = trainer.learning.pace
+        intake.progress = lambda: min(1.0, trainer.counters.agent_steps / trainer.config.total_steps)
 
     @property
     def finished(self) -> bool:

@@ -33,14 +33,16 @@ plain = st.recursive(
 )
 OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     int: unsigned,
+    float: st.floats(allow_nan=False),
     bool: st.booleans(),
     str: st.text(max_size=50),
     list: st.lists(plain, max_size=4),
     dict: st.dictionaries(st.text(max_size=9), plain, max_size=4),
 }
-OF_TYPE |= {kind | None: st.none() | OF_TYPE[kind] for kind in (int, dict, list)}
+OF_TYPE |= {kind | None: st.none() | OF_TYPE[kind] for kind in (int, float, dict, list)}
 OF_TYPE[int | list | None] = OF_TYPE[int | None] | OF_TYPE[list]
 EXAMPLES: dict[Any, Any] = {int | None: 1, int | list | None: 1, dict | None: {"a": 1}, list | None: [True]}
+EXAMPLES[float | None] = 0.5
 headers = st.sampled_from(Kind).flatmap(
     lambda kind: st.builds(
         Header, st.just(kind), *[unsigned] * 4, body=st.tuples(*(OF_TYPE[entry] for entry in BODIES[kind]))
@@ -113,7 +115,7 @@ def test_trailing_nil_entries_are_omitted_and_read_as_nil() -> None:
     for body, sent in resets:
         packed = pack_header(Header(Kind.RESET, 7, 0, 5, 3, body))
         assert msgpack.unpackb(packed) == [PROTOCOL_VERSION, 5, 7, 0, 5, 3, *sent]
-        assert unpack_header(packed).body == (*sent, *[None] * (3 - len(sent)))
+        assert unpack_header(packed).body == (*sent, *[None] * (4 - len(sent)))
     assert len(pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([], None)))) == 8, "steps are no longer for infos unasked for"
     assert len(pack_header(Header(Kind.STEP, 7, 0, 5, 3))) == 7
     assert len(pack_header(Header(Kind.ROLLOUT, 7, 0, 5, 3, (1, [], MAX_INTEGER)))) == 9 + 9, "nor are rollouts by much"
@@ -123,7 +125,7 @@ def test_trailing_nil_entries_are_omitted_and_read_as_nil() -> None:
 
 
 def test_version_1_has_no_seed_no_options_and_no_infos() -> None:
-    old = Header(Kind.RESET, 7, 0, 5, 3, (None, None, None), version=1)
+    old = Header(Kind.RESET, 7, 0, 5, 3, (None, None, None, None), version=1)
     assert msgpack.unpackb(pack_header(old)) == [1, 5, 7, 0, 5, 3]
     assert unpack_header(pack_header(old), versions=VERSIONS[Plane.STEPS]) == old
     for kind, body in ((Kind.RESET, (5, None)), (Kind.RESET, (None, {})), (Kind.OBS, ([], {}))):

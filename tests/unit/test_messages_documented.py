@@ -48,6 +48,7 @@ CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 TYPES: dict[Any, str] = {
     int | list | None: "integer, array or nil",
     int | None: "integer or nil",
+    float | None: "float or nil",
     dict | None: "map or nil",
     list | None: "array or nil",
     dict: "map",

@@ -134,7 +134,12 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
         bound = ["algo"]
     else:
         bound = [path for path in RUN if path.split(".")[0] in BOUND]
-        for path in ("net.max_parameters", "env.opponent", "env.opponents"):  # a limit, and who else acts
+        for path in (
+            "net.max_parameters",
+            "env.opponent",
+            "env.opponents",
+            "env.options",
+        ):  # a limit, who else acts, a stage
             bound.remove(path)
         with calling(f"algo {saved.section}: bound"):
             own = saved.algorithm.bound(wanted.algorithm)

@@ -1,0 +1,127 @@
+"""`env.options` reach every reset, and the progress of a run takes the place of "{progress}" in them."""
+
+import select
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from tests.intake_fakes import ListedRun
+from tests.integration.envservers import running
+from tests.unit.test_group import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, World
+from zerobeast import ConfigError, Context, EnvError, RemoteVectorEnv
+from zerobeast.clients.env_client import EnvClient
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.learner.ledger import SavedLedger
+
+STAGED = "tests.integration.test_envserver_options:Staged"
+OPTIONS = {"stage": ["{progress}"], "fixed": 7}
+
+
+class Staged(gymnasium.Env[Any, Any]):
+    """Each episode takes one step; observations are its options."""
+
+    observation_space, action_space = Box(-9, 9, (2,), np.float32), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        asked = {"stage": [-1], "fixed": -1} | (options or {})
+        self.seen = np.array([*asked["stage"], asked["fixed"]], np.float32)
+        return self.seen, {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.seen, 0.0, True, False, {}
+
+
+def rows_of(env: VectorEnv) -> list[list[float]]:
+    while not env.collect():
+        select.select(env.files, (), (), 0.1)
+    return np.unique(env.rows["obs"], axis=0).tolist()
+
+
+@pytest.mark.parametrize(
+    "server", [EnvServerConfig(in_process=True), EnvServerConfig(workers=1)], ids=["here", "apart"]
+)
+def test_every_reset_has_the_options_and_the_progress_of_that_time(server: EnvServerConfig) -> None:
+    env = make_vector_env(EnvConfig(id=STAGED, options=OPTIONS), 2, 0, server)
+    rows_of(env)
+    env.progress = 0.25
+    env.reset()
+    assert rows_of(env) == [[0.25, 7]]
+    for progress in (0.5, 0.75, 1.0):
+        env.progress = progress
+        for _ in range(2):  # the last step of an episode, and the first observation of the next
+            env.step(np.zeros(2, np.int64))
+            seen = rows_of(env)
+        assert seen == [[progress, 7]]
+    env.reset(options={"fixed": 3})
+    assert rows_of(env) == [[-1, 3]], "instead of those of the setting"
+    env.close()
+    while not env.closed(force=True):
+        pass
+
+
+def test_a_client_that_trains_nothing_has_all_progress(context: Context, ipc: str) -> None:
+    with running(ipc, in_process=True):
+        envs = RemoteVectorEnv(ipc, STAGED, 1, env={"options": OPTIONS}, context=context)
+        assert envs.reset()[0].tolist() == [[1, 7]]
+        envs.close()
+        with EnvClient(context, ipc, {"id": STAGED}, 1, seed=0) as client:
+            client._request(Kind.RESET, (None, None, None, 1.5), ())
+            with pytest.raises(ConfigError, match=r"progress: 1\.5, expected a number from 0 to 1"):
+                client._wait()
+
+
+@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "football/academy_corner"])
+def test_environments_that_take_no_options_refuse_the_setting(env_id: str) -> None:
+    with pytest.raises(EnvError, match=r"env\.options"):
+        rows_of(make_vector_env(EnvConfig(id=env_id, options=OPTIONS), 1, 0, EnvServerConfig(in_process=True)))
+
+
+def test_vector_environments_make_way_for_single_ones_that_take_options_at_each_reset() -> None:
+    env = make_vector_env(EnvConfig(id="CartPole-v1", options={"low": -0.01, "high": 0.0}), 4, 0, EnvServerConfig())
+    assert env.processes == 1
+    env.close()
+
+
+class HalfDone(Learner):
+    def terms(self) -> dict[str, Any]:
+        return super().terms() | {"progress": 0.25}
+
+    def message(self, kind: Kind, seq: int, body: tuple[Any, ...], *frames: np.ndarray) -> Message:
+        return super().message(kind, seq, (*body, 0.5) if kind is Kind.ACK else body, *frames)
+
+
+class Noting(EnvServer):
+    def do(self, header: Header, rows: Any) -> Message:
+        noted.append(header.body[-1])
+        return super().do(header, rows)
+
+
+noted: list[float | None] = []
+KINDS = {Plane.STEPS: Noting, Plane.INFERENCE: Broker, Plane.ROLLOUTS: HalfDone}
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_an_actor_passes_on_what_the_learner_says_if_its_environments_follow_it(follows: bool) -> None:
+    noted.clear()
+    env = CONFIG.env.model_copy(update={"options": OPTIONS if follows else {"fixed": 7}})
+    kinds = KINDS if follows else SERVERS | {Plane.STEPS: Noting}
+    world = World(config=CONFIG.model_copy(update={"env": env}), kinds=kinds)
+    world.goes_on()
+    assert ("progress" in world.group.rollouts.stream.hello_terms) is follows
+    assert (noted[0], noted[-1]) == ((0.25, 0.5) if follows else (None, None))
+
+
+def test_the_learner_tells_those_that_ask() -> None:
+    run = ListedRun({1: 1, 2: 1}, batch=2, window=1)
+    run.outboxes[1].stream.hello_terms["progress"] = True
+    run.start(1, SavedLedger())
+    run.intake.progress = lambda: 0.75
+    run.exchange()
+    assert (run.outboxes[1].progress, run.outboxes[2].progress) == (0.75, None)

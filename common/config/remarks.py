@@ -44,10 +44,10 @@ def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 def _raw_frames(config: RunConfig) -> Iterator[str]:
     """A sentence for every Atari game that a module makes, without what Atari games get here."""
-    for task in config.env.tasks:
+    for task in config.env.tasks if "obs_type" not in config.env.kwargs else ():
         module, _, game = task.partition(":")
-        if preset.fitting(game, config.spec).startswith("atari"):
-            yield f"env.id {task} has raw colour frames, as {module} makes them: --env {game} has Atari's usual ones"
+        if module == "ale_py" or preset.fitting(game, config.spec).startswith("atari"):
+            yield f"env.id {task} has raw colour frames, as {module} makes them; ALE/Pong-v5 has Atari's usual ones"
 
 
 def _other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:

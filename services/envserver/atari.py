@@ -24,6 +24,8 @@ from zerobeast.services.envserver.scenes import scene
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import Only, contained
 
+ELSEWHERE = ("mode", "difficulty", "obs_type")  #: arguments that only gymnasium's single environments take
+ONE_BY_ONE = "makes games one by one, as raw frames or RAM (docs/environments.md has Atari's usual frames of them)"
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
 V5_STICKY_ACTIONS = 0.25  #: Machado et al. 2018, "Revisiting the Arcade Learning Environment"
 MAX_SEED = 2**31  # the emulator takes 31 bits
@@ -76,6 +78,9 @@ def refuse_raw(env_id: str) -> None:
     match = _RAW_ID.fullmatch(env_id)
     with suppress(ImportError):
         if match and f"ALE/{(game := match['game'])}-v5" in games():
+            if "-ram" in env_id:
+                one = f"--env ale_py:ALE/{game}-v5 --env.kwargs '{{obs_type: ram}}'"
+                raise EnvError(f"env.id {env_id!r}: ale-py's vector environment sends no RAM: {one} {ONE_BY_ONE}")
             ours = f"ALE/{game}-v5 or {game}NoFrameskip-v4"
             why = "whose frame skip, sticky actions and action set are settings of env"
             raise EnvError(f"env.id {env_id!r}: expected {ours}, {why}")
@@ -164,6 +169,9 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int, **frames: An
     kwargs: dict[str, Any] = dict(config.kwargs)
     if config.action_mask:
         raise EnvError(f"env.action_mask {config.action_mask!r}: expected none, Atari games allow every action")
+    if found := [name for name in ELSEWHERE if name in kwargs]:
+        what = f"env.kwargs: ale-py's vector environment, which makes {config.id}, has no {found[0]!r}"
+        raise EnvError(f"{what}: --env ale_py:{config.id} takes it, and {ONE_BY_ONE}")
     unknown = sorted(set(kwargs) - set(KWARGS))
     if unknown:
         raise EnvError(f"env.kwargs: {unknown[0]!r} is not for Atari, expected any of {', '.join(KWARGS)}")

@@ -249,10 +249,12 @@ def test_the_spaces_choose_the_family_of_an_environment_that_is_not_known(env: E
 
 def test_an_atari_game_that_its_module_makes_is_remarked_upon_with_the_id_to_use() -> None:
     flags = ["--preset", "atari", "--env"]
-    [note] = gather([*flags, "ale_py:ALE/Pong-v5"], {}).notes
-    assert note.startswith("env.id ale_py:ALE/Pong-v5 has raw colour frames")
-    assert "--env ALE/Pong-v5" in note
+    for env_id in ("ale_py:ALE/Pong-v5", "ale_py:Pong-v4"):
+        [note] = gather([*flags, env_id], {}).notes
+        assert note.startswith(f"env.id {env_id} has raw colour frames")
+        assert "ALE/Pong-v5" in note
     assert not gather([*flags, "ALE/Pong-v5,mine:Own-v0"], {}).notes
+    assert not gather([*flags, "ale_py:ALE/Pong-v5", "--env.kwargs", "{obs_type: ram}"], {}).notes, "no frames at all"
 
 
 def test_an_environment_is_described_only_if_its_id_does_not_settle_the_preset() -> None:

@@ -10,6 +10,7 @@ import errno
 import itertools
 import json
 import os
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any
 
 VARIABLE = "ZEROBEAST_ENV_NUMBER"  #: has the number while an environment is made
 PLACEHOLDER = "{number}"  #: stands for it in strings of `env.kwargs`
+INTEGER = re.compile(r'(?<!\\)"([1-9]\d*|)\{number\}"(?!:)')  #: in JSON, a whole string that becomes an integer
 
 #: gives the next environment its number, while the environments of a place are made
 _next: ContextVar[Callable[[], int] | None] = ContextVar("_next", default=None)
@@ -80,7 +82,8 @@ def numbered(kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
         return
     os.environ[VARIABLE] = number = str(following())
     if PLACEHOLDER in str(kwargs):
-        kwargs = json.loads(json.dumps(kwargs).replace(f'"{PLACEHOLDER}"', number).replace(PLACEHOLDER, number))
+        text = INTEGER.sub(rf"\g<1>{number}", json.dumps(kwargs)).replace(PLACEHOLDER, number)
+        kwargs = json.loads(text)
     try:
         yield kwargs
     finally:

@@ -18,9 +18,9 @@ class Numbered(gymnasium.Env):
 
     observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
 
-    def __init__(self, folder: str, number: Any, port: str = "4600{number}", deep: Any = None) -> None:
+    def __init__(self, folder: str, number: Any, port: Any, deep: Any = None) -> None:
         assert type(number) is int, number
-        assert (port, deep) == (f"4600{number}", [{"at": f"{{x}}{number}"}]), (port, deep)
+        assert (port, deep) == (int(f"4600{number}"), [{"at": f"{{x}}{number}", "n": f'0"{number}'}]), (port, deep)
         assert os.environ["ZEROBEAST_ENV_NUMBER"] == str(number)
         self.socket = socket.socket()
         self.socket.bind(("127.0.0.1", 46000 + number))

@@ -67,6 +67,11 @@ def last(folder: Path) -> dict[str, float]:
     return {name: value for name, value in row.items() if value is not None}
 
 
+def is_over(folder: Path, total_steps: int) -> bool:
+    """Whether a run has taken its last step, or has reached `stop_at_return`."""
+    return last(folder).get("agent_steps", 0) >= total_steps or (folder / run_files.REACHED).exists()
+
+
 class Rows:
     """The rows of a run as they come, each once; all of them again if the file was replaced."""
 

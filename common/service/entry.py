@@ -20,13 +20,14 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.files.run_files import status_of
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
@@ -144,7 +145,9 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
         service.run_name = config.name
     from zerobeast.common.service.loop import Loop
 
-    signals.loop = loop = Loop(services, supervisor_pid=instance.supervisor_pid)
+    follows = config.learner.when_done == "evaluated" and "learner" not in hosted
+    over = partial(is_over, config) if follows else lambda: False
+    signals.loop = loop = Loop(services, supervisor_pid=instance.supervisor_pid, over=over)
     if signals.asked:
         return 0
     from zerobeast.common.service.health_server import HealthServer
@@ -160,6 +163,14 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
         if signals.asked:
             log.info("ended by %s", signals.asked)
         return code
+
+
+def is_over(config: RunConfig) -> bool:
+    """Whether the run's folder, if it is to be seen from here, shows that nothing is left to be done."""
+    from zerobeast.common.files import metrics
+
+    waiting = config.evaluates and run_files.kept(config.folder, run_files.TO_EVALUATE)
+    return not waiting and metrics.is_over(config.folder, config.total_steps)
 
 
 def _help(role: str) -> int:
@@ -199,7 +210,7 @@ def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -
     if (path := instance.status_file) is None:
         return
     if shared:
-        path = status_of(path, role, instance.index or 0)
+        path = run_files.status_of(path, role, instance.index or 0)
     status = {"role": role, "index": instance.index, "pid": os.getpid(), "host": socket.gethostname(), "health": health}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,15 +3,16 @@
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from zerobeast.common.service.base import Service
+from zerobeast.common.service.base import LINGER_S, Service
 from zerobeast.common.transport import Context, Poller
 
 log = logging.getLogger(__name__)
 
 MAX_WAIT_S = 0.1  #: bound on how late a signal is noticed
+LOOK_S = 5.0  #: between two looks at whether the run is over
 COUNT_PERIOD_S = 0.2  #: reading the process's CPU time takes longer than many turns
 
 
@@ -21,10 +22,14 @@ class Loop:
     Args:
       services: in the order in which they start; they drain and close in the reverse.
       supervisor_pid: the loop ends when this is no longer the parent process; never if it is 0 or its own.
+      over: whether the run is over; the loop ends once it has been for LINGER_S.
     """
 
-    def __init__(self, services: Sequence[Service], *, supervisor_pid: int = 0) -> None:
+    def __init__(
+        self, services: Sequence[Service], *, supervisor_pid: int = 0, over: Callable[[], bool] = lambda: False
+    ) -> None:
         self.services = services
+        self._over, self._goes_on_at, self._look_at = over, time.monotonic(), 0.0
         self._supervisor_pid = supervisor_pid if supervisor_pid != os.getpid() else 0
         self._pollers: list[Poller] = []
         self._poller = Poller()
@@ -52,8 +57,20 @@ class Loop:
             if self._supervisor_pid and os.getppid() != self._supervisor_pid:
                 log.warning("the supervisor is gone: stopping")
                 self.stop()
+            self._look(time.monotonic())
         for service in reversed(self.services):
             service.finish()
+
+    def _look(self, now: float) -> None:
+        """End if the run has been over for a while."""
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
+        if not self._over():
+            self._goes_on_at = now
+        elif now - self._goes_on_at >= LINGER_S:
+            log.info("the run has reached its last step: ending")
+            self.stop()
 
     def stop(self) -> None:
         """Ask the loop to end. Safe in a signal handler: it sets flags and nothing more."""

@@ -142,7 +142,8 @@ class LearnerConfig(Section):
     )
     when_done: Literal["exit", "evaluated", "stay"] = setting(
         "exit",
-        "after the last step: exit, exit once all is evaluated, or stay idle for a supervisor that always restarts it",
+        "after the last step: exit, exit once all is evaluated, as do services that see the run's folder, or stay "
+        "idle for a supervisor that always restarts it",
     )
     publish_every: int = setting(1, "publish every Nth version of the policy", ge=1, le=LIMIT)
     store: str = setting("", "folder on a disk of the learner's machine for its replay; empty: in the run's folder")

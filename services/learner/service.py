@@ -17,7 +17,7 @@ from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
-from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
+from zerobeast.common.service.base import DRAIN_LIMIT_S, LINGER_S, Service
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, random_id
 from zerobeast.common.wire.messages import Plane
@@ -78,6 +78,7 @@ class Learner(Service):
         self._shares = 0  #: what the first rank is about to write, as in `Vote`
         self._is_over = self._is_done = False  #: no further step is taken; nothing is left to be learned
         self._is_kept = False  #: the last row and checkpoint are written
+        self._stays_until = math.inf
         self._waited_s = 0.0  #: for the next batch
         self._computes: dict[str, str] = {}  #: device and precision, for the health page
         self._has_more = False  #: whether there may be more to learn from
@@ -256,7 +257,8 @@ class Learner(Service):
             if self.training is not None:
                 self.training.publish()
             self._keep()
-        if when_done == "exit" or (when_done == "evaluated" and not (self._kept and waiting(self.config))):
+        lingers = (self._kept and waiting(self.config)) or self.clock() < self._stays_until
+        if when_done == "exit" or (when_done == "evaluated" and not lingers):
             self.stop()
 
     def _keep(self) -> None:
@@ -265,7 +267,7 @@ class Learner(Service):
             return
         share(self.training, whole=True)
         self._write(self.clock(), row=True, checkpoint=True, last=True)
-        self._is_kept = True
+        self._is_kept, self._stays_until = True, self.clock() + LINGER_S
         self._log_at = self._checkpoint_at = self._progress_at = math.inf
         if self.training is not None and self._finished:
             if self._kept:

@@ -167,11 +167,16 @@ def test_a_learner_ends_once_all_is_evaluated_and_the_images_record(images: None
     short = {"BEAST_TOTAL_STEPS": "20000", "BEAST_EVALUATE__TIMES": "2", "COMPOSE_PROFILES": "evaluate"}
     project = Project(f"zerobeast-evaluate-{os.getpid()}", SETTINGS | short, [BASE, FUSED, str(more)])
     try:
-        project.compose("up", "--exit-code-from", "learner")
+        project.compose("up")
         found = ["run", "--rm", "--no-deps", "--entrypoint", "find", "learner", "/app/runs/cartpole", "-type", "f"]
         files = [Path(line) for line in project.compose(*found).stdout.split()]
         assert not [file for file in files if file.parent.name == run_files.TO_EVALUATE]
         assert len([file for file in files if file.suffix == ".mp4"]) == 2
+        found = project.health()
+        assert (found["code"], found["verdict"]) == (0, "finished: the run has reached its last step")
+        assert "all 20000 agent steps are done" in project.compose("up").stdout, "it ends again, with code 0"
+        Project(project.name, SETTINGS).compose("down")
+        assert not project.containers("worker"), "those of fused.yml too"
     finally:
         project.down()
 

@@ -102,7 +102,9 @@ def test_a_learner_that_stays_has_saved_the_run_and_reports_finished_until_it_is
     assert run.page["agent_steps"] == 20
 
 
-def test_a_learner_that_waits_for_evaluations_ends_once_none_is_left(open_run: Opener) -> None:
+def test_a_learner_that_waits_for_evaluations_ends_once_none_is_left(
+    open_run: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = open_run(total_steps=20, when_done="evaluated", evaluate={"times": 1})
     waiting = run.learner.config.folder / run_files.TO_EVALUATE / "20.pt"
     actor = run.welcomed()
@@ -112,6 +114,9 @@ def test_a_learner_that_waits_for_evaluations_ends_once_none_is_left(open_run: O
     run.drive([actor], run.learner.idle)
     assert not run.learner.stopping
     waiting.unlink()
+    run.drive([actor], run.learner.idle)
+    assert not run.learner.stopping, "compose has to see that it was healthy"
+    monkeypatch.setattr(run.learner, "_stays_until", run.learner.clock())
     run.drive([actor], lambda: run.learner.stopping)
 
 

@@ -1,8 +1,13 @@
 """Services that share a process: one loop, one context, planes over inproc."""
 
+import time
 from pathlib import Path
 
+import pytest
+
 from zerobeast.common.config.process import Instance
+from zerobeast.common.service import entry, loop
+from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.actor.service import Actor
@@ -33,3 +38,52 @@ def test_the_four_services_train_in_one_thread(tmp_path: Path) -> None:
     assert [service.page["refused_by_reason"] for service in services] == [{}] * 4
     assert all(0 < service.page["cpu_s"] < 60 for service in services)
     assert all(service.page["busy_fraction"] < 1 for service in services), "while one has its turn the others wait"
+
+
+class Idle(Service):
+    """Does nothing until it is stopped."""
+
+    role = "idle"
+
+    def open(self) -> None:
+        pass
+
+    def take(self) -> None:
+        pass
+
+
+def test_services_that_see_the_run_end_a_while_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LOOK_S", 0.0)
+    monkeypatch.setattr(loop, "LINGER_S", 0.2)
+    looks = []
+
+    def over() -> bool:
+        looks.append(time.monotonic())
+        return len(looks) > 2
+
+    assert Loop([Idle()], over=over).run() == 0
+    assert looks[-1] - looks[1] >= 0.2
+
+
+def test_a_run_is_over_once_its_last_policy_is_evaluated(tmp_path: Path) -> None:
+    config = RunConfig.model_validate(
+        {
+            "name": "x",
+            "root": str(tmp_path),
+            "total_steps": 40,
+            "evaluate": {"times": 1},
+            "learner": {"when_done": "evaluated"},
+        }
+    )
+    waiting = config.folder / "evaluate" / "40.pt"
+    waiting.parent.mkdir(parents=True)
+    assert not entry.is_over(config), "there is nothing yet"
+    (config.folder / "metrics.csv").write_text("agent_steps\n40\n")
+    waiting.touch()
+    assert not entry.is_over(config)
+    waiting.unlink()
+    assert entry.is_over(config)
+    more = config.model_copy(update={"total_steps": 80})
+    assert not entry.is_over(more)
+    (config.folder / "reached").touch()
+    assert entry.is_over(more)

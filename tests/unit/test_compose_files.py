@@ -1,12 +1,19 @@
 """What compose starts: the settings exist, and each service is protected as it should be."""
 
+import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from zerobeast.common.config.layers import CONFIG
 from zerobeast.common.config.load import gather
+from zerobeast.common.config.table import TREE
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
 from zerobeast.common.settings.tree import RunConfig
 
@@ -17,7 +24,7 @@ class Loader(yaml.SafeLoader):
     """YAML with compose's tag by which a file removes entries of another."""
 
 
-Loader.add_constructor("!reset", lambda loader, node: loader.construct_sequence(node))
+Loader.add_constructor("!reset", lambda _loader, _node: [])
 
 
 def everything() -> dict[str, dict[str, Any]]:
@@ -53,7 +60,7 @@ def test_with_keys_each_service_has_the_public_ones_and_its_own_secret() -> None
     secrets = yaml.safe_load((ROOT / files[1]).read_text())["secrets"]
     merged = services(*files)
     for service in merged.values():
-        assert service["volumes"] == ["./keys/public:/keys/public:ro"]
+        assert "./keys/public:/keys/public:ro" in service["volumes"]
     for role, service in [(role, merged[role]) for role in ROLES]:
         security = settings(service).security
         assert (security.keys, security.secret, security.insecure) == ("/keys", f"/run/secrets/{role}", False)
@@ -67,15 +74,47 @@ def test_with_keys_each_service_has_the_public_ones_and_its_own_secret() -> None
 
 
 def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
+    """Numbers and not profiles decide it, so that `down` without fused.yml removes workers too."""
     alone = services("docker-compose.yml")
     fused = services("docker-compose.yml", "deploy/compose/fused.yml")
-    assert [name for name in alone if not alone[name].get("profiles")] == list(ROLES)
-    assert [name for name in fused if not fused[name].get("profiles")] == ["learner", "worker"]
+    assert [name for name in alone if alone[name].get("scale", 1)] == list(ROLES)
+    assert [name for name in fused if fused[name].get("scale", 1)] == ["learner", "worker"]
+    assert not any(service.get("profiles") for service in (*alone.values(), *fused.values()))
+    for service in (*alone.values(), *fused.values()):
+        assert service.get("scale", 1) or (not service.get("build") and service["pull_policy"] == "never"), "not built"
     assert fused["worker"]["depends_on"] == {"learner": {"condition": "service_healthy"}}
     assert fused["worker"]["cpu_shares"] < 1024
     assert "cpu_shares" not in fused["learner"], "Docker's default is 1024"
     arguments = fused["worker"]["build"]["args"]
-    assert arguments == fused["broker"]["build"]["args"] | fused["envserver"]["build"]["args"]
+    assert arguments == alone["broker"]["build"]["args"] | alone["envserver"]["build"]["args"]
+
+
+def test_every_setting_reaches_all_services_from_the_shell() -> None:
+    (passed,) = yaml.safe_load((ROOT / "deploy/compose/settings.yml").read_text())["services"].values()
+    paths = [path for path in [*TREE, CONFIG] if not path.endswith(".endpoint")]
+    assert passed["environment"].keys() == {f"BEAST_{path.upper().replace('.', '__')}" for path in paths}
+    for name, service in everything().items():
+        if name in (*PROCESSES, EVALUATOR):
+            assert service["extends"] == {"file": "deploy/compose/settings.yml", "service": "settings"}
+            assert service["volumes"] in (["runs:/app/runs"], ["runs:/app/runs:ro"]), "to see that the run is over"
+
+
+@pytest.mark.skipif(not shutil.which("docker"), reason="needs Docker Compose")
+@pytest.mark.parametrize("files", [(), ("fused",), ("ranks", "keys"), ("gpu", "fused")])
+def test_the_shells_settings_win(files: tuple[str, ...]) -> None:
+    flags = [flag for file in files for flag in ("-f", f"deploy/compose/{file}.yml")]
+    command = ["docker", "compose", "-f", "docker-compose.yml", *flags, "config", "--format", "json"]
+    environ = os.environ | {"BEAST_ALGO": "dqn", "BEAST_ENV": "CartPole-v1", "BEAST_DQN__LEARNING_RATE": "0.5"}
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    for name, service in json.loads(done.stdout)["services"].items():
+        found = {key: value for key, value in service["environment"].items() if value is not None}
+        config = gather([], found).config
+        assert (config.health.host, config.health.port) == ("0.0.0.0", 8080)  # noqa: S104 - in a network of its own
+        assert (config.algo, config.env.id, config.algorithm.model_dump()["learning_rate"]) == (
+            "dqn",
+            "CartPole-v1",
+            0.5,
+        ), name
 
 
 def test_containers_are_read_only_and_without_privileges() -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.figures import ServiceView
+from zerobeast.common.health.verdict import DONE
 from zerobeast.common.process.roles import HOSTED, PROCESSES
 
 ANSWER_LIMIT_S = 20.0
@@ -62,12 +63,12 @@ def unreachable(process: str, number: str, note: str, code: int | None = None) -
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """The last line of a container's log, which says why it ended; `logs` is the command that prints it."""
+    """The line that says why a container ended, a run's end or the last; `logs` is the command that prints some."""
     try:
         lines = output(logs, errors=True).splitlines()
     except ConfigError as error:
         return str(error)
-    return lines[-1] if lines else ""
+    return next((line for line in lines if DONE in line), lines[-1] if lines else "")
 
 
 def output(command: Sequence[str], *, errors: bool = False) -> str:
@@ -119,7 +120,8 @@ def _of_container(entry: dict[str, Any]) -> list[ServiceView]:
     process, container = str(entry["Service"]), str(entry["Name"])
     number = container.rpartition("-")[2]
     if entry.get("State") != "running":
-        words = last_words(["docker", "logs", "--tail", "1", container])
+        lines = "1" if entry.get("ExitCode") else "2"  # a learner that is stopped when it has finished says that, too
+        words = last_words(["docker", "logs", "--tail", lines, container])
         return unreachable(process, number, words, entry.get("ExitCode"))
     return ask(["docker", "exec", container], process, number)
 

@@ -211,8 +211,8 @@ def begun(
 
 def judged(ending: Ending, config: RunConfig) -> Ending:
     """The same ending, unless the learner ended as if training were done, which it is not."""
-    steps = int(metrics.last(config.folder).get("agent_steps", 0))
-    if ending.finished and steps < config.total_steps and not (config.folder / run_files.REACHED).exists():
+    if ending.finished and not metrics.is_over(config.folder, config.total_steps):
+        steps = int(metrics.last(config.folder).get("agent_steps", 0))
         return Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     return ending
 

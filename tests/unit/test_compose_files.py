@@ -109,7 +109,7 @@ def test_the_shells_settings_win(files: tuple[str, ...]) -> None:
     for name, service in json.loads(done.stdout)["services"].items():
         found = {key: value for key, value in service["environment"].items() if value is not None}
         config = gather([], found).config
-        assert (config.health.host, config.health.port) == ("0.0.0.0", 8080)  # noqa: S104 - in a network of its own
+        assert (config.health.host, config.health.port) == ("0.0.0.0", 8080)
         assert (config.algo, config.env.id, config.algorithm.model_dump()["learning_rate"]) == (
             "dqn",
             "CartPole-v1",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import yaml
 
@@ -75,3 +79,45 @@ def test_the_alerts_become_a_prometheus_rule() -> None:
     found = yaml.safe_load(done.stdout)
     assert (found["apiVersion"], found["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
     assert found["spec"] == yaml.safe_load((ROOT / "deploy/monitoring/alerts.yml").read_text())
+
+
+class Cluster(BaseHTTPRequestHandler):
+    """An API server with two workloads, and the health page of a learner that is finished at the third look."""
+
+    looks = 0
+    scaled: ClassVar[list[tuple[str, Any]]] = []
+
+    def do_GET(self) -> None:
+        if self.path == "/healthz":
+            Cluster.looks += 1
+            return self.answer({"finished": self.looks > 1, "evaluations_waiting": int(self.looks < 3)})
+        kind = self.path.partition("?")[0].rpartition("/")[2]
+        return self.answer(
+            {"items": [{"metadata": {"name": {"deployments": "actor", "statefulsets": "learner"}[kind]}}]}
+        )
+
+    def do_PATCH(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.scaled.append((self.path.partition("/namespaces/")[2], body["spec"]["replicas"]))
+        self.answer({})
+
+    def answer(self, body: dict[str, Any]) -> None:
+        assert self.path == "/healthz" or self.headers["Authorization"] == "Bearer secret"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+
+def test_a_finished_run_is_scaled_to_zero(tmp_path: Path) -> None:
+    *_, job = yaml.safe_load_all((ROOT / "deploy/kubernetes/release.yaml").read_text())
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "namespace").write_text("pong-1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Cluster) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        here = f"http://127.0.0.1:{server.server_port}"
+        environ = {"PAGE": f"{here}/healthz", "API": here, "ACCOUNT": str(tmp_path), "PERIOD_S": "0"}
+        subprocess.run([sys.executable, "-c", *container["args"]], env=environ, timeout=60, check=True)
+        server.shutdown()
+    assert Cluster.looks == 3
+    assert Cluster.scaled == [("pong-1/deployments/actor/scale", 0), ("pong-1/statefulsets/learner/scale", 0)]

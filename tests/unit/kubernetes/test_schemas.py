@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from itertools import chain
 
 import pytest
 import yaml
@@ -38,7 +39,7 @@ def _schemas_are_read_once() -> Iterator[None]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_api_servers_accept_it(overlay: str, version: str) -> None:
-    reader = yaml.safe_load((KUBERNETES / "reader.yaml").read_text())
-    for found in (*render(overlay).objects, reader):
+    alone = [yaml.safe_load_all((KUBERNETES / file).read_text()) for file in ("reader.yaml", "release.yaml")]
+    for found in chain(render(overlay).objects, *alone):
         if found["apiVersion"] != OPERATOR:
             schemas.validate(found, version, strict=True)

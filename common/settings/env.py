@@ -34,7 +34,8 @@ def _agents(value: Any) -> tuple[int, ...]:
 
 
 def _entries(value: Any) -> tuple[str, ...]:
-    parts = value if isinstance(value, list | tuple) else [part.strip() for part in str(value).strip("[] ").split(",")]
+    listed = isinstance(value, list | tuple)
+    parts = value if listed else [part.strip(" \"'") for part in str(value).strip("[] ").split(",")]
     if parts == [""] or all(isinstance(part, str) and part for part in parts):
         return tuple(filter(None, parts))
     raise ValueError("expected names of entries such as mission or mission,camera.text")

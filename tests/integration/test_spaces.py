@@ -90,6 +90,16 @@ def test_a_start_makes_each_environment_and_refuses_what_does_not_fit_before_ser
         spaces.spec_for(config("CartPole-v1", "sac"))
 
 
+def test_a_look_at_an_environment_has_all_settings_of_the_run_that_it_looks_for() -> None:
+    left_out = ("mission", "others", "map", "log.text")
+    env = {"id": "tests.integration.test_envserver_leave_out:Talking", "leave_out": left_out}
+    spec = spaces.spec_for(RunConfig.model_validate({"env": env}))
+    assert spec is not None
+    assert [part.name for part in spec.obs.spaces] == ["log"]
+    for text in ("mission,log.text", '["mission", "log.text"]', ["mission", "log.text"]):
+        assert EnvConfig(leave_out=text).leave_out == ("mission", "log.text")
+
+
 def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused_before_services_start(
     tmp_path: Path,
 ) -> None:

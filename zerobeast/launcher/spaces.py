@@ -23,18 +23,10 @@ from zerobeast.launcher.fleet import child_environ, service_command
 from zerobeast.rl.fit import refuse_unfit
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
-ATARI = ("env.frame_stack", "env.frame_size", "env.full_action_space")
 #: settings that a spec depends on or must be the same in, and how long making it may take
 SHAPING = (
-    "env.id",
-    "env.kwargs",
-    "env.action_mask",
-    "env.pad_obs",
-    "env.pad_actions",
-    "env.agents",
-    "env.agent_id",
+    *(path for path in RUN if path.startswith("env.") and path not in ("env.opponent", "env.opponents")),
     LEVELS,
-    *ATARI,
     LIMIT := "envserver.step_timeout_s",
 )
 

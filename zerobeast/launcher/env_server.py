@@ -15,7 +15,7 @@ from zerobeast.launcher.child import BAD_INPUT, Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 300.0  #: at the niceness of an evaluator on a full machine; a process that ends is noticed at once
 STOP_LIMIT_S = 5.0
 
 

@@ -22,7 +22,7 @@ def test_a_message_is_acknowledged_when_its_last_row_was_used_and_not_before(end
     run.drive([actor], lambda: len(actor.acked) == 3)
     assert actor.acked == [1, 2, 3]
     ack = actor.replies[-1]
-    assert (ack.seq, ack.body) == (3, (3, run.learner.config.learner.window))
+    assert (ack.seq, ack.body) == (3, (3, run.learner.config.learner.window, None))
 
 
 def test_a_repeated_message_is_trained_once_and_answered_again(endpoint: str, open_run: Opener) -> None:

@@ -25,7 +25,7 @@ HELLO = Header(Kind.HELLO, ME, body=({},))
 
 
 def step(seq: int, sender: int = ME) -> Header:
-    return Header(Kind.STEP, sender, 0, 1, seq)
+    return Header(Kind.STEP, sender, 0, 1, seq, (None,))
 
 
 def rows(n: int, value: int = 1) -> np.ndarray:

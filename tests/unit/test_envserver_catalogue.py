@@ -80,7 +80,7 @@ def test_without_gymnasium_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_bad_kwargs_are_refused_with_a_sentence() -> None:
-    assert "env.kwargs: 'mode' is not for Atari" in refusal("ALE/Pong-v5", kwargs={"mode": 1})
+    assert "has no 'mode': --env ale_py:ALE/Pong-v5 takes it" in refusal("ALE/Pong-v5", kwargs={"mode": 1})
     assert "cannot be made" in refusal("ALE/Pong-v5", kwargs={"maxpool": "yes"})
     assert "unexpected keyword" in refusal("CartPole-v1", kwargs={"gravity": 1})
 

@@ -46,7 +46,8 @@ ENVSERVER = {"state": "ready", "agent_steps_per_s": 1240.0, "busy_fraction": 0.9
 
 def snapshot(*warnings: str, **pages: dict[str, Any]) -> Snapshot:
     known = {"envserver": ENVSERVER, "actor": ACTOR, "broker": BROKER, "learner": LEARNER} | pages
-    views = [ServiceView(f"{role} 0", role, page, 0.5, 321 << 20, 0.873) for role, page in known.items()]
+    page = {"memory_bytes": 321 << 20}
+    views = [ServiceView(f"{role} 0", role, own and page | own, 0.5, 0.873) for role, own in known.items()]
     return Snapshot(tuple(views), warnings)
 
 
@@ -105,13 +106,14 @@ def test_services_without_a_page_are_shown_as_starting() -> None:
 
 
 def test_large_numbers_still_fit_80_columns() -> None:
-    page = LEARNER | {"agent_steps": 9_999_999_999, "agent_steps_per_s": 99_999.0, "uptime_s": 9e5}
+    large = {"memory_bytes": 25 << 30}
+    page = LEARNER | large | {"agent_steps": 9_999_999_999, "agent_steps_per_s": 99_999.0, "uptime_s": 9e5}
     run = RUN.model_copy(update={"total_steps": 20_000_000_000})
-    busy = ACTOR | {"waiting_broker_fraction": 1.0, "agent_steps_per_s": 99_999.0, "uptime_s": 9e5}
+    busy = ACTOR | large | {"waiting_broker_fraction": 1.0, "agent_steps_per_s": 99_999.0, "uptime_s": 9e5}
     views = (
-        ServiceView("learner 0", "learner", page, 0, 25 << 30, 12.5),
-        ServiceView("envserver 99", "envserver", ENVSERVER | {"busy_fraction": 0.0}, 99, 25 << 30, 12.5),
-        ServiceView("actor 99", "actor", busy, 0, 25 << 30, 12.5),
+        ServiceView("learner 0", "learner", page, 0, 12.5),
+        ServiceView("envserver 99", "envserver", ENVSERVER | large | {"busy_fraction": 0.0}, 99, 12.5),
+        ServiceView("actor 99", "actor", busy, 0, 12.5),
     )
     text = text_of(screen(run, Snapshot(views)))
     assert max(map(len, text.splitlines())) <= 80

@@ -18,7 +18,7 @@ from zerobeast.tools.chaos.fuzz_hello import HELLOS, bad_terms
 #: what sessions request on each plane; HELLO and BYE are accepted everywhere, other kinds nowhere
 ASKED = {Plane.STEPS: (Kind.STEP, Kind.RESET), Plane.INFERENCE: (Kind.INFER,), Plane.ROLLOUTS: (Kind.ROLLOUT,)}
 _EXAMPLES: dict[Any, Any] = {dict: {}, str: "no", list: [], bool: False, int: 1}
-_EXAMPLES |= {int | None: 1, int | list | None: 1, dict | None: {}, list | None: None}
+_EXAMPLES |= {int | None: 1, int | list | None: 1, dict | None: {}, list | None: None, float | None: 0.5}
 BODY = {kind: tuple(_EXAMPLES[entry] for entry in entries) for kind, entries in BODIES.items()}
 
 

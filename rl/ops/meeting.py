@@ -44,7 +44,7 @@ def join(
     deadline = timedelta(seconds=timeout_s)
     until = time.monotonic() + timeout_s
     while (store := _claimed(rank, size, meeting, deadline)) is None:  # perhaps one that has not ended yet
-        if time.monotonic() > until:
+        if stopped() or time.monotonic() > until:
             raise ConfigError(f"rank {rank} of {size}: another process at {meeting} has this number")
         time.sleep(LOOK_S)
     with named("first meeting"):
@@ -115,7 +115,7 @@ def _claimed(rank: int, size: int, meeting: str, deadline: timedelta) -> Store |
     """The store, with the number of this rank claimed; None if another process has it."""
     store = _store(rank, size, meeting, deadline)
     try:
-        return store if answered(partial(store.add, f"claim/{rank}", 1)) == 1 else None
+        return store if answered(partial(store.add, f"claim/{rank}", 1), deadline.total_seconds()) == 1 else None
     except RuntimeError:  # the first rank has just ended
         return None
 

@@ -2,8 +2,8 @@
 
 A number is held by a socket with a name in the kernel's abstract namespace, which no other process can take, and which
 is free again when the process has ended, however it ended. So the numbers of all environments that are alive on a
-machine differ, whatever run, evaluation or recording they are of. They are the smallest that are free. Like ports, they
-belong to a network namespace: those of a container with a network of its own begin with 0.
+machine differ, whatever run, evaluation or recording they are of. They begin with 0, and those that are given back
+are used again. Like ports, they belong to a network namespace: a container with a network of its own has its own.
 """
 
 import errno
@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 VARIABLE = "ZEROBEAST_ENV_NUMBER"  #: has the number while an environment is made
 PLACEHOLDER = "{number}"  #: stands for it in strings of `env.kwargs`
@@ -27,6 +27,8 @@ _next: ContextVar[Callable[[], int] | None] = ContextVar("_next", default=None)
 
 class Numbered:
     """Makes the environments of a process, each with a number; one that is made anew gets the same again."""
+
+    _from: ClassVar[int] = 0  #: all numbers below are held by this process, or were taken when it looked
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -52,19 +54,22 @@ class Numbered:
     def close(self) -> None:
         """Give all numbers back."""
         while self._held:
-            self._held.popitem()[1][1].close()
+            number, holder = self._held.popitem()[1]
+            holder.close()
+            Numbered._from = min(Numbered._from, number)
 
     __del__ = close  # if they could not be made
 
     def _number(self, place: tuple[int, int]) -> int:
         if place not in self._held:
-            self._held[place] = _claimed()
+            self._held[place] = _claimed(Numbered._from)
+            Numbered._from = self._held[place][0] + 1
         return self._held[place][0]
 
 
-def _claimed() -> tuple[int, socket.socket]:
+def _claimed(least: int) -> tuple[int, socket.socket]:
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    for number in itertools.count():
+    for number in itertools.count(least):
         try:
             holder.bind(f"\0zerobeast-env-{number}")
             break

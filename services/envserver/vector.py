@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.wire import EnvSeeds, EnvSpec, step_record
-from zerobeast.common.wire.episodes import MAX_STEPS, Entry, Episode, entry, lightened
+from zerobeast.common.wire.episodes import Entry, Episode, entry, lightened
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
 from zerobeast.services.envserver.infos import RECORDED, InfoTable
 
@@ -177,13 +177,14 @@ class VectorEnv(ABC):
 class EpisodeTracker:
     """Return and length so far of the current whole episode of each of N environments, whatever the settings.
 
-    If the info of an episode's end has those by gymnasium's RecordEpisodeStatistics, they are reported: wrappers around
-    that one may have changed the rewards.
+    If the infos of an environment's ends have a return by gymnasium's RecordEpisodeStatistics, this is reported, as
+    wrappers around that one may have changed the rewards; an end without one, such as a lost life, is then none.
     """
 
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
+        self._recorded = False  #: whether any return was recorded
 
     def value(self, env: int) -> float:
         """The return so far of one of them."""
@@ -217,12 +218,14 @@ class EpisodeTracker:
         ended = np.flatnonzero(over)
         if not ended.size:
             return []
-        finished = [entry(self._ended(i, numbers_of(i))) for i in ended.tolist()]
-        self.forget(ended)
+        finished = []
+        for i in ended.tolist():
+            infos = numbers_of(i)
+            is_recorded = infos.get(RECORDED[1], 0) >= 1 and RECORDED[0] in infos
+            self._recorded |= is_recorded
+            if self._recorded and not is_recorded:
+                continue
+            value = infos[RECORDED[0]] if is_recorded else float(self._returns[i])
+            finished.append(entry(Episode(value, int(self._lengths[i]), infos)))
+            self.forget(i)
         return finished
-
-    def _ended(self, env: int, infos: dict[str, float]) -> Episode:
-        value, length = infos.get(RECORDED[0]), int(infos.get(RECORDED[1], 0))
-        if value is None or not 0 < length <= MAX_STEPS:
-            value, length = float(self._returns[env]), int(self._lengths[env])
-        return Episode(value, length, infos)

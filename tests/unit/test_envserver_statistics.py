@@ -48,6 +48,32 @@ def test_the_same_holds_for_vector_environments(monkeypatch: pytest.MonkeyPatch)
         assert value == length > 5
 
 
+class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Ends an episode after every third step, too, and plays on."""
+
+    steps = 0
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        goes_on = self.steps > 0 and self.steps % 3 == 0
+        return (self.last, {}) if goes_on else self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.last, reward, terminated, truncated, info = self.env.step(action)
+        self.steps = 0 if terminated else self.steps + 1
+        return self.last, reward, terminated or self.steps % 3 == 0, truncated, info
+
+
+def test_an_end_without_a_record_is_no_episode_once_there_are_records() -> None:
+    env = Shard(
+        "CartPole-v1", Numbered(lambda: Lives(wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1")))), 1, 1
+    )
+    lengths = [(value, length) for value, length, *_ in episodes_of(env) + episodes_of(env)]
+    whole = [each for each in lengths if each[0] > 3]
+    assert len(whole) >= 3
+    assert all(value == length for value, length in whole[1:]), "the first one began before the first record"
+    assert lengths.index(whole[0]) == len(lengths) - len(whole), "lost lives, until then"
+
+
 class Impostor(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Has something else under the name of the record."""
 

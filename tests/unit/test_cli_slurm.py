@@ -82,26 +82,37 @@ def program(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "fits"),
+    ("flags", "environ", "more", "fits"),
     [
-        ("--nodes 2 --cores 8", True),
-        ("--nodes 2 --cores 64", False),
-        ("--nodes 5 --cores 8", False),
-        ("--nodes 1 --cores 64 --partition big", True),
-        ("--nodes 1 --cores 64 --sbatch=--partition=big", True),
+        ("--nodes 2 --cores 8", "", "", True),
+        ("--nodes 2 --cores 64", "", "", False),
+        ("--nodes 5 --cores 8", "", "", False),
+        ("--nodes 5 --cores 8", "", "main* 9 64+", True),
+        ("--nodes 1 --cores 64 --partition big", "", "", True),
+        ("--nodes 1 --cores 64 --sbatch=--partition=big", "", "", True),
+        ("--nodes 1 --cores 64", "SBATCH_PARTITION", "", True),
+        ("--nodes 5 --cores 8", "SBATCH_PARTITION", "", False),
+        ("--nodes 5 --cores 8", "SLURM_CLUSTERS", "", True),
+        ("--nodes 5 --cores 8 --sbatch=-Mother", "", "", True),
+        ("--nodes 5 --cores 8 --sbatch=--clusters=other", "", "", True),
     ],
 )
-def test_a_job_that_would_wait_for_ever_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, fits: bool
+def test_a_job_that_would_wait_for_ever_is_not_submitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, environ: str, more: str, fits: bool
 ) -> None:
-    program(tmp_path / "sinfo", "printf 'main* 2 8\\nmain* 2 16\\nbig 2 128\\n' | grep \"${5:-.}\"")
+    program(tmp_path / "sinfo", f"printf 'main* 2 8\\nmain* 2 16\\nbig 2 128\\n{more}' | grep \"${{5:-.}}\"")
+    program(tmp_path / "sbatch", "")
+    program(tmp_path / "squeue", "")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    if environ:
+        monkeypatch.setenv(environ, "big")
     if fits:
-        written(tmp_path, *flags.split())
+        written(tmp_path, "--submit", *flags.split())
         return
     with pytest.raises(ConfigError, match=r"--cores \d+: the job would wait for ever, since only \d nodes of"):
-        written(tmp_path, *flags.split())
+        written(tmp_path, "--submit", *flags.split())
     assert not (tmp_path / "x").exists()
+    written(tmp_path, *flags.split())
 
 
 def test_a_replay_needs_a_disk_of_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,12 +124,12 @@ def test_a_replay_needs_a_disk_of_the_nodes(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_run_whose_job_is_queued_is_not_submitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path / "sbatch", 'echo "$@" >> "$0.called"')
-    program(tmp_path / "squeue", f"echo 7 PENDING {tmp_path}/x/{JOB}")
+    program(tmp_path / "squeue", f"echo '6|PENDING|'; echo '7|PENDING|{tmp_path}/x/{JOB}'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(ConfigError, match="run 'x' is PENDING as job 7; `scancel 7` ends it"):
         written(tmp_path, "--submit")
     assert not (tmp_path / "x").exists()
-    program(tmp_path / "squeue", f"echo 7 PENDING {tmp_path}/elsewhere/x/{JOB}")
+    program(tmp_path / "squeue", f"echo '7|PENDING|{tmp_path}/elsewhere/x/{JOB}'")
     written(tmp_path, "--submit")
     assert (tmp_path / "sbatch.called").read_text() == f"{tmp_path}/x/{JOB}\n"
 
@@ -168,7 +179,7 @@ def test_a_job_exits_with_the_code_of_whatever_ended_it_and_once_all_is_evaluate
 
 
 @pytest.mark.parametrize(
-    ("code", "state", "times"), [(1, "RUNNING", 5), (137, "RUNNING", 5), (2, "RUNNING", 0), (1, "COMPLETING", 0)]
+    ("code", "state", "times"), [(1, "RUNNING", 5), (137, "", 5), (2, "RUNNING", 0), (1, "COMPLETING", 0)]
 )
 def test_a_job_whose_learner_fails_is_requeued_five_times_but_not_for_a_wrong_setting(
     tmp_path: Path, code: int, state: str, times: int
@@ -176,7 +187,8 @@ def test_a_job_whose_learner_fails_is_requeued_five_times_but_not_for_a_wrong_se
     written(tmp_path)
     program(tmp_path / "srun", f'case "$*" in *learner-0*) exit {code};; *) {WORKS};; esac')
     program(tmp_path / "scontrol", f"[ $1 = requeue ] && echo >> {tmp_path}/requeued; echo node1 NodeAddr=127.0.0.1 ")
-    program(tmp_path / "squeue", f"echo {state}")
+    program(tmp_path / "squeue", f"mkdir $0.failed 2>/dev/null || echo {state}")
+    program(tmp_path / "sleep", "[ $1 = 60 ] && exec /bin/sleep 60")
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "1"}
     for start in range(7):
         job = ["bash", str(tmp_path / "x" / JOB)]

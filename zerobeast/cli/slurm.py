@@ -108,13 +108,17 @@ while [ $$code = 0 ] && [ -z "$$again" ] && kill -0 $$evaluator && ls $folder/$w
 done >/dev/null 2>&1 # until no policy waits for the evaluator, or there is none
 kill -TERM $$evaluator 2>/dev/null
 wait
-state=$$(squeue --noheader --jobs="$$SLURM_JOB_ID" --format=%T) # another one if it is cancelled or a node has failed
+for _ in 1 2 3 4 5; do # a busy controller may not answer
+  state=$$(squeue --noheader --jobs="$$SLURM_JOB_ID" --format=%T)
+  [ "$$state" ] && break
+  sleep 2
+done
 if [ "$$again" ]; then
   rm -f "$$crashes"
   exec scontrol requeue "$$SLURM_JOB_ID"
-elif [ $$code != 0 ] && [ $$code != 2 ] && [ "$$state" = RUNNING ] && echo "$$code" >> "$$crashes"; then
+elif [[ $$code != [02] && $$state != @(COMPLETING|CANCELLED) ]] && echo "$$code" >> "$$crashes"; then
   [ "$$(wc -l < "$$crashes")" -le $max_crashes ] && exec scontrol requeue "$$SLURM_JOB_ID"
-fi
+fi # COMPLETING: it is cancelled, or a node has failed and Slurm requeues it
 exit "$$code"
 """)
 
@@ -164,20 +168,25 @@ def main(argv: list[str]) -> int:
 
 
 def _demand_possible(config: RunConfig, flags: SlurmFlags) -> None:
-    _demand_room(flags)
     _demand_disk(config)
     if flags.submit:
         _demand_no_job(config)
+        _demand_room(flags)
 
 
 def _demand_room(flags: SlurmFlags) -> None:
     """Raise ConfigError if the job could never start in its partition; not if sinfo cannot say."""
-    partition = ["--partition", flags.partition] if flags.partition else []
+    if re.search(r"(^|\s)(-M|--cluster)", flags.sbatch) or {"SBATCH_CLUSTERS", "SLURM_CLUSTERS"} & os.environ.keys():
+        return  # the nodes of other clusters
+    partition = os.environ.get("SBATCH_PARTITION") or flags.partition  # to sbatch, a variable is more than a script
+    choice = ["--partition", partition] if partition else []
     nodes = Counter[str]()
-    with contextlib.suppress(ConfigError, ValueError):
-        for line in output(["sinfo", "--noheader", "--exact", "--format=%P %D %c", *partition]).splitlines():
+    try:
+        for line in output(["sinfo", "--noheader", "--exact", "--format=%P %D %c", *choice]).splitlines():
             name, number, cores = line.split()
             nodes[name] += int(number) * (int(cores) >= flags.cores)
+    except (ConfigError, ValueError):
+        return
     default = not partition and not re.search(r"(^|\s)(-p|--partition)", flags.sbatch)
     if default and (marked := [name for name in nodes if name.endswith("*")]):
         nodes = Counter({name: nodes[name] for name in marked})
@@ -203,8 +212,8 @@ def _demand_no_job(config: RunConfig) -> None:
         raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
     jobs = ""
     with contextlib.suppress(ConfigError):  # sbatch will say what is wrong
-        jobs = output(["squeue", "--noheader", "--me", f"--name={config.name}", "--format=%i %T %o"])
-    for number, state, script in (line.split(maxsplit=2) for line in jobs.splitlines()):
+        jobs = output(["squeue", "--noheader", "--me", f"--name={config.name}", "--format=%i|%T|%o"])
+    for number, state, script in re.findall(r"^([^|\n]+)\|([^|\n]+)\|(.+)$", jobs, re.MULTILINE):
         if Path(script) == (config.folder / JOB).resolve():
             raise ConfigError(f"--submit: run {config.name!r} is {state} as job {number}; `scancel {number}` ends it")
 

@@ -116,6 +116,12 @@ tests:
         values: '1x10 _x100'
       - series: 'zerobeast_finished{{role="learner", run="over"}}'
         values: '0x8 1 1 _x100'
+      - series: 'zerobeast_live{{role="learner", run="again"}}'
+        values: '1x10 _x100'
+      - series: 'zerobeast_finished{{role="learner", run="again", instance="before"}}'
+        values: '1x5 stale'
+      - series: 'zerobeast_finished{{role="learner", run="again", instance="after"}}'
+        values: '_x6 0x4 _x100'
       - series: 'zerobeast_live{{role="learner", run="stays"}}'
         values: '1x110'
     alert_rule_test:
@@ -123,6 +129,8 @@ tests:
       - eval_time: 30m
         alertname: RunDisappeared
         exp_alerts:
+          - exp_labels: {{ severity: critical, run: again }}
+            exp_annotations: {{ summary: "again: none of its services answers any more" }}
           - exp_labels: {{ severity: critical, run: gone }}
             exp_annotations: {{ summary: "gone: none of its services answers any more" }}
       - {{ eval_time: 90m, alertname: RunDisappeared }}

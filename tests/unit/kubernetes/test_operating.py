@@ -82,7 +82,7 @@ def test_the_alerts_become_a_prometheus_rule() -> None:
 
 
 class Cluster(BaseHTTPRequestHandler):
-    """An API server with two workloads, and the health page of a learner that is finished at the third look."""
+    """An API server with three workloads, and the health page of a learner that is finished at the third look."""
 
     looks = 0
     scaled: ClassVar[list[tuple[str, Any]]] = []
@@ -92,9 +92,8 @@ class Cluster(BaseHTTPRequestHandler):
             Cluster.looks += 1
             return self.answer({"finished": self.looks > 1, "evaluations_waiting": int(self.looks < 3)})
         kind = self.path.partition("?")[0].rpartition("/")[2]
-        return self.answer(
-            {"items": [{"metadata": {"name": {"deployments": "actor", "statefulsets": "learner"}[kind]}}]}
-        )
+        names = {"deployments": ["actor"], "statefulsets": ["learner", "other"]}[kind]
+        return self.answer({"items": [{"metadata": {"name": name}} for name in names]})
 
     def do_PATCH(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -111,6 +110,7 @@ class Cluster(BaseHTTPRequestHandler):
 def test_a_finished_run_is_scaled_to_zero(tmp_path: Path) -> None:
     *_, job = yaml.safe_load_all((ROOT / "deploy/kubernetes/release.yaml").read_text())
     (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["env"][0] == {"name": "PAGE", "value": "http://learner-0.learner:8080/healthz"}, "the first rank"
     (tmp_path / "token").write_text("secret")
     (tmp_path / "namespace").write_text("pong-1")
     with ThreadingHTTPServer(("127.0.0.1", 0), Cluster) as server:
@@ -120,4 +120,6 @@ def test_a_finished_run_is_scaled_to_zero(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", *container["args"]], env=environ, timeout=60, check=True)
         server.shutdown()
     assert Cluster.looks == 3
-    assert Cluster.scaled == [("pong-1/deployments/actor/scale", 0), ("pong-1/statefulsets/learner/scale", 0)]
+    assert Cluster.scaled == [
+        (f"pong-1/{name}/scale", 0) for name in ("deployments/actor", "statefulsets/other", "statefulsets/learner")
+    ]

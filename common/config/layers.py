@@ -119,12 +119,16 @@ def earlier(layer: list[Given], label: str) -> Iterator[Given]:
 
 def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterator[Given]:
     """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_CONFIG is not a setting."""
+    first: dict[str, str] = {}
     for name, text in sorted(environ.items()):
         if not name.startswith(PREFIX) or _is_link(name, text):
             continue
         key = name.removeprefix(PREFIX).lower().replace("__", ".")
         path = SHORT.get(key, key)
-        if path in TREE:
+        if path in first:
+            mistakes.append(f"environment {name}: the same setting as {first[path]}; expected it once")
+        elif path in TREE:
+            first[path] = name
             yield Given(path, scalar(TREE[path], text), f"environment {name}")
         elif path != CONFIG:
             mistakes.append(f"environment {name}: unknown setting{did_you_mean(path, [*TREE, *SHORT, CONFIG])}")

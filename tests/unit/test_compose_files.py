@@ -5,19 +5,24 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from zerobeast.common.config.layers import CONFIG
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import TREE
+from zerobeast.common.config.table import RUN, of_algorithm
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
 from zerobeast.common.settings.tree import RunConfig
 
 ROOT = Path(__file__).parents[2]
+OF_THE_HOST = {"root", "security.keys", "security.secret", "learner.store"}  #: paths that containers do not have
+needs_compose = pytest.mark.skipif(
+    not shutil.which("docker") or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode != 0,
+    reason="needs Docker Compose",
+)
 
 
 class Loader(yaml.SafeLoader):
@@ -91,30 +96,38 @@ def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
 
 def test_every_setting_reaches_all_services_from_the_shell() -> None:
     (passed,) = yaml.safe_load((ROOT / "deploy/compose/settings.yml").read_text())["services"].values()
-    paths = [path for path in [*TREE, CONFIG] if not path.endswith(".endpoint")]
-    assert passed["environment"].keys() == {f"BEAST_{path.upper().replace('.', '__')}" for path in paths}
+    algorithms = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["zerobeast.algorithms"]
+    paths = {"env", *RUN, *(path for name in algorithms for path in of_algorithm(name))} - OF_THE_HOST
+    names = [f"BEAST_{path.upper().replace('.', '__')}" for path in paths if not path.endswith(".endpoint")]
+    assert sorted(passed["environment"]) == sorted(f"${{{name}+{name}=}}${{{name}-_{name}}}" for name in names)
     for name, service in everything().items():
         if name in (*PROCESSES, EVALUATOR):
             assert service["extends"] == {"file": "deploy/compose/settings.yml", "service": "settings"}
             assert service["volumes"] in (["runs:/app/runs"], ["runs:/app/runs:ro"]), "to see that the run is over"
 
 
-@pytest.mark.skipif(not shutil.which("docker"), reason="needs Docker Compose")
+@needs_compose
 @pytest.mark.parametrize("files", [(), ("fused",), ("ranks", "keys"), ("gpu", "fused")])
-def test_the_shells_settings_win(files: tuple[str, ...]) -> None:
+def test_the_shell_comes_first_then_another_file_then_that_of_the_project(
+    files: tuple[str, ...], tmp_path: Path
+) -> None:
+    shutil.copy(ROOT / "docker-compose.yml", tmp_path)
+    shutil.copytree(ROOT / "deploy" / "compose", tmp_path / "deploy" / "compose")
+    (tmp_path / ".env").write_text("BEAST_ALGO=dqn\nBEAST_NAME=x\nBEAST_SEED=1\nBEAST_DQN__BATCH_SIZE=7\nOWN=1\n")
+    (tmp_path / "other.env").write_text("BEAST_SEED=2\nBEAST_DQN__BATCH_SIZE=8\n")
     flags = [flag for file in files for flag in ("-f", f"deploy/compose/{file}.yml")]
-    command = ["docker", "compose", "-f", "docker-compose.yml", *flags, "config", "--format", "json"]
-    environ = os.environ | {"BEAST_ALGO": "dqn", "BEAST_ENV": "CartPole-v1", "BEAST_DQN__LEARNING_RATE": "0.5"}
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
+    command = ["docker", "compose", "--env-file", "other.env", "-f", "docker-compose.yml", *flags, "config"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("BEAST_", "COMPOSE_"))}
+    environ |= {"BEAST_ENV": "CartPole-v1", "BEAST_DQN__BATCH_SIZE": "9", "BEAST_LEARNER__STORE": "/scratch"}
+    done = subprocess.run([*command, "--format", "json"], cwd=tmp_path, env=environ, capture_output=True, check=True)
     for name, service in json.loads(done.stdout)["services"].items():
-        found = {key: value for key, value in service["environment"].items() if value is not None}
-        config = gather([], found).config
-        assert (config.health.host, config.health.port) == ("0.0.0.0", 8080)
-        assert (config.algo, config.env.id, config.algorithm.model_dump()["learning_rate"]) == (
-            "dqn",
-            "CartPole-v1",
-            0.5,
-        ), name
+        found = service["environment"]
+        assert all(key.startswith("_BEAST_") for key, value in found.items() if value is None), "it removes a value"
+        config = gather([], {key: value for key, value in found.items() if value is not None}).config
+        assert (config.algo, config.name, config.seed, config.env.id) == ("dqn", "x", 2, "CartPole-v1"), name
+        assert (config.algorithm.model_dump()["batch_size"], found["OWN"]) == (9, "1")
+        assert (config.total_steps, config.learner.when_done) == (2_000_000, "evaluated")
+        assert not config.learner.store
 
 
 def test_containers_are_read_only_and_without_privileges() -> None:

@@ -5,6 +5,7 @@ lock has the number of the newest start, and a learner that finds another than i
 """
 
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -12,6 +13,9 @@ from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.settings import RunConfig
+
+log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -50,3 +54,24 @@ def _demand(start: bytes, folder: Path) -> None:
         return  # what is to be written now fails as well, or the next check finds out
     if not newest.startswith(start):
         raise ConfigError(f"{folder}: a later start trains this run now: this one writes no more")
+
+
+def lead_away(config: RunConfig) -> None:
+    """With `learner.store`, make the run's store a link to a folder of its own there, which it keeps if it is renamed.
+
+    On each machine any rank does: the folder of a run may be one for all machines, or one of each.
+
+    Raises:
+      ConfigError: it cannot be made.
+    """
+    if not config.learner.store:
+        return
+    store, place = config.store, Path(config.learner.store).expanduser().absolute()
+    try:
+        store.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # of an earlier start, or by another rank
+            store.symlink_to(place / f"{config.name}-{secrets.token_hex(4)}")
+    except OSError as error:
+        raise ConfigError(f"learner.store {place}: {store} cannot be made a link: {error.strerror}") from error
+    if (theirs := Path(os.path.realpath(store))).parent != place.resolve():
+        log.warning("learner.store %s has no effect: this run has its replay in %s", place, theirs)

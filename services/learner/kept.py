@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import secrets
 from contextlib import ExitStack
-from pathlib import Path
 
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import CheckpointError, ConfigError
@@ -23,21 +20,6 @@ from zerobeast.services.learner.run import TrainingRun
 log = logging.getLogger(__name__)
 
 
-def lead_away(store: Path, place: Path, name: str) -> None:
-    """Make `store` a link to a folder of its own in `place`, so that a run that is set aside keeps its rows.
-
-    Raises:
-      ConfigError: it cannot be made.
-    """
-    try:
-        if not os.path.lexists(store):
-            store.symlink_to(place / f"{name}-{secrets.token_hex(4)}")
-    except OSError as error:
-        raise ConfigError(f"learner.store {place}: {store} cannot be made a link: {error.strerror}") from error
-    if (theirs := Path(os.path.realpath(store))).parent != place.resolve():
-        log.warning("learner.store %s has no effect: this run has its replay in %s", place, theirs)
-
-
 class Kept:
     """The folder of a run, which belongs to this learner until `resources` are closed.
 
@@ -48,8 +30,6 @@ class Kept:
     def __init__(self, config: RunConfig, resources: ExitStack) -> None:
         self._config, self._resources = config, resources
         self.checkpoints = Checkpoints(config.folder, resources.enter_context(claim(config.folder)))
-        if place := config.learner.store:
-            lead_away(config.store, Path(place).expanduser().absolute(), config.name)
 
     def begin(self, steps: int) -> Archive:
         """Go on after so many steps, 0 in a new run."""

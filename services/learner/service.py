@@ -19,20 +19,20 @@ from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import DRAIN_LIMIT_S, LINGER_S, Service
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, random_id
-from zerobeast.common.wire.messages import Plane
+from zerobeast.common.transport import Poller, random_id
 from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.ops import meeting
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.beginning import first_run, resumed
+from zerobeast.services.learner.folder import lead_away
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.kept import Kept
 from zerobeast.services.learner.making import Making
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.numbered import waiting
 from zerobeast.services.learner.parent import Parent, read_parent
-from zerobeast.services.learner.plane import RolloutPlane
+from zerobeast.services.learner.plane import RolloutPlane, bound
 from zerobeast.services.learner.rank import Rank
 from zerobeast.services.learner.recorder import NoArchive
 from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, of_the_first, share
@@ -107,6 +107,7 @@ class Learner(Service):
             self.resources.callback(meeting.leave)
             self._rank.join(config, device.type, lambda: self.stopping)
         self._kept = None if self._rank.number else Kept(config, self.resources)
+        lead_away(config)
         saved = of_the_first(self._kept.checkpoints.load() if self._kept else None)
         make, parent = partial(self._make_trainer, config, device), None
         trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, make)
@@ -114,10 +115,7 @@ class Learner(Service):
             parent = Parent.of(config, of_the_first(read_parent(config) if self._kept else None))
         archive = self._kept.begin(trainer.counters.agent_steps if trainer else 0) if self._kept else NoArchive()
         context = self.open_context(config.security)
-        port = ServerPort(context, Plane.ROLLOUTS, self._rank.endpoint, epoch=self._epoch)
-        self.resources.callback(port.close)
-        self._publisher = WeightsPublisher(context, self._rank.endpoint)
-        self.resources.callback(self._publisher.close)
+        port, self._publisher = bound(context, self._rank.endpoint, self._epoch, self.resources)
         publisher = None if self._rank.number else self._publisher
         self._making = Making(config, self, make, parent, self.meters, archive, port, self._epoch, publisher)
         self.resources.callback(self._making.close)

@@ -1,7 +1,7 @@
 """Rollouts that are acknowledged when an algorithm has stored them: each is stored once, whenever learners die."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from tests.intake_fakes import ListedRun
 from tests.learner_fakes import ENV, T, rollout_rows, run_config
 from tests.training_fakes import learn, training_run
 from zerobeast.common.config.load import load
+from zerobeast.common.config.process import Instance
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.records import Origin
@@ -24,8 +25,9 @@ from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Credit, Learned
-from zerobeast.services.learner.kept import Kept
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
+from zerobeast.services.learner.rank import Rank
+from zerobeast.services.learner.service import Learner
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.balance import RolloutAudit
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
@@ -267,15 +269,17 @@ def test_a_turn_takes_one_step_and_no_batch_while_one_is_due(tmp_path: Path) -> 
     assert seen == [(1, 20, 4), (2, 20, 4), (3, 20, 4), (4, 40, 0), (5, 40, 0), (6, 40, 0)]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_store_may_be_on_another_disk_where_each_run_has_a_folder_of_its_own(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rank: int
 ) -> None:
-    flags = ["--root", str(tmp_path), "--name", "x", "--learner.store"]
+    monkeypatch.setattr(Rank, "join", lambda *_: None)
+    flags = ["--root", str(tmp_path), "--name", "x", "--learner.ranks", "2", "--learner.store"]
     config, moved = (load([*flags, str(tmp_path / disk)], {}) for disk in "ab")
 
     def opened(config: RunConfig) -> Path:
-        with ExitStack() as stack:
-            Kept(config, stack)
+        with closing(Learner(config, Instance(index=rank))) as learner:
+            learner.open()
         return config.store.resolve()
 
     first = opened(config)

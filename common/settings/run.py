@@ -258,7 +258,7 @@ class LocalConfig(Section):
     restarts: int | None = setting(
         None,
         "how often processes that have died are started again, before the run ends: all learners, or one other; by "
-        "default 3 times, but no learner, only what a signal has killed, and nothing with `deterministic`",
+        "default 3 times, but no learner, only what a signal has ended, and nothing with `deterministic`",
         ge=0,
     )
     log_mb: int = setting(

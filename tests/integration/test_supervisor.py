@@ -5,6 +5,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -267,7 +268,7 @@ def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks
 
 
 @pytest.mark.parametrize(("victim", "code"), [("learner", 0), ("actor", 1)])
-def test_by_default_what_a_signal_has_killed_is_started_again_but_no_learner_and_not_for_ever(
+def test_by_default_what_a_signal_has_ended_is_started_again_but_no_learner_and_not_for_ever(
     tmp_path: Path, victim: str, code: int
 ) -> None:
     fleet = Fleet(tmp_path, actor=OBEYS.format(code=1))
@@ -276,11 +277,12 @@ def test_by_default_what_a_signal_has_killed_is_started_again_but_no_learner_and
 
     def end(role: str, number: int = signal.SIGKILL) -> None:
         pids.append(fleet.children["actor"].pid)
-        fleet.log("actor").write_text("")  # so that the next waits for it
+        fleet.log(role).write_text("")  # so that the next waits for it
         os.kill(fleet.children[role].pid, number)
 
     fleet.is_up = lambda name: "up" in fleet.log(name).read_text()  # type: ignore[method-assign]
-    ending = fleet.run(lambda: end("actor"), lambda: end(victim, signal.SIGTERM if code else signal.SIGKILL))
+    stop = partial(end, victim, signal.SIGTERM if code else signal.SIGKILL)
+    ending = fleet.run(lambda: end("actor"), lambda: end("broker", signal.SIGTERM), stop)
     assert ending.code == 1
     assert ending.sentence.startswith(f"{victim} 0 {'ended with exit code 1' if code else 'was killed by SIGKILL'}")
     assert len(set(pids)) == 2

@@ -55,7 +55,7 @@ class Supervisor:
       watch: called every turn while the children live, with whether they are being stopped; must not block.
       evaluating: whether policies of the run wait for an evaluation.
       restarts: how often children that have died are started again; not those that end with bad input. None: RESTARTS
-        times, but only those that a signal has killed, and no learner, which would lose updates.
+        times, but only what a signal has ended (SIGTERM with exit code 0), and no learner, which would lose updates.
       renew: called before learners are.
     """
 
@@ -143,7 +143,7 @@ class Supervisor:
             return False
         again, role = self._dead(), self.learner.spec.role
         learns = any(child.spec.role == role for child in again)
-        if self._only_killed and (learns or not all((child.poll() or 0) < 0 for child in again)):
+        if self._only_killed and (learns or any((child.poll() or 0) > 0 for child in again)):
             return False
         self._restarted += 1
         if learns:

@@ -54,11 +54,12 @@ def places(name: str, root: Path | str) -> list[Path]:
 
 
 def at(place: Path | str) -> Path:
-    """A path with ~ expanded; for the file LATEST, the run that it names."""
+    """A path with ~ expanded, and with the run that the file LATEST names in place of that file."""
     place = Path(os.path.expanduser(place))
-    if place.name == LATEST:
-        with contextlib.suppress(OSError, ValueError):  # a folder, or a file of somebody else's
-            return place.with_name(place.read_text().strip())
+    for part in (place, *place.parents):
+        if part.name == LATEST:
+            with contextlib.suppress(OSError, ValueError):  # a folder, or a file of somebody else's
+                return part.with_name(part.read_text().strip()) / place.relative_to(part)
     return place
 
 

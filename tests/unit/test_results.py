@@ -40,6 +40,7 @@ def test_a_run_is_found_by_name_folder_and_pattern_and_each_once(tmp_path: Path)
             with pytest.raises(ConfigError, match="there is no run"):
                 one_of(missing, root)
     assert run_files.named(f"{root}/latest", "elsewhere") == run_files.find("latest", root)
+    assert run_files.at(f"{root}/latest/checkpoints/5.pt") == root / "b" / "checkpoints" / "5.pt"
     assert run_files.find("latest", root) == run_files.folder_of(root / "b" / "best" / "checkpoint.pt") == root / "b"
 
 

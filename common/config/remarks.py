@@ -1,5 +1,6 @@
 """Remarks on settings that are all valid: what has no effect, and what may surprise."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from zerobeast.common.config import preset, torchbeast
@@ -47,7 +48,8 @@ def _raw_frames(config: RunConfig) -> Iterator[str]:
     for task in config.env.tasks if "obs_type" not in config.env.kwargs else ():
         module, _, game = task.partition(":")
         if module == "ale_py" or preset.fitting(game, config.spec).startswith("atari"):
-            yield f"env.id {task} has raw colour frames, as {module} makes them; ALE/Pong-v5 has Atari's usual ones"
+            usual = f"ALE/{re.split('NoFrameskip|Deterministic|-', game.removeprefix('ALE/'))[0]}-v5"
+            yield f"env.id {task} has raw colour frames, as {module} makes them; {usual} has Atari's usual ones"
 
 
 def _other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:

@@ -249,10 +249,10 @@ def test_the_spaces_choose_the_family_of_an_environment_that_is_not_known(env: E
 
 def test_an_atari_game_that_its_module_makes_is_remarked_upon_with_the_id_to_use() -> None:
     flags = ["--preset", "atari", "--env"]
-    for env_id in ("ale_py:ALE/Pong-v5", "ale_py:Pong-v4"):
+    for env_id, usual in (("ale_py:ALE/Breakout-v5", "Breakout"), ("ale_py:PongNoFrameskip-v4", "Pong")):
         [note] = gather([*flags, env_id], {}).notes
         assert note.startswith(f"env.id {env_id} has raw colour frames")
-        assert "ALE/Pong-v5" in note
+        assert f"ALE/{usual}-v5" in note.partition(";")[2]
     assert not gather([*flags, "ALE/Pong-v5,mine:Own-v0"], {}).notes
     assert not gather([*flags, "ale_py:ALE/Pong-v5", "--env.kwargs", "{obs_type: ram}"], {}).notes, "no frames at all"
 

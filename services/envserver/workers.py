@@ -16,12 +16,10 @@ import signal
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +33,7 @@ from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, Wear, end_marked, marked, serve
+from zerobeast.services.envserver.worker_state import START, Worker
 
 log = logging.getLogger(__name__)
 
@@ -44,27 +43,6 @@ CLOSE_S = 5.0  #: for the environments of a worn process to close themselves
 SEED_STEP = 1_000_003  #: from the seed of a process to that of the one that replaces it once it is worn
 UNWORN = Wear()
 TRACEBACK_S = 1.0  #: for a process that hangs to write its traceback
-START = RESET + pack([None, None, None])
-
-
-@dataclass
-class _Worker:
-    """One process and its slice of the environments."""
-
-    part: slice  #: of the rows
-    seed: int  #: for its first process, and for each that replaces a worn one
-    seeded: bool = True  #: whether the next process gets it, and not any seed, as in place of one that has failed
-    process: Any = None
-    pipe: Connection | None = None  #: None while there is no process
-    mark: str = ""  #: carried by every process that it starts
-    start: bytes = START  #: the request that a new process gets in place of one that is under way
-    awaits: Literal["spec", "rows", ""] = "spec"
-    since: float = 0.0  #: when that was asked for, or progress made; without a pipe: since then, or when to start one
-    outcome: dict[str, Any] = field(default_factory=dict)  #: the newest
-    was_reset: bool = False
-    deaths: int = 0
-    oom_before: dict[str, int] = field(default_factory=dict)  #: what `endings.oom_kills` was when its process began
-    hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
 
 
 class WorkerVectorEnv(VectorEnv):
@@ -101,7 +79,7 @@ class WorkerVectorEnv(VectorEnv):
         self._begun, self._opened = True, False
         envs = num_envs // agents
         bounds = np.linspace(0, envs, min(workers, envs) + 1).astype(int).tolist()
-        self._workers = [_Worker(slice(low * agents, high * agents), seed + low) for low, high in pairwise(bounds)]
+        self._workers = [Worker(slice(low * agents, high * agents), seed + low) for low, high in pairwise(bounds)]
 
     @property
     def processes(self) -> int:
@@ -172,7 +150,7 @@ class WorkerVectorEnv(VectorEnv):
         self._reap()
         return not self._leaving
 
-    def _lingers(self, worker: _Worker, now: float) -> bool:
+    def _lingers(self, worker: Worker, now: float) -> bool:
         """Whether its process before is still ending: both need the same ports and numbers."""
         self._reap()
         return now - worker.since < 2 * CLOSE_S and any(process is worker.process for process, _ in self._leaving)
@@ -186,14 +164,14 @@ class WorkerVectorEnv(VectorEnv):
         if left := end_marked(ended):
             log.warning("environments %r had left %d processes running: killed", self._env_id, left)
 
-    def _envs(self, worker: _Worker) -> slice:
+    def _envs(self, worker: Worker) -> slice:
         return slice(worker.part.start // self.agents, worker.part.stop // self.agents)
 
-    def _size(self, worker: _Worker) -> int:
+    def _size(self, worker: Worker) -> int:
         """How many environments it has."""
         return int(worker.part.stop - worker.part.start) // self.agents
 
-    def _start(self, worker: _Worker) -> None:
+    def _start(self, worker: Worker) -> None:
         seed, failed = worker.seed if worker.seeded else None, worker.outcome.get("failed", ())
         wear = self._wear if self._opened else self._wear.sooner(worker.seed)
         wants_infos = self.infos is not None
@@ -209,7 +187,7 @@ class WorkerVectorEnv(VectorEnv):
         self._selector.register(ours, selectors.EVENT_READ, worker)
         self.files = tuple(key.fd for key in self._selector.get_map().values())
 
-    def _drop(self, worker: _Worker) -> None:
+    def _drop(self, worker: Worker) -> None:
         if worker.pipe is None:
             return
         self._selector.unregister(worker.pipe)
@@ -218,7 +196,7 @@ class WorkerVectorEnv(VectorEnv):
         self._leaving.append((worker.process, worker.mark))
         self.files = tuple(key.fd for key in self._selector.get_map().values())
 
-    def _begin(self, worker: _Worker, request: bytes, start: bytes) -> None:
+    def _begin(self, worker: Worker, request: bytes, start: bytes) -> None:
         self._begun, worker.start = True, start
         if worker.pipe is None:
             worker.awaits = "spec"  # collect starts one
@@ -227,13 +205,13 @@ class WorkerVectorEnv(VectorEnv):
         else:
             worker.outcome = {}
 
-    def _send(self, worker: _Worker, request: bytes) -> None:
+    def _send(self, worker: Worker, request: bytes) -> None:
         assert worker.pipe is not None
         worker.awaits, worker.since = "rows", time.monotonic()
         with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
             worker.pipe.send_bytes(struct.pack("<d", self.progress) + request)
 
-    def _take(self, worker: _Worker) -> None:
+    def _take(self, worker: Worker) -> None:
         assert worker.pipe is not None
         try:
             message = worker.pipe.recv_bytes()
@@ -244,7 +222,7 @@ class WorkerVectorEnv(VectorEnv):
         except (EOFError, OSError, RemoteProtocolError):  # the last: an environment wrote into what is not its own
             self._died(worker)
 
-    def _take_outcome(self, worker: _Worker, outcome: Any) -> None:
+    def _take_outcome(self, worker: Worker, outcome: Any) -> None:
         if not isinstance(outcome, dict):
             raise RemoteProtocolError("an outcome is a map")
         self.count_failures(outcome.get("failures", []), self._env_id, self._envs(worker).start)
@@ -271,7 +249,7 @@ class WorkerVectorEnv(VectorEnv):
             self._drop(worker)
             worker.seed, worker.seeded = (worker.seed + SEED_STEP) % MAX_ENV_SEED, True
 
-    def _fill(self, worker: _Worker, rows: Any) -> None:
+    def _fill(self, worker: Worker, rows: Any) -> None:
         wanted = self.rows[worker.part].view(np.uint8)
         if not isinstance(rows, bytes) or len(rows) != wanted.nbytes:
             raise RemoteProtocolError(f"expected {wanted.nbytes} bytes of rows")
@@ -279,7 +257,7 @@ class WorkerVectorEnv(VectorEnv):
         if not self.rows["first"][worker.part].all():
             worker.deaths = 0
 
-    def _made(self, worker: _Worker, spec: EnvSpec) -> None:
+    def _made(self, worker: Worker, spec: EnvSpec) -> None:
         """Note that environments exist; those of a replacement worker have to be reset before they can answer."""
         if not hasattr(self, "spec"):
             self.spec, self.rows = spec, rows_for(spec, self.num_envs)
@@ -289,7 +267,7 @@ class WorkerVectorEnv(VectorEnv):
         if self._opened:
             self._send(worker, worker.start)
 
-    def _died(self, worker: _Worker, why: str = "") -> None:
+    def _died(self, worker: Worker, why: str = "") -> None:
         worker.process.join(EXIT_S)
         code = worker.process.exitcode
         worker.process.kill()
@@ -302,7 +280,7 @@ class WorkerVectorEnv(VectorEnv):
         log.error("a process of %d environments %r ended: %s", self._size(worker), self._env_id, why)
         self._lost(worker, why)
 
-    def _lost(self, worker: _Worker, why: str) -> None:
+    def _lost(self, worker: Worker, why: str) -> None:
         """Retry later after a process ended or could not be started, unless that has happened too often."""
         worker.deaths += 1
         if worker.deaths >= MAX_DEATHS:

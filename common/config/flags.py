@@ -97,13 +97,13 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
 
 
 def unknown(line: CommandLine, own: Table, section: str = "") -> Iterator[str]:
-    """A sentence for each unknown flag; of the algorithms, that of this section alone has what may be meant."""
+    """A sentence for each unknown flag; without a section of its own, it is of the algorithm of this one."""
     settings = [*RUN, *of_algorithm(section)]
     known = [*settings, *SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
     for flag in line.unknown:
         meant = ELSEWHERE.get(flag.key.lower())
-        ours = [path for path in settings if path.endswith(meant)] if meant else known
-        yield f"{flag.where}: unknown setting{did_you_mean(meant or flag.key, ours)}"
+        ours = [path for path in settings if meant in (path, path.rpartition(".")[2])] if meant else known
+        yield f"{flag.where}: unknown setting{did_you_mean(meant or flag.key, TREE if '.' in flag.key else ours)}"
 
 
 def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:

@@ -10,7 +10,7 @@ import torch
 from tests.algo_fakes import REACH, VECTORS
 from tests.learner_fakes import ENV, run_config
 from tests.unit.test_checkpoint import CPU, same, saved, state_in, trained
-from zerobeast.cli.train import TrainFlags
+from zerobeast.cli.train import TrainFlags, main
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
@@ -144,6 +144,13 @@ def test_a_fork_has_the_settings_of_its_parent_under_those_that_are_given_and_na
     assert (config.env.id, config.env.kwargs) == ("CartPole-v1", {"sutton_barto_reward": True})
     assert (config.parent.run, config.parent.agent_steps, settled.saved) == ("old", 60, None)
     assert settled.origins["net.hidden_size"].startswith(f"file {run}/config.yaml")
+
+
+@pytest.mark.parametrize("by", ["--name", "--from"])
+def test_help_shows_the_settings_of_a_run_that_goes_on(run: Path, by: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--root", str(run.parent), by, "old", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(entry in shown for entry in ("--net.hidden_size 16 ", "--learner.batch_size 4 ", "--ppo.epochs "))
 
 
 def test_levels_of_a_parent_are_of_its_environment(run: Path) -> None:

@@ -8,13 +8,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from zerobeast.api.parent import parent_in
 from zerobeast.common.config.flags import split
-from zerobeast.common.config.load import gather, settings_help
+from zerobeast.common.config.load import Loaded, gather, settings_help
 from zerobeast.common.config.trust import flags_of
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.settings import RunConfig, setting
 from zerobeast.launcher import run_folder, view
@@ -26,7 +28,7 @@ from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
-from zerobeast.launcher.start import RunFlags, begun, judged, say, settle
+from zerobeast.launcher.start import RunFlags, Settled, begun, judged, say, settle
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.launcher.tracker import tracked
 
@@ -64,14 +66,21 @@ def helped(command: str, text: str, argv: list[str], own: type[RunFlags]) -> boo
     """Print the help of a command that begins runs, with the settings that its flags lead to, if one of them is --help;
     returns whether one is.
     """
-    at = next((index for index, flag in enumerate(argv) if flag in ("-h", "--help")), None)
+    at = next((index for index, flag in enumerate(argv) if flag in ("-h", "--help", "--help=all")), None)
     if at is None:
         return False
-    of_all = argv[at + 1 : at + 2] == ["all"]
+    behind = argv[at + 1 : at + 2] == ["all"]
+    of_all, flags = behind or argv[at] == "--help=all", argv[:at] + argv[at + 1 + behind :]
+    loaded: Loaded | Settled[Any]
     try:
-        flags = argv[:at] + argv[at + 1 + of_all :]
-        loaded = gather(flags, os.environ, own=own, describe=spec_of, groups=groups_of)
-    except ConfigError as error:
+        read = partial(gather, flags, os.environ, own=own, describe=spec_of, groups=groups_of)
+        given = read(partial=True)
+        if given.own.from_run or run_files.is_run(given.config.folder):
+            now, silent = datetime.now().astimezone(), lambda _: None
+            loaded = settle(flags, os.environ, now, own=own, say=silent, parent=parent_in(flags))
+        else:
+            loaded = read()
+    except BeastError as error:
         say(f"{command}: {error}; below are the settings without these flags", sys.stderr)
         loaded = gather([], {})
     sys.stdout.write(f"{text}\n{settings_help(own, loaded.config, loaded.origins, of_all=of_all)}\n")

@@ -48,7 +48,7 @@ def test_ids_with_a_vectorised_implementation_use_it() -> None:
         ("cartpole-v1", "CartPole-v1"),
         ("CartPole", "CartPole-v"),
         ("Acrobot-v7", "Acrobot-v1"),
-        ("breakout", "did you mean ALE/Breakout-v5 or BreakoutNoFrameskip-v4 or MinAtar/Breakout-v1?"),
+        ("breakout", "did you mean ALE/Breakout-v5 or BreakoutNoFrameskip-v4 or MinAtar/Breakout-v1"),
         ("minatar/Breakout-v1", "MinAtar/Breakout-v1"),
         ("no such environment", ""),
         ("../../etc/passwd", ""),

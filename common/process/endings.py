@@ -5,7 +5,7 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-#: counters of the OOM killer: of a container, by version 2 and 1 of control groups, and of the machine
+#: counters of the OOM killer: of a container, by version 2 and 1 of control groups, or else of the machine
 COUNTERS = {
     Path("/sys/fs/cgroup/memory.events"): "in its control group",
     Path("/sys/fs/cgroup/memory/memory.oom_control"): "in its control group",
@@ -14,12 +14,11 @@ COUNTERS = {
 
 
 def oom_kills(counters: Mapping[Path, str] = COUNTERS) -> dict[str, int]:
-    """How many processes the kernel has ended so far for lack of memory, by where."""
-    found: dict[str, int] = {}
+    """How many processes the kernel has ended so far for lack of memory, by where; empty if it does not say."""
     for file, place in counters.items():
         with contextlib.suppress(OSError, ValueError, KeyError):
-            found[place] = int(dict(line.split() for line in file.read_text().splitlines())["oom_kill"])
-    return found
+            return {place: int(dict(line.split() for line in file.read_text().splitlines())["oom_kill"])}
+    return {}
 
 
 def how_it_ended(code: int, before: Mapping[str, int]) -> str:

@@ -19,7 +19,6 @@ through the pipe.
 
 import contextlib
 import faulthandler
-import math
 import multiprocessing
 import os
 import resource
@@ -29,7 +28,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
@@ -90,19 +89,28 @@ class Wear:
 
     episodes: int = 0
     memory_bytes: int = 0  #: of it and what it has started
+    share: float = 1.0  #: of both, after which it is replaced
     played: int = 0
+    begun: bool = False
 
     def sooner(self, seed: int) -> Self:
         """The same for the first process of several, up to a quarter earlier, so that they do not end all at once."""
-        share = 1 - seed * GOLDEN % 1 / 4
-        return type(self)(math.ceil(self.episodes * share), int(self.memory_bytes * share))
+        return replace(self, share=1 - seed * GOLDEN % 1 / 4)
+
+    def begin(self) -> None:
+        """Note that episodes begin. Raises EnvError if the process takes all of the memory before the first."""
+        if not self.begun and 0 < self.memory_bytes <= (taken := memory_bytes()):
+            expected = f"expected more than the {taken >> 20} MB that a process takes before its environments play"
+            raise EnvError(f"envserver.max_process_memory_mb {self.memory_bytes >> 20}: {expected}")
+        self.begun = True
 
     def after(self, over: int) -> str:
         """Count episodes that are over in a step; returns why this process is to be replaced now, or nothing."""
         self.played += over
-        if over and 0 < self.episodes <= self.played:
+        if over and 0 < self.episodes * self.share <= self.played:
             return f"{self.played} episode{'s' * (self.played > 1)}"
-        if self.memory_bytes and (taken := memory_bytes()) >= self.memory_bytes * (1 if over else AT_ONCE):
+        limit = self.memory_bytes * self.share * (1 if over else AT_ONCE)
+        if 0 < limit <= (taken := memory_bytes()):
             return f"{taken >> 20} MB of memory"
         return ""
 
@@ -158,6 +166,7 @@ def _outcome(request: memoryview, shard: InlineEnvs, actions: np.dtype[Any], wea
     shard.failures = []
     if command == RESET:
         shard.reset(*unpack(body))
+        wear.begin()
     else:
         shard.step(np.frombuffer(body, actions))
         worn = wear.after(shard.over())

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.envservers import running
 from zerobeast.clients.env_client import EnvClient
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.process import endings, usage
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.transport import Context
@@ -68,9 +68,9 @@ def test_environments_of_a_mix_have_a_number_each_and_those_without_it_may_step_
 
 
 def test_first_processes_wear_at_different_times() -> None:
-    limits = [Wear(100, 1000).sooner(seed) for seed in range(8)]
-    assert len({limit.episodes for limit in limits}) == len({limit.memory_bytes for limit in limits}) == 8
-    assert all(75 <= limit.episodes <= 100 for limit in limits)
+    limits = [Wear(100).sooner(seed) for seed in range(8)]
+    assert len({limit.share for limit in limits}) == 8
+    assert all(not limit.after(74) and limit.after(26) for limit in limits)
     assert [Wear(1).sooner(seed).after(1) for seed in range(8)] == ["1 episode"] * 8
     assert not Wear(5).after(4)
     assert not Wear().after(10**6)
@@ -78,6 +78,8 @@ def test_first_processes_wear_at_different_times() -> None:
     assert not Wear(memory_bytes=own * 9 // 10).after(0), "an episode is not cut off if its end may come soon enough"
     assert Wear(memory_bytes=own * 9 // 10).after(1)
     assert Wear(memory_bytes=own * 6 // 10).after(0)
+    for seed in range(8):
+        Wear(memory_bytes=own * 11 // 10).sooner(seed).begin()
 
 
 def test_a_worn_process_is_replaced_between_two_episodes_and_nothing_is_cut_off(
@@ -122,17 +124,34 @@ def test_a_process_that_has_grown_too_much_is_replaced_at_the_end_of_an_episode_
         assert server.report()["env_errors"] == 0
 
 
+def test_a_bound_on_memory_that_a_fresh_process_has_already_is_refused(
+    context: Context, ipc: str, tmp_path: Path
+) -> None:
+    sentence = r"envserver.max_process_memory_mb 20: expected more than the \d+ MB"
+    with (
+        running(ipc, max_process_memory_mb=20),
+        EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client,
+        pytest.raises(ConfigError, match=sentence),
+    ):
+        client.reset()
+
+
 def test_a_process_that_is_killed_is_said_to_have_been(
     context: Context, ipc: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "vmstat").write_text("oom_kill_disable 0\noom_kill 4\n")
-    monkeypatch.setattr(endings.oom_kills, "__defaults__", ({tmp_path / "vmstat": "here"},))
+    group, machine = tmp_path / "memory.oom_control", tmp_path / "vmstat"
+    group.write_text("oom_kill_disable 0\noom_kill 4\n")
+    machine.write_text("oom_kill 4\n")
+    monkeypatch.setattr(endings.oom_kills, "__defaults__", ({group: "here", machine: "elsewhere"},))
     with running(ipc), EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client:
         client.reset()
+        machine.write_text("oom_kill 5\n")
         os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)
         client.step([0])
         assert "killed by SIGKILL (signal 9): out of memory, or `kill -9` or `docker kill`" in caplog.text
-        (tmp_path / "vmstat").write_text("oom_kill 6\n")
+        group.write_text("oom_kill 6\n")
         os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)
         client.step([0])
         assert "out of memory: the kernel's OOM killer has ended 2 here since it began" in caplog.text
+    group.unlink()
+    assert endings.oom_kills() == {"elsewhere": 5}

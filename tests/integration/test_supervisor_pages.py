@@ -57,6 +57,8 @@ def test_pages_usage_and_warnings_of_children_are_gathered(tmp_path: Path) -> No
         finally:
             child.kill()
             wait_until(lambda: child.poll() is not None)
+        child.spec.log.write_text("12:00:01.000 broker-0 W anew\n")
+        wait_until(lambda: "broker 0: anew" in pages.snapshot().warnings)
         assert snapshot.page("broker")["clients"] == 7
         assert snapshot.warnings == ("broker 0: something is odd",)
         wait_until(lambda: pages.snapshot().services[0].code == -9)

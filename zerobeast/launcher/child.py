@@ -151,11 +151,12 @@ class Child:
         limit = self.spec.log_bytes
         while process.returncode is None:
             time.sleep(LOG_PERIOD_S)
-            with contextlib.suppress(OSError):  # a full disk
+            with contextlib.suppress(OSError):  # somebody has removed it
                 if (size := self.spec.log.stat().st_size) >= limit:
-                    with self.spec.log.open("r+b") as log, self._older_log.open("wb") as older:
-                        log.seek(size - limit)
-                        shutil.copyfileobj(log, older)
+                    with self.spec.log.open("r+b") as log:
+                        with contextlib.suppress(OSError), self._older_log.open("wb") as older:  # a full disk
+                            log.seek(size - limit)
+                            shutil.copyfileobj(log, older)
                         log.truncate(0)  # what was written since is lost
                     self._log_start, self._rotated = 0, True
 

@@ -171,8 +171,9 @@ class _Log:
     def new_warnings(self) -> list[str]:
         try:
             with self._path.open("rb") as log:
-                log.seek(min(self._at, self._path.stat().st_size))  # it may have begun anew
-                self._at = log.tell()
+                if self._path.stat().st_size < self._at:  # it has begun anew
+                    self._at = 0
+                log.seek(self._at)
                 data = log.read(MAX_LOG_READ)
         except OSError:
             return []

@@ -34,11 +34,13 @@ def _agents(value: Any) -> tuple[int, ...]:
 
 
 def _entries(value: Any) -> tuple[str, ...]:
-    listed = isinstance(value, list | tuple)
-    parts = value if listed else [part.strip(" \"'") for part in str(value).strip("[] ").split(",")]
-    if parts == [""] or all(isinstance(part, str) and part for part in parts):
-        return tuple(filter(None, parts))
-    raise ValueError("expected names of entries such as mission or mission,camera.text")
+    text = type(value) in (str, int)
+    parts = [part.strip(" \"'") for part in str(value).strip("[] ").split(",")] if text else value
+    if parts == [""]:
+        return ()
+    if isinstance(parts, list | tuple) and all(type(part) in (str, int) and part != "" for part in parts):
+        return tuple(map(str, parts))
+    raise ValueError("expected names of entries such as mission or mission,camera.text, or numbers in a Tuple")
 
 
 def filled(options: Any, progress: float) -> Any:

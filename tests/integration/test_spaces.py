@@ -98,6 +98,10 @@ def test_a_look_at_an_environment_has_all_settings_of_the_run_that_it_looks_for(
     assert [part.name for part in spec.obs.spaces] == ["log"]
     for text in ("mission,log.text", '["mission", "log.text"]', ["mission", "log.text"]):
         assert EnvConfig(leave_out=text).leave_out == ("mission", "log.text")
+    assert EnvConfig(leave_out=[0, "2"]).leave_out == EnvConfig(leave_out="0,2").leave_out == ("0", "2")
+    for value in ({"a": 1}, None, [None], [True], ["mission", ""]):
+        with pytest.raises(ValueError, match="expected names of entries"):
+            EnvConfig(leave_out=value)
 
 
 def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused_before_services_start(

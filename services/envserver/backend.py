@@ -37,8 +37,7 @@ class VectorRequest(NamedTuple):
 
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
-    needed = "which mixes, action masks, several agents, masked resets, env.leave_out, env.options and {number} need"
-    raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, {needed}")
+    raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, which the rest of the request needs")
 
 
 @dataclass(frozen=True)

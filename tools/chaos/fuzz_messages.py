@@ -94,7 +94,7 @@ class Cases:
                 [PROTOCOL_VERSION, kind, some, 0, 1.5, 1],
                 [PROTOCOL_VERSION, kind, some, "0", 1, 1],
                 [PROTOCOL_VERSION, kind, some, 0, 1],
-                [PROTOCOL_VERSION, kind, some, 0, 1, 1, *[None] * rng.randrange(1, 50)],
+                [PROTOCOL_VERSION, kind, some, 0, 1, 1, *[None] * rng.randrange(4, 50)],
                 [PROTOCOL_VERSION, rng.choice([0, 99, MAX_INTEGER]), some, 0, 1, 1],
                 [True, kind, some, 0, 1, 1],
                 {"version": PROTOCOL_VERSION},

@@ -157,6 +157,7 @@ class Child:
                         with contextlib.suppress(OSError), self._older_log.open("wb") as older:  # a full disk
                             log.seek(size - limit)
                             shutil.copyfileobj(log, older)
+                            older.truncate(limit)  # it may have grown meanwhile
                         log.truncate(0)  # what was written since is lost
                     self._log_start, self._rotated = 0, True
 

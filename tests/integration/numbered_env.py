@@ -14,16 +14,16 @@ from zerobeast.common.process import usage
 
 
 class Numbered(gymnasium.Env):
-    """Binds the port that it is given; its episodes last two steps."""
+    """Binds the port of its number, below those that connections get; its episodes last two steps."""
 
     observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
 
     def __init__(self, folder: str, number: Any, port: Any, deep: Any = None) -> None:
         assert type(number) is int, number
-        assert (port, deep) == (int(f"4600{number}"), [{"at": f"{{x}}{number}", "n": f'0"{number}'}]), (port, deep)
+        assert (port, deep) == (int(f"1900{number}"), [{"at": f"{{x}}{number}", "n": f'0"{number}'}]), (port, deep)
         assert os.environ["ZEROBEAST_ENV_NUMBER"] == str(number)
         self.socket = socket.socket()
-        self.socket.bind(("127.0.0.1", 46000 + number))
+        self.socket.bind(("127.0.0.1", 19000 + number))
         self.file = Path(folder) / f"{number}"
         self.file.write_text(f"{os.getpid()}")
 

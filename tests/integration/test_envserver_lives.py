@@ -23,7 +23,7 @@ NUMBERED = "tests.integration.numbered_env:Numbered"
 
 
 def numbered(folder: Path) -> dict[str, Any]:
-    given = {"number": "{number}", "port": "4600{number}", "deep": [{"at": "{x}{number}", "n": '0"{number}'}]}
+    given = {"number": "{number}", "port": "1900{number}", "deep": [{"at": "{x}{number}", "n": '0"{number}'}]}
     return {"id": NUMBERED, "kwargs": {"folder": str(folder), **given}}
 
 

@@ -195,8 +195,8 @@ def _resident_bytes(pid: int) -> int:
 
 def _below(pid: int) -> Iterator[int]:
     """All processes that descend from one, by the kernel's list of the children of each of its threads."""
-    for file in (PROC / f"{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it has just ended
+    with contextlib.suppress(OSError):  # it has just ended, or no file can be opened
+        for file in (PROC / f"{pid}/task").glob("*/children"):
             for child in file.read_text().split():
                 yield int(child)
                 yield from _below(int(child))

@@ -107,7 +107,7 @@ def killed(folder: Path, kills: int, seed: int) -> dict[str, int]:
         os.close(reading)
         (promised,) = PROMISE.unpack(said[-PROMISE.size :])
         found = checked(folder)
-        if promised:
+        if found:  # perhaps of a message that it has not reported yet
             last = found[-1]
             assert (promised, ROWS - 1) <= last < (promised + 2, 0), f"{last} is there, {promised} was promised"
             full = last[0] * ROWS + last[1] - ROWS + 1 >= CAPACITY

@@ -141,7 +141,8 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
         return made
 
     learner: Learner = add(Learner)
-    learner.plane.port = UnreliablePort(learner.plane.port, trial.rollouts, trial.seed)  # type: ignore[assignment]
+    port: Any = UnreliablePort(learner.plane.port, trial.rollouts, trial.seed)
+    learner.plane.port = learner._making.port = port
     brokers, env_servers = trial.services["broker"], trial.services["envserver"]
     for at in range(brokers):
         broker = add(Broker, at, broker=f"b{at}")

@@ -37,7 +37,8 @@ class VectorRequest(NamedTuple):
 
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
-    raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, which the rest of the request needs")
+    needed = "which env.leave_out, env.options, action masks, several agents, mixes and masked resets need"
+    raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, {needed}")
 
 
 @dataclass(frozen=True)

@@ -208,6 +208,17 @@ def test_credit_is_given_when_the_algorithm_says(tmp_path: Path, credit: Credit)
     assert said == ORDER[credit]
 
 
+def with_two_batches() -> ListedRun:
+    """A run in whose queue two batches wait."""
+    run = ListedRun({1: 4}, batch=4, window=4)
+    run.start(1, SavedLedger())
+    run.exchange()
+    for _ in range(2):
+        run.outboxes[1].push(rollout_rows(4), [], 0.0)
+    run.exchange()
+    return run
+
+
 class Gathering(Noting):
     """Takes a step for every second batch."""
 
@@ -217,12 +228,7 @@ class Gathering(Noting):
 
 
 def test_a_batch_that_makes_no_step_due_is_acknowledged_without_one(tmp_path: Path) -> None:
-    run = ListedRun({1: 4}, batch=4, window=4)
-    run.start(1, SavedLedger())
-    run.exchange()
-    for _ in range(2):
-        run.outboxes[1].push(rollout_rows(4), [], 0.0)
-    run.exchange()
+    run = with_two_batches()
     said: list[str] = []
     trainer = Trainer(run_config(tmp_path), CPU, ENV)
     trainer.learning = Gathering("after_step", said)
@@ -251,12 +257,7 @@ class Thirsty(OneStep):
 
 
 def test_a_turn_takes_one_step_and_no_batch_while_one_is_due(tmp_path: Path) -> None:
-    run = ListedRun({1: 4}, batch=4, window=4)
-    run.start(1, SavedLedger())
-    run.exchange()
-    for _ in range(2):
-        run.outboxes[1].push(rollout_rows(4), [], 0.0)
-    run.exchange()
+    run = with_two_batches()
     config = run_config(tmp_path, total_steps=8 * T)
     trainer = Trainer(config, CPU, ENV)
     descent = GradientDescent(config, config.algorithm, trainer.net.parameters())

@@ -39,9 +39,12 @@ sys.exit({code})
 #: 30 KB in 0.6 s
 PRINTS = """
 import sys, time
-for i in range(300):
-    print("x" * 99, i, flush=True)
+lines = [f"{'x' * 99} {i}" for i in range(300)]
+for line in lines[:-2]:
+    print(line, flush=True)
     time.sleep(0.002)
+time.sleep(0.5)  # what is written while a log is emptied is lost
+print(*lines[-2:], sep="\\n", flush=True)
 sys.exit(3)
 """
 

@@ -116,7 +116,9 @@ def unknown(env_id: str, reason: str) -> EnvError:
     """The error for an id that its backend does not have, with the ids of any backend that were probably meant."""
     known = list(_known())
     pattern = re.compile(rf"(.*/)?{re.escape(env_id)}(NoFrameskip)?(-v\d+)?", re.IGNORECASE)
-    named = sorted(set(filter(pattern.fullmatch, known)))  # of several packages, such as a game of Atari and MinAtar
+    versions = sorted(filter(pattern.fullmatch, known), key=lambda known_id: (len(known_id), known_id))
+    newest = {re.sub(r"-v\d+$", "", known_id): known_id for known_id in versions}
+    named = sorted(newest.values())  # of several packages, such as a game of Atari and MinAtar
     hint = f"; did you mean {' or '.join(named)}?" if named else did_you_mean(env_id, known)
     return EnvError(f"env.id {env_id!r} is unknown{hint or ': ' + ' '.join(reason.split())}")
 

@@ -46,7 +46,7 @@ def test_ids_with_a_vectorised_implementation_use_it() -> None:
         ("SpaceInvaderNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"),
         ("CartPol-v1", "CartPole-v1"),
         ("cartpole-v1", "CartPole-v1"),
-        ("CartPole", "CartPole-v"),
+        ("CartPole", "did you mean CartPole-v1"),
         ("Acrobot-v7", "Acrobot-v1"),
         ("breakout", "did you mean ALE/Breakout-v5 or BreakoutNoFrameskip-v4 or MinAtar/Breakout-v1"),
         ("minatar/Breakout-v1", "MinAtar/Breakout-v1"),

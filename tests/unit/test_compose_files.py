@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -94,12 +95,18 @@ def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
     assert arguments == alone["broker"]["build"]["args"] | alone["envserver"]["build"]["args"]
 
 
+def variable(path: str) -> str:
+    return f"BEAST_{path.upper().replace('.', '__')}"
+
+
 def test_every_setting_reaches_all_services_from_the_shell() -> None:
-    (passed,) = yaml.safe_load((ROOT / "deploy/compose/settings.yml").read_text())["services"].values()
+    file = ROOT / "deploy/compose/settings.yml"
+    (passed,) = yaml.safe_load(file.read_text())["services"].values()
     algorithms = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["zerobeast.algorithms"]
-    paths = {"env", *RUN, *(path for name in algorithms for path in of_algorithm(name))} - OF_THE_HOST
-    names = [f"BEAST_{path.upper().replace('.', '__')}" for path in paths if not path.endswith(".endpoint")]
-    assert sorted(passed["environment"]) == sorted(f"${{{name}+{name}=}}${{{name}-_{name}}}" for name in names)
+    paths = dict.fromkeys(["env", *RUN, *(path for name in algorithms for path in of_algorithm(name))])
+    names = [variable(path) for path in paths if path not in OF_THE_HOST and not path.endswith(".endpoint")]
+    text = textwrap.fill(", ".join(names), 120, initial_indent="  ", subsequent_indent="  ")
+    assert sorted(passed["environment"]) == sorted(names), f"expected in {file}:\n{text}"
     for name, service in everything().items():
         if name in (*PROCESSES, EVALUATOR):
             assert service["extends"] == {"file": "deploy/compose/settings.yml", "service": "settings"}
@@ -108,26 +115,37 @@ def test_every_setting_reaches_all_services_from_the_shell() -> None:
 
 @needs_compose
 @pytest.mark.parametrize("files", [(), ("fused",), ("ranks", "keys"), ("gpu", "fused")])
-def test_the_shell_comes_first_then_another_file_then_that_of_the_project(
-    files: tuple[str, ...], tmp_path: Path
+@pytest.mark.parametrize("another", [False, True])
+def test_the_shell_comes_first_and_another_file_replaces_that_of_the_project(
+    files: tuple[str, ...], another: bool, tmp_path: Path
 ) -> None:
     shutil.copy(ROOT / "docker-compose.yml", tmp_path)
     shutil.copytree(ROOT / "deploy" / "compose", tmp_path / "deploy" / "compose")
     (tmp_path / ".env").write_text("BEAST_ALGO=dqn\nBEAST_NAME=x\nBEAST_SEED=1\nBEAST_DQN__BATCH_SIZE=7\nOWN=1\n")
-    (tmp_path / "other.env").write_text("BEAST_SEED=2\nBEAST_DQN__BATCH_SIZE=8\n")
-    flags = [flag for file in files for flag in ("-f", f"deploy/compose/{file}.yml")]
-    command = ["docker", "compose", "--env-file", "other.env", "-f", "docker-compose.yml", *flags, "config"]
+    (tmp_path / "other.env").write_text("BEAST_ALGO=dqn\nBEAST_SEED=2\nBEAST_DQN__BATCH_SIZE=8\n")
+    flags = ["--env-file", "other.env"] if another else []
+    flags += [flag for file in files for flag in ("-f", f"deploy/compose/{file}.yml")]
+    command = ["docker", "compose", "-f", "docker-compose.yml", *flags, "config", "--format", "json"]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("BEAST_", "COMPOSE_"))}
     environ |= {"BEAST_ENV": "CartPole-v1", "BEAST_DQN__BATCH_SIZE": "9", "BEAST_LEARNER__STORE": "/scratch"}
-    done = subprocess.run([*command, "--format", "json"], cwd=tmp_path, env=environ, capture_output=True, check=True)
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=True)
     for name, service in json.loads(done.stdout)["services"].items():
-        found = service["environment"]
-        assert all(key.startswith("_BEAST_") for key, value in found.items() if value is None), "it removes a value"
-        config = gather([], {key: value for key, value in found.items() if value is not None}).config
-        assert (config.algo, config.name, config.seed, config.env.id) == ("dqn", "x", 2, "CartPole-v1"), name
+        found = {key: value for key, value in service["environment"].items() if value is not None}
+        config = gather([], found).config
+        expected = ("dqn", "compose", 2, "CartPole-v1") if another else ("dqn", "x", 1, "CartPole-v1")
+        assert (config.algo, config.name, config.seed, config.env.id) == expected, name
         assert (config.algorithm.model_dump()["batch_size"], found["OWN"]) == (9, "1")
         assert (config.total_steps, config.learner.when_done) == (2_000_000, "evaluated")
         assert not config.learner.store
+
+
+def test_what_images_set_stays_set() -> None:
+    """A name that compose passes without a value would remove it."""
+    of_images = re.findall(r"(BEAST_\w+)=(\S+)", (ROOT / "deploy/docker/Dockerfile").read_text())
+    assert of_images
+    for service in services("docker-compose.yml").values():
+        for name, value in of_images:
+            assert service["environment"][name] == f"${{{name}-{value}}}"
 
 
 def test_containers_are_read_only_and_without_privileges() -> None:

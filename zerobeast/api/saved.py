@@ -62,19 +62,13 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
     """
     if (given := run_files.at(str(run))).is_file():
         return given
-    name, _, which = str(run).rpartition(":")
-    if not (name and (which == "best" or which.isdecimal())):
-        name, which = str(run), ""
     root = gather(flags, os.environ, own=own).config.root
-    places = run_files.places(name, root)
-    if not which and (exported := next(filter(is_export, reversed(places)), None)):
+    if exported := next(filter(is_export, reversed(run_files.places(str(run), root))), None):
         return exported.resolve()
-    folder = run_files.find(name, root)
-    if which:
-        return run_files.named(str(run), root)
-    if not trained(folder):
-        raise ConfigError(f"run {name!r} has no checkpoint yet: let it train for a while")
-    return folder
+    place = run_files.named(str(run), root)
+    if place.is_dir() and not trained(place):
+        raise ConfigError(f"run {str(run)!r} has no checkpoint yet: let it train for a while")
+    return place
 
 
 def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Section, read_only: bool = False) -> Policy:

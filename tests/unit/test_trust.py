@@ -19,6 +19,7 @@ from zerobeast.common.settings.section import Section
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.launcher import start
 from zerobeast.launcher.start import settle
 from zerobeast.tools.bench.options import parse
 
@@ -149,10 +150,8 @@ def test_a_service_imports_no_module_that_only_a_file_names(foreign: str, tmp_pa
     assert not (tmp_path / "trap-sprung").exists()
 
 
-def test_a_user_who_names_the_module_may_have_it(foreign: str) -> None:
+def test_a_user_who_names_the_module_may_have_it(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = EnvSpec(foreign, ArraySpace.box((3,)), ArraySpace.discrete(2))
+    monkeypatch.setattr(start, "spec_of", lambda _: spec)
     for flags, environ in ((["--env", foreign], {}), ([], {"BEAST_ENV": foreign})):
-        assert (
-            settle(["--name", "gift", *flags], environ, NOW, own=TrainFlags, describe=lambda _: spec).config.env.id
-            == foreign
-        )
+        assert settle(["--name", "gift", *flags], environ, NOW, own=TrainFlags).config.env.id == foreign

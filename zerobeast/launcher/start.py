@@ -7,12 +7,13 @@ override; --fresh moves the old folder aside and starts over.
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Generic, NamedTuple, TextIO, TypeVar
+from functools import partial
+from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.layers import PREFIX, from_tree, read_yaml
-from zerobeast.common.config.load import Describe, Loaded, differences, dump, gather
+from zerobeast.common.config.load import Loaded, differences, dump, gather
 from zerobeast.common.config.table import RUN
 from zerobeast.common.config.trust import PEERS
 from zerobeast.common.errors import ConfigError
@@ -70,7 +71,6 @@ def settle(
     now: datetime,
     *,
     own: type[Flags],
-    describe: Describe = spec_of,
     say: Say = say,
     parent: Parent | None = None,
 ) -> Settled[Flags]:
@@ -81,16 +81,16 @@ def settle(
       environ: environment variables with settings.
       now: for the name of a run without one.
       own: flags of a command.
-      describe: see `load`.
       say: takes remarks.
       parent: what `from_run` names; its settings are those of the new run as well, below all that are given.
 
     Raises:
       ConfigError: a line for every mistake.
     """
+    read = partial(gather, environ=environ, own=own, describe=spec_of, groups=groups_of)
     if parent is not None:
-        return _forked(parent, argv, environ, now, own=own, describe=describe, say=say)
-    given = gather(argv, environ, own=own, describe=describe, groups=groups_of, partial=True)
+        return _forked(parent, partial(read, argv), _section(argv, environ), now, say)
+    given = read(argv, partial=True)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     if given.config.name and not file.exists() and "env.id" not in given.origins:
@@ -102,7 +102,7 @@ def settle(
     tree = read_yaml(file, f"file {file}") if before else {}
     if (referred := ":" in str(tree.get("algo"))) and "algo" in given.origins and given.config.section not in tree:
         raise ConfigError(run_folder.refusal("algo", given.config.name, tree["algo"], given.config.algo))
-    loaded = gather([*before, *argv], environ, own=own, describe=describe, groups=groups_of)
+    loaded = read([*before, *argv])
     if referred:
         before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
     parts = {path: str(value) for path, value, _ in from_tree(tree, "", []) if path in ("net.torso", "net.memory")}
@@ -117,20 +117,17 @@ def settle(
     return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
 
 
-def _forked(
-    parent: Parent,
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    now: datetime,
-    *,
-    own: type[Flags],
-    describe: Describe,
-    say: Say,
-) -> Settled[Flags]:
-    """As `settle`, for a new run that begins with the weights of another."""
+def _forked(parent: Parent, read: Callable[..., Loaded], section: str, now: datetime, say: Say) -> Settled[Any]:
+    """As `settle`, for a new run that begins with the weights of another.
+
+    Args:
+      parent: the other run.
+      read: `gather` with all layers but the settings of that run.
+      section: of the algorithm that these layers name; empty if none does.
+      now, say: as for `settle`.
+    """
     label = f"file {parent.file}"
-    trees = {label: parent.settings(_section(argv, environ))}
-    loaded = gather(argv, environ, own=own, describe=describe, groups=groups_of, trees=trees).for_its_env(label)
+    loaded = read(trees={label: parent.settings(section)}).for_its_env(label)
     theirs = [path for path in ("name", "root") if loaded.origins.get(path, label).startswith(label)]
     config = loaded.config.model_copy(update={**{path: RUN[path].default for path in theirs}, "parent": parent.entry})
     config = config.model_copy(update={"name": config.name or run_folder.default_name(config, now)})

@@ -121,14 +121,15 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         raise ConfigError(f"--hosts with local.placement {config.local.placement}: expected --local.placement serve")
     with (
         begun(settled, environ, hosts=hosts) as fleet,
-        tracked(fleet.config, flags.track, flags.track_project, environ) as logs,
+        tracked(fleet.config, flags.track, flags.track_project, environ) as trackers,
     ):
-        return _run(fleet, hosts, logs, plain=flags.plain)
+        return _run(fleet, hosts, trackers, plain=flags.plain)
 
 
-def _run(fleet: Fleet, hosts: Sequence[Host], logs: Mapping[str, Path], *, plain: bool) -> int:
+def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plain: bool) -> int:
     start, config, folder = time.monotonic(), fleet.config, fleet.config.folder.absolute()
-    with contextlib.closing(Curves(folder)) as curves, Gatherer(fleet.add_all(), curves.update, logs) as pages:
+    shown = [*fleet.add_all(), *trackers]
+    with contextlib.closing(Curves(folder)) as curves, Gatherer(shown, curves.update) as pages:
         fleet.add_hosts(hosts)
         if fleet.placement.name == "serial":
             ending = _run_here(fleet.children[0])

@@ -53,9 +53,10 @@ class ChildSpec:
     @property
     def statuses(self) -> dict[str, Path]:
         """The files that say where the health page of each of its services is, by role."""
-        if HOSTED[self.role] == (self.role,):
+        hosted = HOSTED[self.role] if self.status.name else ()
+        if hosted == (self.role,):
             return {self.role: self.status}
-        return {role: status_of(self.status, role, self.index) for role in HOSTED[self.role] if self.status.name}
+        return {role: status_of(self.status, role, self.index) for role in hosted}
 
 
 class Child:

@@ -9,17 +9,17 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import psutil
 
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.pages import announced_page
-from zerobeast.launcher.child import ChildSpec
+from zerobeast.launcher.attached import Attached
+from zerobeast.launcher.child import Child
 
 PERIOD_S = 1.0
 USAGE_PERIOD_S = 2.0  #: finding a process's helpers reads all of /proc
@@ -29,22 +29,6 @@ KEPT_WARNINGS = 3
 HAS_HELPERS = ("envserver", "worker")  #: roles that step environments in processes of their own
 #: "12:00:01.250 learner-0 W message", as `zerobeast.common.process.logs` writes it
 _WARNING = re.compile(r"[\d:.]+ \S+ [WEC] (.+)")
-
-
-class Process(Protocol):
-    """A child, or a process that another one has started."""
-
-    @property
-    def spec(self) -> ChildSpec:
-        """Its name, its log, and where its pages are."""
-
-    @property
-    def pid(self) -> int:
-        """Process id; 0 before the start, negative on another machine."""
-
-    @property
-    def code(self) -> int | None:
-        """The exit code, if it is known to have ended."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +49,12 @@ class Gatherer:
     Usage: `with Gatherer(children) as pages: pages.snapshot()`.
 
     Args:
-      children: the children whose pages are read.
+      children: the children whose pages are read; of those without any, the warnings alone.
       watch: called in the gatherer's thread with each new snapshot.
-      logs: of processes without a page, by name, whose warnings are news too.
     """
 
-    def __init__(
-        self,
-        children: Sequence[Process],
-        watch: Callable[[Snapshot], None] | None = None,
-        logs: Mapping[str, Path] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, children: Sequence[Child | Attached], watch: Callable[[Snapshot], None] | None = None) -> None:
         self._watch = watch
-        self._logs = [_Log(name, path) for name, path in logs.items()]
         self._sources = [_Source(child) for child in children]
         self._warnings: deque[str] = deque(maxlen=KEPT_WARNINGS)
         self._closing = threading.Event()
@@ -105,8 +82,6 @@ class Gatherer:
                     self._note(source.log.new_warnings())
                 except Exception as error:  # whatever is wrong with one page, the others are read
                     self._note([f"{source.child.spec.name}: its page cannot be read: {error!r}"])
-            for log in self._logs:
-                self._note(log.new_warnings())
             if self._watch:
                 self._watch(self.snapshot())
 
@@ -120,7 +95,7 @@ class Gatherer:
 class _Source:
     """What is known of one child. The gatherer's thread writes whole values, the launcher's thread reads them."""
 
-    def __init__(self, child: Process) -> None:
+    def __init__(self, child: Child | Attached) -> None:
         self.child = child
         self._pages: dict[str, dict[str, Any]] = {role: {} for role in child.spec.statuses}
         self._pages_at = dict.fromkeys(self._pages, time.monotonic())

@@ -4,14 +4,14 @@ import contextlib
 import logging
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
+from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ
 from zerobeast.tracking.process import LIMIT_S
 
@@ -21,46 +21,33 @@ LOG = "tracker.log"
 
 
 @contextlib.contextmanager
-def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, str]) -> Iterator[dict[str, Path]]:
+def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, str]) -> Iterator[list[Child]]:
     """Hand the run to the tracker of this name, if it is not empty, until the context is left.
 
     Yields:
-      The log whose warnings are news, by the name of the process.
+      Its process, if there is one; the warnings of its log are news.
 
     Raises:
       ConfigError: it cannot be started.
     """
     if not name:
-        yield {}
+        yield []
         return
     folder = config.folder.absolute()
     again = ["track", str(folder), "--to", name, "--project", project]
     command = [sys.executable, "-P", "-m", "zerobeast", *again, "--follow", "--parent", str(os.getpid())]
-    path = folder / run_files.LOGS / LOG
+    log_file = folder / run_files.LOGS / LOG
+    child = Child(ChildSpec("tracker", 0, command, child_environ(environ), log_file, Path()))
     try:
-        with path.open("ab") as file:
-            process = subprocess.Popen(
-                command,
-                env=child_environ(environ),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-    except OSError as error:
+        child.start()
+    except BeastError as error:
         raise ConfigError(f"tracker {name} cannot be started: {error}") from error
     try:
-        yield {"tracker": path}
+        yield [child]
     finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(LIMIT_S)
-        if code := process.poll():
-            log.warning(
-                "tracker %s: not everything was written, see %s; again: beast %s", name, path, shlex.join(again)
-            )
-        elif code is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-            process.wait()
-            log.warning("tracker %s did not end within %.0f s; again: beast %s", name, LIMIT_S, shlex.join(again))
+        stop([child], LIMIT_S)
+        command_again = shlex.join(["beast", *again])
+        if child.was_killed:
+            log.warning("tracker %s did not end within %.0f s; again: %s", name, LIMIT_S, command_again)
+        elif child.code:
+            log.warning("tracker %s: not everything was written, see %s; again: %s", name, log_file, command_again)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zerobeast import commands
-from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.health.command import add_flags, show, view_at
@@ -24,11 +23,7 @@ Look = Callable[[], list[ServiceView]]
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: there is nothing to look at.
-    """
+    """Run `beast health`. Raises ConfigError if there is nothing to look at."""
     flags = _parser().parse_args(argv)
     look = _where(flags)
 
@@ -58,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = commands.parser("beast health", DESCRIPTION)
     parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
     parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
-    parser.add_argument("--root", default=RUN["root"].default, help="folder of run folders")
+    commands.add_root(parser)
     parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
     parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
     parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {NAMESPACE} of a cluster")

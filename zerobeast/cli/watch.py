@@ -8,7 +8,6 @@ from typing import Any
 
 from zerobeast import commands
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health.figures import count, number
@@ -27,14 +26,10 @@ MISSES = 3  #: looks that find nothing, one after the other, until a run counts 
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: there is no such run, or nothing runs there.
-    """
+    """Run `beast watch`. Raises ConfigError if there is no such run, or nothing runs there."""
     parser = commands.parser("beast watch", DESCRIPTION)
     parser.add_argument("run", nargs="?", metavar="RUN", help="name of a run, or its folder; by default the newest")
-    parser.add_argument("--root", default=RUN["root"].default, help="folder of run folders")
+    commands.add_root(parser)
     parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")
     flags, settings = parser.parse_known_args(argv)
     root = Path(flags.root).expanduser()

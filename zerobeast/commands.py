@@ -37,7 +37,10 @@ def run(
 
 
 def run_module(package: str, name: str, argv: list[str]) -> int:
-    """Run a module's `main`. It is imported only now, so that no command waits for the imports of another."""
+    """Run a module's `main`, which returns the exit code or raises a BeastError whose sentence is for the user.
+
+    It is imported only now, so that no command waits for the imports of another.
+    """
     code: int = import_module(f"{package}.{name}").main(argv)
     return code
 

@@ -25,11 +25,7 @@ human-normalised as well."""
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: the runs cannot be compared, for the reason it gives.
-    """
+    """Run `beast compare`. Raises ConfigError if the runs cannot be compared."""
     flags = _parser().parse_args(argv)
     runs, of = chosen(flags)
     rows, remarks = list[Row](), list[str]()

@@ -45,11 +45,7 @@ QUIET_S = 5.0  #: between two lines about the progress while no episode ends
 
 
 def main(argv: list[str]) -> int:
-    """Run `beast evaluate`; returns the exit code.
-
-    Raises:
-      BeastError: the run cannot be evaluated, for the reason it gives.
-    """
+    """Run `beast evaluate`. Raises BeastError if the run cannot be evaluated."""
     run, given = commands.about(argv, HELP)
     flags, as_json = [spelt_out(flag) for flag in given if flag != JSON], JSON in given
     if set(ACTIONS.values()) <= set(flags):

@@ -31,11 +31,7 @@ class ExportFlags(Section):
 
 
 def main(argv: list[str]) -> int:
-    """Run `beast export`; returns the exit code.
-
-    Raises:
-      BeastError: the run cannot be exported, for the reason it gives.
-    """
+    """Run `beast export`. Raises BeastError if the run cannot be exported."""
     run, flags = commands.about(argv, HELP)
     place = find(run, flags, ExportFlags)
     policy = open_policy(place, [*flags, *flags_for(HOW)], own=ExportFlags, read_only=True)

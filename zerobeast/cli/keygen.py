@@ -12,11 +12,7 @@ Every service of a run takes --security.keys FOLDER, with its own secret file an
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: the folder holds keys already, or holds none to add to, or cannot be written.
-    """
+    """Run `beast keygen`. Raises ConfigError if the folder has keys already, none to add to, or cannot be written."""
     parser = commands.parser("beast keygen", DESCRIPTION)
     parser.add_argument("folder", type=Path, help="folder of public/ and secret/")
     parser.add_argument("role", nargs="?", choices=ROLES, help="add <role>-2, <role>-3, ... to the keys that are there")

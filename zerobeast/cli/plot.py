@@ -21,11 +21,7 @@ far as the shortest has come. Every algorithm has one colour and one marker, in 
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: nothing was drawn, for the reason it gives.
-    """
+    """Run `beast plot`. Raises ConfigError if nothing was drawn."""
     flags = _parser().parse_args(argv)
     picture.refuse_unknown(flags.out)
     runs, of = chosen(flags)

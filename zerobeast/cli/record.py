@@ -40,11 +40,7 @@ class RecordFlags(Section):
 
 
 def main(argv: list[str]) -> int:
-    """Run `beast record`; returns the exit code.
-
-    Raises:
-      BeastError: there is no video, for the reason it gives.
-    """
+    """Run `beast record`. Raises BeastError if there is no video."""
     run, given = commands.about(argv, HELP)
     flags = [flag if flag.startswith("--episodes") else spelt_out(flag) for flag in given]
     if set(ACTIONS.values()) <= set(flags):

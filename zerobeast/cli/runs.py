@@ -27,11 +27,7 @@ LEFT = {"name", "env", "algo", "state", "score of"}
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: there is no such folder.
-    """
+    """Run `beast runs`. Raises ConfigError if there is no such folder."""
     parser = commands.parser("beast runs", DESCRIPTION)
     commands.add_root(parser)
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")

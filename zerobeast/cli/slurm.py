@@ -135,12 +135,7 @@ class SlurmFlags(RunFlags):
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: nothing was written, for the reason it gives.
-      BeastError: sbatch failed.
-    """
+    """Run `beast slurm`. Raises ConfigError if nothing was written, and BeastError if sbatch failed."""
     if helped("beast slurm", HELP, argv, SlurmFlags):
         return 0
     now = datetime.now().astimezone()

@@ -45,11 +45,7 @@ EXAMPLE = "\n".join((spec.__doc__ or "").splitlines()[2:])
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: nothing was started, for the reason it gives.
-    """
+    """Run `beast sweep`. Raises ConfigError if nothing was started."""
     file, rest = commands.about(argv, f"{HELP}\n{EXAMPLE}\n")
     mistakes: list[str] = []
     own = settings_of(spec.SweepSettings)

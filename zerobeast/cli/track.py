@@ -18,11 +18,7 @@ WANDB_MODE=offline. Needs the extra zerobeast[trackio] or zerobeast[wandb]."""
 
 
 def main(argv: list[str]) -> int:
-    """Run `beast track`; returns the exit code.
-
-    Raises:
-      BeastError: there is no such run or tracker, or not everything could be written.
-    """
+    """Run `beast track`. Raises BeastError if there is no such run or tracker, or not everything could be written."""
     parser = commands.parser("beast track", DESCRIPTION)
     parser.add_argument("run", metavar="RUN", help="name of a run, or its folder")
     parser.add_argument("--to", required=True, help="trackio, wandb, or module:Class of your own")

@@ -78,11 +78,7 @@ Measure = Callable[[Values], Trial]
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; returns the exit code.
-
-    Raises:
-      ConfigError: a flag is wrong, or nothing trained at all.
-    """
+    """Run `beast tune`. Raises ConfigError if a flag is wrong, or nothing trained at all."""
     told = "Every setting of `beast train` is a flag here too; one that is given stays as it is."
     parser = commands.parser("beast tune", __doc__, told)
     parser.add_argument("--only", default=",".join(DIMENSIONS), help="what to vary; default %(default)s")

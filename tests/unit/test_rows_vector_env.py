@@ -47,7 +47,7 @@ def test_an_environment_that_is_back_while_others_reset_is_shown_and_not_reporte
         answer([0, 0], [no, no], first=[yes, yes]),  # answers the reset of the first environment
         answer([1, 1], [no, no]),
     )
-    with closing(RowsVectorEnv(lambda _: script, "Script-v0", 2, AutoresetMode.SAME_STEP)) as envs:
+    with closing(RowsVectorEnv(lambda *_: script, "Script-v0", 2, None, AutoresetMode.SAME_STEP, None)) as envs:
         envs.reset()
         seen = [envs.step(np.zeros(2, int)) for _ in range(3)]
     assert [obs.tolist() for obs, *_ in seen] == [[1, 0], [0, 0], [1, 1]]

@@ -3,7 +3,6 @@
 envs = ClusterVectorEnv(["tcp://a:5550", "tcp://b:5550"], "CartPole-v1", num_envs=64)
 """
 
-import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from zerobeast.clients.env_client import wishes
 from zerobeast.clients.env_session import EnvAnswer, Episodes, Infos, Mask, fill_actions
 from zerobeast.clients.remote.part import ClusterPart
 from zerobeast.clients.remote.spaces import put
-from zerobeast.clients.remote.vector_env import RowsVectorEnv, mode_of
+from zerobeast.clients.remote.vector_env import RowsVectorEnv
 from zerobeast.common.errors import ConfigError, PeerLost, Refused
 from zerobeast.common.transport import Context, Poller
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, action_record, short, step_record
@@ -227,18 +225,15 @@ class ClusterVectorEnv(RowsVectorEnv):
         timeout_s: float = 60.0,
         context: Context | None = None,
     ) -> None:
-        mode = mode_of(autoreset_mode)
         if isinstance(endpoints, str) or not 0 < len(endpoints) <= num_envs:
             raise ConfigError(
                 f"endpoints are {short(endpoints)}, expected a list of 1 to {num_envs}, as many as num_envs"
             )
         if on_loss not in get_args(OnLoss):
             raise ConfigError(f"on_loss is {short(on_loss)}, expected {' or '.join(get_args(OnLoss))}")
-        terms = {"env": {**(env or {}), "id": env_id}, "num_envs": num_envs, "seed": secrets.randbelow(MAX_ENV_SEED)}
-        terms |= wishes(infos=True, reset_masks=mode is not AutoresetMode.NEXT_STEP)
         limits = {"step_timeout_s": step_timeout_s, "timeout_s": timeout_s}
 
-        def opened(context: Context) -> ClusterFleet:
+        def opened(context: Context, terms: dict[str, Any]) -> ClusterFleet:
             return ClusterFleet(context, endpoints, terms, on_loss=on_loss, **limits)
 
-        super().__init__(opened, env_id, num_envs, mode, context)
+        super().__init__(opened, env_id, num_envs, env, autoreset_mode, context)

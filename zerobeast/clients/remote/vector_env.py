@@ -5,18 +5,17 @@ envs = RemoteVectorEnv("tcp://host:5550", "CartPole-v1", num_envs=64)    # in pl
 
 import contextlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from zerobeast.clients.env_client import EnvClient
+from zerobeast.clients.env_client import EnvClient, wishes
 from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos, Mask
+from zerobeast.clients.remote.arguments import MASK, autoreset_mode_of, checked_seeds, gymnasium_spec, refuse_mask
 from zerobeast.clients.remote.spaces import Observations, select
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
@@ -26,7 +25,6 @@ from zerobeast.services.envserver.spaces import gym_space
 Step = tuple[Any, NDArray[np.float64], Mask, Mask, Infos]
 
 ATTRIBUTES = ("spec", "render_mode", "metadata", "observation_space", "action_space")  #: that `get_attr` knows
-MASK = "reset_mask"  #: gymnasium's name for the mask in the options of `reset`
 
 
 class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
@@ -37,11 +35,8 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     `infos["lost"]` marks it in that step, and in every later step that brings nothing new from it.
 
     Args:
-      opened: opens the source of their rows.
-      env_id: the id of the environments.
-      num_envs: N.
-      autoreset_mode: how episodes restart.
-      context: whose keys protect the connections; None: one without keys.
+      opened: opens the source of their rows, under the terms of HELLO.
+      env_id, num_envs, env, autoreset_mode, context: as for `RemoteVectorEnv`.
 
     Attributes:
       episodes: (unclipped return, length) of the whole episodes that ended in the newest step: whole games, even if a
@@ -50,24 +45,28 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
     def __init__(
         self,
-        opened: Callable[[Context], EnvSource],
+        opened: Callable[[Context, dict[str, Any]], EnvSource],
         env_id: str,
         num_envs: int,
-        autoreset_mode: AutoresetMode,
-        context: Context | None = None,
+        env: Mapping[str, Any] | None,
+        autoreset_mode: str | AutoresetMode,
+        context: Context | None,
     ) -> None:
+        self._mode = autoreset_mode_of(autoreset_mode)
+        terms = {"env": {**(env or {}), "id": env_id}, "num_envs": num_envs, "seed": secrets.randbelow(MAX_ENV_SEED)}
+        terms |= wishes(infos=True, reset_masks=self._mode is not AutoresetMode.NEXT_STEP)
         with contextlib.ExitStack() as stack:
-            self._source = opened(context or stack.enter_context(Context()))
+            self._source = opened(context or stack.enter_context(Context()), terms)
             stack.callback(self._source.close)
             self._resources = stack.pop_all()  #: released by `close`
-        spec, self._mode = self._source.spec, autoreset_mode
+        spec = self._source.spec
         self.num_envs = num_envs
         self.single_observation_space = gym_space(spec.obs, spec.frame_stack)
         self.single_action_space = gym_space(spec.action)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.metadata = {"autoreset_mode": autoreset_mode}
-        self.spec = _gymnasium_spec(env_id)
+        self.metadata = {"autoreset_mode": self._mode}
+        self.spec = gymnasium_spec(env_id)
         self.episodes: Episodes = []
         self._observations = Observations(spec, num_envs)
         self._begun = ""  #: "step" or "reset", while it is under way
@@ -96,11 +95,11 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     def reset_async(self, *, seed: EnvSeeds = None, options: dict[str, Any] | None = None) -> None:
         """Begin a `reset`, without waiting for the answer."""
         self._expect_nothing_begun()
-        seeds = self._checked_seeds(seed)
+        seeds = checked_seeds(seed, self.num_envs)
         rest = dict(options or {})
         mask = rest.pop(MASK, None)
         if mask is not None:
-            self._check_mask(mask)
+            refuse_mask(mask, self.num_envs, was_reset=self._was_reset)
         self._source.begin_reset(seeds, rest or None, mask)
         self._begun, self._reset_of = "reset", ~self._none() if mask is None else mask.copy()
         super().reset(seed=seeds if isinstance(seeds, int) else None)
@@ -238,30 +237,6 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         if self._begun:
             raise ConfigError(f"a {self._begun} is under way, expected {self._begun}_wait first")
 
-    def _checked_seeds(self, seed: Any) -> EnvSeeds:
-        """The seeds as Python integers, which can be sent."""
-        is_list = isinstance(seed, Sequence | np.ndarray)
-        seeds = list(seed) if is_list else [seed]
-        are_seeds = all(
-            each is None or (isinstance(each, int | np.integer) and 0 <= each <= MAX_ENV_SEED) for each in seeds
-        )
-        if not are_seeds or (is_list and len(seeds) != self.num_envs):
-            raise ConfigError(
-                f"seed is {short(seed)}, expected an integer from 0 to {MAX_ENV_SEED}, None, or a list of "
-                f"{self.num_envs} such"
-            )
-        found = [None if each is None else int(each) for each in seeds]
-        return found if is_list else found[0]
-
-    def _check_mask(self, mask: Any) -> None:
-        is_mask = isinstance(mask, np.ndarray) and (mask.dtype, mask.shape) == (np.bool_, (self.num_envs,))
-        if not is_mask or not mask.any():
-            raise ConfigError(
-                f"options[{MASK!r}] is {short(mask)}, expected an array of {self.num_envs} booleans, one at least true"
-            )
-        if not self._was_reset:
-            raise ConfigError(f"options[{MASK!r}] before there was a reset of all environments")
-
     def _with_flags(self, infos: Infos, rows: NDArray[Any], gone: Mask) -> Infos:
         if gone.any():
             infos |= {"lost": gone.copy(), "_lost": gone.copy()}
@@ -305,29 +280,7 @@ class RemoteVectorEnv(RowsVectorEnv):
         timeout_s: float = 60.0,
         context: Context | None = None,
     ) -> None:
-        mode, settings = mode_of(autoreset_mode), {**(env or {}), "id": env_id}
-        seed, masks = secrets.randbelow(MAX_ENV_SEED), mode is not AutoresetMode.NEXT_STEP
+        def opened(context: Context, terms: dict[str, Any]) -> EnvClient:
+            return EnvClient(context, endpoint, timeout_s=timeout_s, **terms)
 
-        def opened(context: Context) -> EnvClient:
-            return EnvClient(context, endpoint, settings, num_envs, seed, timeout_s, infos=True, reset_masks=masks)
-
-        super().__init__(opened, env_id, num_envs, mode, context)
-
-
-def mode_of(name: str | AutoresetMode) -> AutoresetMode:
-    """gymnasium's autoreset mode for a name or value.
-
-    Raises:
-      ConfigError: there is no such mode.
-    """
-    for mode in AutoresetMode:
-        if name in (mode, mode.name, mode.value):
-            return mode
-    raise ConfigError(f"autoreset_mode is {short(name)}, expected {', '.join(mode.name for mode in AutoresetMode)}")
-
-
-def _gymnasium_spec(env_id: str) -> GymnasiumSpec | None:
-    """gymnasium's spec of an id if it is registered here, else one with no more than the id."""
-    with contextlib.suppress(gymnasium.error.Error):
-        return gymnasium.registry.get(env_id) or GymnasiumSpec(env_id)
-    return None
+        super().__init__(opened, env_id, num_envs, env, autoreset_mode, context)

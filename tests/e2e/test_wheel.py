@@ -43,6 +43,7 @@ def test_a_wheel_has_one_top_level_package_and_all_files(wheel: Path) -> None:
     there = {
         *("zerobeast/py.typed", "zerobeast/rl/algos/ppo/presets/atari.yaml", "zerobeast/tools/bench/pingpong.c"),
         *("zerobeast/services/actor/service.py", "zerobeast/common/config/presets/classic.yaml"),
+        "zerobeast/cli/slurm.sh",
     }
     assert there <= set(files)
     assert any(file.endswith("/LICENSE") for file in files)

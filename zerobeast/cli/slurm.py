@@ -14,12 +14,11 @@ import subprocess
 import sys
 from collections import Counter
 from datetime import datetime
+from importlib import resources
 from pathlib import Path
-from string import Template
 
 from zerobeast.api.parent import parent_in
 from zerobeast.cli.train import helped
-from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.load import dump
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
@@ -45,82 +44,6 @@ does another job for the same --name with --security.keys FOLDER/keys.
 
 JOB = "job.sh"  #: in the run's folder
 SAVE_S = 120  #: how long before the time limit the learner is asked to end
-CRASHES = "crashes"  #: file in the folder of logs: a line for each failure of the job since its last time limit
-MAX_CRASHES = 5  #: after which the job is not requeued
-SCRIPT = Template("""#!/bin/bash
-#SBATCH --job-name=$name
-#SBATCH --nodes=$nodes
-#SBATCH --ntasks-per-node=$cores
-#SBATCH --cpus-per-task=1
-#SBATCH --output=$folder/$logs/slurm-%j.log
-#SBATCH --open-mode=append
-#SBATCH --requeue
-#SBATCH --signal=B:USR1@$save_s
-$options
-cd $here || exit
-unset "$${!$prefix@}" # the settings are in a file, over which these would win
-head=$$(scontrol show hostnames "$$SLURM_JOB_NODELIST" | head -n 1)
-address=$$(scontrol show node "$$head" --oneliner | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
-port=$$((20000 + 4 * (SLURM_JOB_ID % 3190))) # below 32768, from where on the kernel picks ports of clients
-export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1
-
-crashes=$folder/$logs/$crashes
-[ "$${SLURM_RESTART_COUNT:-0}" = 0 ] && rm -f "$$crashes"
-rm -f $folder/$services/*.json # of an earlier job, which may have had more workers
-trap 'again=yes; kill -TERM "$$learner"' USR1 # the time is nearly up
-srun --overlap --nodes=1 --ntasks=1 --nodelist="$$head" --output=$folder/$logs/learner-0.log --open-mode=append \\
-  $learner --learner.endpoint "tcp://*:$$port" &
-learner=$$!
-export LEARNER="tcp://$$address:$$port"
-keep() {
-  until "$$@"; do
-    [ $$? = 2 ] && exit 2 # bad input stays bad
-    sleep 5
-  done
-}
-worker() { keep $worker --index "$$SLURM_PROCID" --learner.endpoint "$$LEARNER"; }
-evaluator() { # the job ends without the evaluations of a policy that kills it each time
-  for _ in 1 2 3 4 5; do
-    $evaluator && return
-    [ $$? = 2 ] && exit 2
-    sleep 5
-  done
-  exit 1
-}
-export -f keep worker evaluator
-srun --overlap --output=$folder/$logs/worker-%t.log --open-mode=append bash -c worker &
-workers=$$!
-if [ "$evaluates" ]; then
-  srun --overlap --nodes=1 --ntasks=1 --nodelist="$$head" --output=$folder/$logs/evaluator-0.log --open-mode=append \\
-    bash -c evaluator &
-  evaluator=$$!
-fi
-
-wait -n "$$learner" "$$workers"
-code=$$?
-if [ "$$again" ] || [ $$code = 0 ]; then # the learner saves now, or is at its end
-  wait "$$learner"
-  code=$$?
-fi
-kill -TERM "$$learner" "$$workers" 2>/dev/null
-while [ $$code = 0 ] && [ -z "$$again" ] && kill -0 $$evaluator && ls $folder/$waiting/*.pt; do
-  sleep 1
-done >/dev/null 2>&1 # until no policy waits for the evaluator, or there is none
-kill -TERM $$evaluator 2>/dev/null
-wait
-for _ in 1 2 3 4 5; do # a busy controller may not answer
-  state=$$(squeue --noheader --jobs="$$SLURM_JOB_ID" --format=%T)
-  [ "$$state" ] && break
-  sleep 2
-done
-if [ "$$again" ]; then
-  rm -f "$$crashes"
-  exec scontrol requeue "$$SLURM_JOB_ID"
-elif [[ $$code != [02] && $$state != @(COMPLETING|CANCELLED) ]] && echo "$$code" >> "$$crashes"; then
-  [ "$$(wc -l < "$$crashes")" -le $max_crashes ] && exec scontrol requeue "$$SLURM_JOB_ID"
-fi # COMPLETING: it is cancelled, or a node has failed and Slurm requeues it
-exit "$$code"
-""")
 
 
 class SlurmFlags(RunFlags):
@@ -141,7 +64,10 @@ def main(argv: list[str]) -> int:
     now = datetime.now().astimezone()
     config, flags, saved, _, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))
     config = padded(config)
-    _demand_possible(config, flags)
+    _demand_disk(config)
+    if flags.submit:
+        _demand_no_job(config)
+        _demand_room(flags)
     if flags.fresh:
         run_folder.set_aside(config.folder, now)
     with run_folder.claimed(config.folder):
@@ -160,13 +86,6 @@ def main(argv: list[str]) -> int:
         except subprocess.CalledProcessError as error:
             raise BeastError(f"sbatch ended with {error.returncode}; the script is {job}") from error
     return 0
-
-
-def _demand_possible(config: RunConfig, flags: SlurmFlags) -> None:
-    _demand_disk(config)
-    if flags.submit:
-        _demand_no_job(config)
-        _demand_room(flags)
 
 
 def _demand_room(flags: SlurmFlags) -> None:
@@ -223,25 +142,36 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
     """
     folder = (here / config.folder).resolve()
     limits = [f"--{name}={value}" for name in ("time", "partition") if (value := getattr(flags, name))]
-    return SCRIPT.substitute(
-        name=config.name,
-        nodes=flags.nodes,
-        cores=flags.cores,
-        folder=shlex.quote(str(folder)),
-        logs=run_files.LOGS,
-        services=run_files.SERVICES,
-        crashes=CRASHES,
-        max_crashes=MAX_CRASHES,
-        save_s=SAVE_S,
-        options="\n".join(f"#SBATCH {option}" for option in (*limits, flags.sbatch) if option),
-        here=shlex.quote(str(here)),
-        learner=command("learner", config, folder, "--learner.when_done", "exit"),
-        worker=f"{command('worker', config, folder)} {of_workers(config, 'SLURM_LOCALID')}",
-        evaluator=command("evaluator", config, folder, "--health.port", "0"),  # the next ports are the workers'
-        evaluates="yes" if config.evaluates else "",
-        waiting=run_files.TO_EVALUATE,
-        prefix=PREFIX,
+    options = (
+        f"--job-name={config.name}",
+        f"--nodes={flags.nodes}",
+        f"--ntasks-per-node={flags.cores}",
+        "--cpus-per-task=1",
+        f"--output={shlex.quote(str(folder))}/{run_files.LOGS}/slurm-%j.log",
+        "--open-mode=append",
+        "--requeue",
+        f"--signal=B:USR1@{SAVE_S}",
+        *limits,
+        flags.sbatch,
     )
+    variables = {
+        "here": here,
+        "logs": folder / run_files.LOGS,
+        "services": folder / run_files.SERVICES,
+        "waiting": folder / run_files.TO_EVALUATE,
+        "evaluates": "yes" if config.evaluates else "",
+    }
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {option}" for option in options if option),
+        *(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
+        f"learner_command=({command('learner', config, folder, '--learner.when_done', 'exit')})",
+        f'worker_command() {{ {command("worker", config, folder)} {of_workers(config, "SLURM_LOCALID")} "$@"; }}',
+        # the next ports are the workers'
+        f"evaluator_command() {{ {command('evaluator', config, folder, '--health.port', '0')}; }}",
+        resources.files("zerobeast.cli").joinpath("slurm.sh").read_text(encoding="utf-8"),
+    ]
+    return "\n".join(lines)
 
 
 def command(role: str, config: RunConfig, folder: Path, *flags: str) -> str:

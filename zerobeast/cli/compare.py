@@ -1,4 +1,11 @@
-"""`beast compare RUN...`: a table of what runs came to, with intervals, as Markdown, CSV or JSON."""
+"""A table of what runs came to.
+
+RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
+nothing that decides what is learned, but for the seed, are one row: n of them, the mean and interquartile mean (IQM) of
+their last values, each with its 95 % bootstrap interval. With --threshold, how many reached it, and the median of the
+agent steps and the time until then, in which those that never did count as the slowest. Returns in Atari games are
+human-normalised as well.
+"""
 
 import argparse
 import csv
@@ -14,14 +21,6 @@ from zerobeast.results import curves
 from zerobeast.results.comparison import Row, markdown, row, values
 from zerobeast.results.groups import by_env, by_level, grouped
 from zerobeast.results.run import SavedRun
-
-DESCRIPTION = """A table of what runs came to.
-
-RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
-nothing that decides what is learned, but for the seed, are one row: n of them, the mean and interquartile mean (IQM) of
-their last values, each with its 95 % bootstrap interval. With --threshold, how many reached it, and the median of the
-agent steps and the time until then, in which those that never did count as the slowest. Returns in Atari games are
-human-normalised as well."""
 
 
 def main(argv: list[str]) -> int:
@@ -63,7 +62,7 @@ def _csv(rows: Sequence[Row]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = commands.parser("beast compare", DESCRIPTION)
+    parser = commands.parser("beast compare", __doc__)
     add_runs(parser)
     parser.add_argument("--threshold", type=float, metavar="R", help="when the runs reached this")
     parser.add_argument("--at", type=positive, metavar="STEPS", help="values after so many agent steps, not the last")

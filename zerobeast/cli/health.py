@@ -1,4 +1,8 @@
-"""`beast health`: flags, where to look, one table and one verdict."""
+"""The state of a run: one line per service, and which of them limits the throughput.
+Reports on the newest run in --root or, if none responds, on the compose project of this folder.
+Exit code: 0 the run trains; 1 a service is missing, starting, unhealthy or stalled, or the
+run cannot be saved; 2 no service can be reached.
+"""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -13,11 +17,6 @@ from zerobeast.common.health.verdict import Verdict, healthy, judge
 from zerobeast.common.process.roles import ROLES
 from zerobeast.discovery import run
 from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kubernetes
-
-DESCRIPTION = """The state of a run: one line per service, and which of them limits the throughput.
-Reports on the newest run in --root or, if none responds, on the compose project of this folder.
-Exit code: 0 the run trains; 1 a service is missing, starting, unhealthy or stalled, or the
-run cannot be saved; 2 no service can be reached."""
 
 Look = Callable[[], list[ServiceView]]
 
@@ -50,7 +49,7 @@ def _of_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = commands.parser("beast health", DESCRIPTION)
+    parser = commands.parser("beast health", __doc__)
     parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
     parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
     commands.add_root(parser)

@@ -1,4 +1,6 @@
-"""`beast keygen`: keys for encrypted tcp."""
+"""Make keys for encrypted tcp: a public and a secret file for each role, or one more pair for one role.
+Every service of a run takes --security.keys FOLDER, with its own secret file and the public ones in it.
+"""
 
 import sys
 from pathlib import Path
@@ -7,13 +9,10 @@ from zerobeast import commands
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.transport import add_key, make_keys
 
-DESCRIPTION = """Make keys for encrypted tcp: a public and a secret file for each role, or one more pair for one role.
-Every service of a run takes --security.keys FOLDER, with its own secret file and the public ones in it."""
-
 
 def main(argv: list[str]) -> int:
     """Run `beast keygen`. Raises ConfigError if the folder has keys already, none to add to, or cannot be written."""
-    parser = commands.parser("beast keygen", DESCRIPTION)
+    parser = commands.parser("beast keygen", __doc__)
     parser.add_argument("folder", type=Path, help="folder of public/ and secret/")
     parser.add_argument("role", nargs="?", choices=ROLES, help="add <role>-2, <role>-3, ... to the keys that are there")
     options = parser.parse_args(argv)

@@ -1,4 +1,9 @@
-"""`beast plot RUN...`: learning curves as a picture, the mean of several seeds with its 95 % bootstrap interval."""
+"""Learning curves as a picture.
+
+RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
+nothing that decides what is learned, but for the seed, are one line: their mean, with its 95 % bootstrap interval, as
+far as the shortest has come. Every algorithm has one colour and one marker, in every picture.
+"""
 
 import argparse
 import sys
@@ -12,12 +17,6 @@ from zerobeast.results import curves, picture
 from zerobeast.results.groups import Group, by_env, by_level, grouped
 from zerobeast.results.picture import Line, Options, Panel
 from zerobeast.results.run import SavedRun, read
-
-DESCRIPTION = """Learning curves as a picture.
-
-RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
-nothing that decides what is learned, but for the seed, are one line: their mean, with its 95 % bootstrap interval, as
-far as the shortest has come. Every algorithm has one colour and one marker, in every picture."""
 
 
 def main(argv: list[str]) -> int:
@@ -63,7 +62,7 @@ def _curve(run: SavedRun, x: str, of: str, env: str, flags: argparse.Namespace) 
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = commands.parser("beast plot", DESCRIPTION)
+    parser = commands.parser("beast plot", __doc__)
     add_runs(parser)
     parser.add_argument("--x", default="steps", help="steps, frames, time or a column; with commas: a panel for each")
     parser.add_argument("--smooth", type=positive, default=1, metavar="N", help="draw means of the last N points")

@@ -1,4 +1,13 @@
-"""`beast runs`: every run in a folder, with its state and scores."""
+"""Every run in a folder, the one that was written to last first.
+
+Scores are mean returns, of evaluations if the run has some, or else of the last 100 training episodes. A run is
+  running   while a launcher or a learner of this machine holds its lock
+  done      after total_steps, or at stop_at_return
+  stopped   with a checkpoint, from which `beast train --name` goes on
+  failed    if it was started and has no checkpoint
+  unknown   if its folder does not show that
+Its age is the time since something was last written.
+"""
 
 import json
 import sys
@@ -13,22 +22,13 @@ from zerobeast.common.health.table import aligned
 from zerobeast.results.comparison import short
 from zerobeast.results.overview import folders, overview
 
-DESCRIPTION = """Every run in a folder, the one that was written to last first.
-
-Scores are mean returns, of evaluations if the run has some, or else of the last 100 training episodes. A run is
-  running   while a launcher or a learner of this machine holds its lock
-  done      after total_steps, or at stop_at_return
-  stopped   with a checkpoint, from which `beast train --name` goes on
-  failed    if it was started and has no checkpoint
-  unknown   if its folder does not show that
-Its age is the time since something was last written."""
 HEADER = ("name", "env", "algo", "state", "steps", "of", "last", "best", "score of", "age", "size")
 LEFT = {"name", "env", "algo", "state", "score of"}
 
 
 def main(argv: list[str]) -> int:
     """Run `beast runs`. Raises ConfigError if there is no such folder."""
-    parser = commands.parser("beast runs", DESCRIPTION)
+    parser = commands.parser("beast runs", __doc__)
     commands.add_root(parser)
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     flags = parser.parse_args(argv)

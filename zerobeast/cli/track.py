@@ -1,4 +1,7 @@
-"""`beast track RUN`: hand the rows and videos of a run to an experiment tracker, while it trains or afterwards."""
+"""Hand the rows and videos of a run to an experiment tracker. What it has got from this folder it does
+not get again, unless this process was killed meanwhile. Trackers have their own variables, such as
+WANDB_MODE=offline. Needs the extra zerobeast[trackio] or zerobeast[wandb].
+"""
 
 import os
 import signal
@@ -12,14 +15,10 @@ from zerobeast.common.process.signals import handled
 from zerobeast.tracking.process import Follower, alone, end_with, run
 from zerobeast.tracking.sinks import PROJECT, tracker
 
-DESCRIPTION = """Hand the rows and videos of a run to an experiment tracker. What it has got from this folder it does
-not get again, unless this process was killed meanwhile. Trackers have their own variables, such as
-WANDB_MODE=offline. Needs the extra zerobeast[trackio] or zerobeast[wandb]."""
-
 
 def main(argv: list[str]) -> int:
     """Run `beast track`. Raises BeastError if there is no such run or tracker, or not everything could be written."""
-    parser = commands.parser("beast track", DESCRIPTION)
+    parser = commands.parser("beast track", __doc__)
     parser.add_argument("run", metavar="RUN", help="name of a run, or its folder")
     parser.add_argument("--to", required=True, help="trackio, wandb, or module:Class of your own")
     parser.add_argument("--project", default=PROJECT, help="under which the tracker shows the run; %(default)s")

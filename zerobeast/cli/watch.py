@@ -1,4 +1,7 @@
-"""`beast watch RUN`: the live view of a run, from another terminal. It reads pages and changes nothing."""
+"""The live view of a run, from another terminal: until the run ends, or until Ctrl-C, which leaves the run alone.
+
+Exit code: 0 the run has ended; 2 nothing runs there.
+"""
 
 import contextlib
 import time
@@ -19,15 +22,13 @@ from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.start import say
 
-DESCRIPTION = """The live view of a run, from another terminal: until the run ends, or until Ctrl-C, which leaves the
-run alone. Exit code: 0 the run has ended; 2 nothing runs there."""
 TURN_S, LOOK_S = 0.1, 0.5
 MISSES = 3  #: looks that find nothing, one after the other, until a run counts as ended
 
 
 def main(argv: list[str]) -> int:
     """Run `beast watch`. Raises ConfigError if there is no such run, or nothing runs there."""
-    parser = commands.parser("beast watch", DESCRIPTION)
+    parser = commands.parser("beast watch", __doc__)
     parser.add_argument("run", nargs="?", metavar="RUN", help="name of a run, or its folder; by default the newest")
     commands.add_root(parser)
     parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")

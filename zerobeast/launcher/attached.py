@@ -66,9 +66,8 @@ def runs(folder: Path) -> bool:
 def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
     for file in (folder / run_files.SERVICES).glob("*.json"):
         role, _, number = file.stem.rpartition("-")
-        with contextlib.suppress(
-            OSError, ValueError, LookupError, TypeError, AttributeError
-        ):  # it is being written, or is no such file
+        # it may be half written, or no such file
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
             said = json.loads(file.read_text())
             if role in HOSTED and number.isdecimal():
                 yield role, _Process(str(said.get("host") or socket.gethostname()), int(said["pid"]), number)

@@ -24,6 +24,8 @@ from zerobeast.common.settings import RunConfig
 
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
 BOUND = ("algo", "env", "net")
+#: settings of these sections that may change: a limit, who else acts, a stage
+FREE = ("net.max_parameters", "env.opponent", "env.opponents", "env.options")
 HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
 RETRY_S = 0.1
 MAX_NAME = 100
@@ -133,14 +135,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     if saved.section != wanted.section:
         bound = ["algo"]
     else:
-        bound = [path for path in RUN if path.split(".")[0] in BOUND]
-        for path in (
-            "net.max_parameters",
-            "env.opponent",
-            "env.opponents",
-            "env.options",
-        ):  # a limit, who else acts, a stage
-            bound.remove(path)
+        bound = [path for path in RUN if path.split(".")[0] in BOUND and path not in FREE]
         with calling(f"algo {saved.section}: bound"):
             own = saved.algorithm.bound(wanted.algorithm)
         bound += [f"{saved.section}{path}" if path.startswith(".") else path for path in own]

@@ -46,7 +46,7 @@ def child_of(folder: Path, name: str, code: str) -> Child:
 def test_pages_usage_and_warnings_of_children_are_gathered(tmp_path: Path) -> None:
     (tmp_path / "broker.log").write_text("12:00:00.000 broker-0 W of an earlier start\n")
     child = child_of(tmp_path, "broker", SERVICE)
-    with Gatherer([child]) as pages:
+    with Gatherer(lambda: [child]) as pages:
         assert pages.snapshot().page("broker") == {}
         child.start()
         try:
@@ -65,7 +65,7 @@ def test_pages_usage_and_warnings_of_children_are_gathered(tmp_path: Path) -> No
 
 
 def test_a_reason_that_several_services_give_is_shown_once() -> None:
-    with Gatherer([]) as pages:
+    with Gatherer(list) as pages:
         pages._note(["worker 0: refused a message: too large", "worker 1: refused a message: too large"])
         pages._note(["learner 0: refused an actor: too large", "learner 0: refused an actor: too old"])
         assert pages.snapshot().warnings == (
@@ -77,7 +77,7 @@ def test_a_reason_that_several_services_give_is_shown_once() -> None:
 def test_a_page_that_never_answers_leaves_the_others_fresh(tmp_path: Path) -> None:
     silent = child_of(tmp_path, "actor", "import time; time.sleep(600)")
     good = child_of(tmp_path, "broker", SERVICE)
-    with socket.create_server(("127.0.0.1", 0)) as deaf, Gatherer([silent, good]) as pages:
+    with socket.create_server(("127.0.0.1", 0)) as deaf, Gatherer(lambda: [silent, good]) as pages:
         silent.start()
         good.start()
         (tmp_path / "actor.json").write_text(json.dumps({"health": f"127.0.0.1:{deaf.getsockname()[1]}"}))

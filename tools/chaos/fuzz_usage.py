@@ -27,7 +27,7 @@ class AnswerWatch(Gatherer):
     """Watches the pages of services until its context is left."""
 
     def __init__(self, children: Sequence[Child]) -> None:
-        super().__init__(children, self._look)
+        super().__init__(lambda: children, self._look)
         self.loop_age_s = {child.spec.name: 0.0 for child in children}  #: the worst that a page has shown
         self.silence_s = dict(self.loop_age_s)  #: the longest without a page
 

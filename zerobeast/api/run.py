@@ -260,7 +260,8 @@ class Run(contextlib.AbstractContextManager["Run"]):
                 own = settled.flags
                 stack.enter_context(tracked(fleet.config, own.track, own.track_project, environ))
                 curves = stack.enter_context(contextlib.closing(Curves(self.folder)))
-                self._pages = stack.enter_context(Gatherer(fleet.add_all(), curves.update))
+                children = fleet.add_all()
+                self._pages = stack.enter_context(Gatherer(lambda: children, curves.update))
                 self.config, self._supervisor = fleet.config, fleet.supervisor()
                 self._begun.set()
                 self.ending = judged(self._supervisor.run(signals=()), self.config)

@@ -129,7 +129,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
 def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plain: bool) -> int:
     start, config, folder = time.monotonic(), fleet.config, fleet.config.folder.absolute()
     shown = [*fleet.add_all(), *trackers]
-    with contextlib.closing(Curves(folder)) as curves, Gatherer(shown, curves.update) as pages:
+    with contextlib.closing(Curves(folder)) as curves, Gatherer(lambda: shown, curves.update) as pages:
         fleet.add_hosts(hosts)
         if fleet.placement.name == "serial":
             ending = _run_here(fleet.children[0])

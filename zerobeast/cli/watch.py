@@ -17,8 +17,8 @@ from zerobeast.common.health.figures import count, number
 from zerobeast.common.settings import RunConfig
 from zerobeast.discovery.run import newest
 from zerobeast.launcher import view
-from zerobeast.launcher.attached import Attached, attached, runs
-from zerobeast.launcher.pages import Gatherer, Snapshot
+from zerobeast.launcher.attached import attached, runs
+from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.start import say
 
@@ -50,40 +50,17 @@ def main(argv: list[str]) -> int:
 def watch(folder: Path, config: RunConfig, *, plain: bool) -> tuple[dict[str, Any], float]:
     """Show a run until it ends; returns the last page of its learner, and the seconds since its start."""
     began = time.monotonic()
-    source = _Source(folder)
-    with contextlib.closing(source), contextlib.closing(make_screen(config, source.snapshot, plain=plain)) as screen:
+    with (
+        Gatherer(lambda: attached(folder)) as pages,
+        contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen,
+    ):
         misses, look_at = 0, 0.0
         while misses < MISSES:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + LOOK_S
                 misses = 0 if runs(folder) else misses + 1
-                source.attach()
-            pages = [service.page for service in source.snapshot().services]
-            screen.update(stopping=any(page.get("state") == "draining" for page in pages))
-            learner = source.snapshot().page("learner")
-            began = min(began, time.monotonic() - (number(learner, "uptime_s") or 0.0))
+            snapshot = pages.snapshot()
+            screen.update(stopping=any(service.page.get("state") == "draining" for service in snapshot.services))
+            began = min(began, time.monotonic() - (number(snapshot.page("learner"), "uptime_s") or 0.0))
             time.sleep(TURN_S)
-        return source.snapshot().page("learner"), time.monotonic() - began
-
-
-class _Source:
-    """The pages of the processes that a run has at present: they come one after the other, and may be replaced."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._processes: list[Attached] = []
-        self._pages = contextlib.ExitStack()
-        self._gatherer: Gatherer | None = None
-
-    def attach(self) -> None:
-        """Read from now on the pages of those processes that there are now."""
-        found = attached(self._folder)
-        if found and found != self._processes:
-            self._pages.close()
-            self._processes, self._gatherer = found, self._pages.enter_context(Gatherer(found))
-
-    def snapshot(self) -> Snapshot:
-        return self._gatherer.snapshot() if self._gatherer else Snapshot()
-
-    def close(self) -> None:
-        self._pages.close()
+        return pages.snapshot().page("learner"), time.monotonic() - began

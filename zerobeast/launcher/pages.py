@@ -46,16 +46,21 @@ class Snapshot:
 class Gatherer:
     """Reads the pages of children until it is closed.
 
-    Usage: `with Gatherer(children) as pages: pages.snapshot()`.
+    Usage: `with Gatherer(lambda: children) as pages: pages.snapshot()`.
 
     Args:
-      children: the children whose pages are read; of those without any, the warnings alone.
+      find: returns the children whose pages are read, now and every PERIOD_S; of those without any, the warnings alone.
+        While there are none, those before count.
       watch: called in the gatherer's thread with each new snapshot.
     """
 
-    def __init__(self, children: Sequence[Child | Attached], watch: Callable[[Snapshot], None] | None = None) -> None:
-        self._watch = watch
-        self._sources = [_Source(child) for child in children]
+    def __init__(
+        self, find: Callable[[], Sequence[Child | Attached]], watch: Callable[[Snapshot], None] | None = None
+    ) -> None:
+        self._find, self._watch = find, watch
+        self._children: Sequence[Child | Attached] = ()
+        self._sources: list[_Source] = []
+        self._attach()
         self._warnings: deque[str] = deque(maxlen=KEPT_WARNINGS)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pages", daemon=True)
@@ -74,8 +79,14 @@ class Gatherer:
         views = (view for source in self._sources for view in source.views(now))
         return Snapshot(tuple(views), tuple(self._warnings))
 
+    def _attach(self) -> None:
+        found = self._find()
+        if found and found != self._children:
+            self._children, self._sources = found, [_Source(child) for child in found]
+
     def _run(self) -> None:
         while not self._closing.wait(PERIOD_S):
+            self._attach()
             for source in self._sources:
                 try:
                     source.refresh()

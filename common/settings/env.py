@@ -21,18 +21,6 @@ PROGRESS = "{progress}"  #: a value in `env.options`
 NO_RUN = ("", LATEST, PAST)  #: those that name no run
 
 
-def _shape(value: Any) -> tuple[int, ...]:
-    if (sizes := whole_numbers(value, MAX_SIZES, MAX_CHOICES)) is not None:
-        return sizes
-    raise ValueError(f"expected at most {MAX_SIZES} sizes such as 10,10,7, each at least 1 and at most {MAX_CHOICES}")
-
-
-def _agents(value: Any) -> tuple[int, ...]:
-    if (numbers := whole_numbers(value, MAX_AGENTS, MAX_AGENTS - 1, least=0)) is not None:
-        return numbers
-    raise ValueError(f"expected numbers of agents such as 1 or 2,3, counted from 0 and below {MAX_AGENTS}")
-
-
 def _entries(value: Any) -> tuple[str, ...]:
     text = type(value) in (str, int)
     parts = [part.strip(" \"'") for part in str(value).strip("[] ").split(",")] if text else value
@@ -52,8 +40,10 @@ def filled(options: Any, progress: float) -> Any:
     return progress if options == PROGRESS else options
 
 
-Shape = Annotated[tuple[int, ...], BeforeValidator(_shape)]
-Agents = Annotated[tuple[int, ...], BeforeValidator(_agents)]
+SIZES = f"at most {MAX_SIZES} sizes such as 10,10,7, each at least 1 and at most {MAX_CHOICES}"
+NUMBERS = f"numbers of agents such as 1 or 2,3, counted from 0 and below {MAX_AGENTS}"
+Shape = Annotated[tuple[int, ...], whole_numbers(MAX_SIZES, MAX_CHOICES, SIZES)]
+Agents = Annotated[tuple[int, ...], whole_numbers(MAX_AGENTS, MAX_AGENTS - 1, NUMBERS, least=0)]
 Entries = Annotated[tuple[str, ...], BeforeValidator(_entries)]
 
 

@@ -1,4 +1,4 @@
-"""The network: its settings, the torsos that they can name, and how it reads each array of an observation.
+"""The network: its settings, those of its memory, the torsos, and how it reads each array of an observation.
 
 A torso is described in `zerobeast.rl.nets.torso`. Those of installed packages, our own among them, are classes or a
 `TorsoSpec` under an entry point of the group `zerobeast.networks`; `net.torso` also takes a reference to either,
@@ -14,7 +14,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator
 
 from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
@@ -40,15 +40,10 @@ def _part_of(group: str, *others: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _widths(value: Any) -> tuple[int, ...]:
-    if (widths := whole_numbers(value, MAX_LAYERS, MAX_WIDTH)) is not None:
-        return widths
-    raise ValueError(f"expected at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}")
-
-
 Torso = Annotated[str, _part_of(NETWORKS, "auto")]
 Memory = Annotated[str, _part_of(MEMORIES, "none")]
-Widths = Annotated[tuple[int, ...], BeforeValidator(_widths)]
+WIDTHS = f"at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}"
+Widths = Annotated[tuple[int, ...], whole_numbers(MAX_LAYERS, MAX_WIDTH, WIDTHS)]
 
 
 class NetConfig(Section):
@@ -105,6 +100,36 @@ class NetConfig(Section):
     def sees_last_step(self) -> bool:
         """Whether the last action and the last reward are inputs of the network."""
         return self.last_action_reward == "always" or (self.last_action_reward == "auto" and self.use_lstm)
+
+
+class MemoryConfig(Section):
+    """How the learner fills the episodic memory of `net.memory` (Fernandes et al. 2025, unless noted)."""
+
+    familiar: int = setting(1024, "steps in the familiarity buffer, first in, first out", ge=2, le=100_000)
+    steps_per_batch: int = setting(8, "steps that are written to it from each batch, each of another rollout", ge=1)
+    refresh_every: int = setting(
+        16,
+        "batches between two epochs of the contrastive loss, after which rarity is measured and keys are computed anew",
+        ge=1,
+        le=LIMIT,
+    )
+    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: there is none", ge=0)
+    contrastive_temperature: float = setting(0.2, "of the contrastive loss (Zhou et al. 2022)", gt=0)
+    negatives_below: float = setting(
+        1.0,
+        "entries are negatives of each other only if the cosine of their keys is below this; 1: all are",
+        ge=-1,
+        le=1,
+    )
+    momentum: float = setting(
+        0.9, "beta of the moving average of an entry's contrastive losses; 0: the last", ge=0, lt=1
+    )
+    decay: float = setting(
+        0.999, "factor on the priorities of what is remembered, for each entry that is offered", gt=0, le=1
+    )
+    replay_share: float = setting(
+        0.0, "share of a batch that is remembered rollouts, drawn by priority, beside the new ones", ge=0, le=0.9
+    )
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings.env import EnvConfig
-from zerobeast.common.settings.net import NetConfig
+from zerobeast.common.settings.net import MemoryConfig, NetConfig
 from zerobeast.common.settings.section import LIMIT, Section, setting
-from zerobeast.common.settings.sync_rule import Rule
+from zerobeast.common.settings.sync_rule import SyncConfig
 from zerobeast.common.wire.messages import MAX_WINDOW
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
@@ -47,17 +47,11 @@ def _device(value: str) -> str:
     return value
 
 
-def _rule(value: str) -> str:
-    Rule.parse(value)
-    return value
-
-
 Precision = Literal["auto", "float32", "bfloat16"]
 Address = Annotated[str, AfterValidator(_endpoint)]
 Addresses = Annotated[str, AfterValidator(_endpoints)]
 Meeting = Annotated[str, AfterValidator(_meeting)]
 Device = Annotated[str, AfterValidator(_device)]
-SyncRule = Annotated[str, AfterValidator(_rule)]
 
 
 class EnvServerConfig(Section):
@@ -191,52 +185,6 @@ class EvaluateConfig(Section):
             return min((steps // self.every_steps + 1) * self.every_steps, total_steps) if steps < total_steps else None
         number = steps * self.times // total_steps + 1
         return -(-total_steps * number // self.times) if number <= self.times else None
-
-
-class SyncConfig(Section):
-    """When brokers take newer weights."""
-
-    rule: SyncRule = setting(
-        "always",
-        "always, every N (published versions), every T s, adaptive THRESHOLD (on the divergence from the acting "
-        "policy: mean KL; for Q-learning the share of observations whose best action has changed; for DDPG, TD3 and "
-        "SAC how far the likeliest action has moved), or never",
-    )
-
-    @property
-    def parsed(self) -> Rule:
-        """The rule."""
-        return Rule.parse(self.rule)
-
-
-class MemoryConfig(Section):
-    """How the learner fills the episodic memory of `net.memory` (Fernandes et al. 2025, unless noted)."""
-
-    familiar: int = setting(1024, "steps in the familiarity buffer, first in, first out", ge=2, le=100_000)
-    steps_per_batch: int = setting(8, "steps that are written to it from each batch, each of another rollout", ge=1)
-    refresh_every: int = setting(
-        16,
-        "batches between two epochs of the contrastive loss, after which rarity is measured and keys are computed anew",
-        ge=1,
-        le=LIMIT,
-    )
-    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: there is none", ge=0)
-    contrastive_temperature: float = setting(0.2, "of the contrastive loss (Zhou et al. 2022)", gt=0)
-    negatives_below: float = setting(
-        1.0,
-        "entries are negatives of each other only if the cosine of their keys is below this; 1: all are",
-        ge=-1,
-        le=1,
-    )
-    momentum: float = setting(
-        0.9, "beta of the moving average of an entry's contrastive losses; 0: the last", ge=0, lt=1
-    )
-    decay: float = setting(
-        0.999, "factor on the priorities of what is remembered, for each entry that is offered", gt=0, le=1
-    )
-    replay_share: float = setting(
-        0.0, "share of a batch that is remembered rollouts, drawn by priority, beside the new ones", ge=0, le=0.9
-    )
 
 
 class LocalConfig(Section):

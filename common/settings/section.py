@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
@@ -28,14 +28,18 @@ class Section(BaseModel):
         return value
 
 
-def whole_numbers(value: Any, most: int, largest: int, *, least: int = 1) -> tuple[int, ...] | None:
-    """At most so many numbers from `least` on, from a list or text as in a flag: "256,128" or "[256, 128]"; or None."""
-    parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
-    with suppress(TypeError, ValueError):
-        numbers = tuple(map(int, map(str, parts if parts != [""] else ())))
-        if len(numbers) <= most and all(least <= number <= largest for number in numbers):
-            return numbers
-    return None
+def whole_numbers(most: int, largest: int, expected: str, *, least: int = 1) -> BeforeValidator:
+    """At most so many numbers, each from `least` to `largest`, from a list or text as "256,128" or "[256, 128]"."""
+
+    def read(value: Any) -> tuple[int, ...]:
+        parts = value if isinstance(value, list | tuple) else str(value).strip("[] ").split(",")
+        with suppress(TypeError, ValueError):
+            numbers = tuple(map(int, map(str, parts if parts != [""] else ())))
+            if len(numbers) <= most and all(least <= number <= largest for number in numbers):
+                return numbers
+        raise ValueError(f"expected {expected}")
+
+    return BeforeValidator(read)
 
 
 def setting(default: Any, meaning: str, **bounds: Any) -> Any:

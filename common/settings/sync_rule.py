@@ -12,7 +12,11 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator
+
+from zerobeast.common.settings.section import Section, setting
 
 EXPECTED = "expected always, every N, every T s, adaptive THRESHOLD or never"
 
@@ -61,3 +65,24 @@ ALWAYS = Rule("always")
 
 def _number(text: str) -> float | None:
     return float(text) if re.fullmatch(r"-?inf|-?\d+\.?\d*(e-?\d+)?|-?\.\d+(e-?\d+)?", text) else None
+
+
+def _valid(text: str) -> str:
+    Rule.parse(text)
+    return text
+
+
+class SyncConfig(Section):
+    """When brokers take newer weights."""
+
+    rule: Annotated[str, AfterValidator(_valid)] = setting(
+        "always",
+        "always, every N (published versions), every T s, adaptive THRESHOLD (on the divergence from the acting "
+        "policy: mean KL; for Q-learning the share of observations whose best action has changed; for DDPG, TD3 and "
+        "SAC how far the likeliest action has moved), or never",
+    )
+
+    @property
+    def parsed(self) -> Rule:
+        """The rule."""
+        return Rule.parse(self.rule)

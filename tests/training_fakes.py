@@ -14,12 +14,11 @@ from zerobeast.services.learner.update import Trainer
 
 
 def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -> TrainingRun:
-    """A training run that publishes its weights nowhere and keeps no metrics."""
+    """A training run that publishes its weights nowhere."""
     nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None, tell=lambda _news: None)
     service: Any = SimpleNamespace(clock=clock, hops=Hops("learner", 0.0), started_at=0.0, page={})
-    archive: Any = SimpleNamespace(report=lambda _now: {})
     publishing = Publishing(nowhere, None, intake.epoch, intake.acting)
-    return TrainingRun(trainer, intake, service, publishing, Meters(["Test-v0"]), archive)
+    return TrainingRun(trainer, intake, service, publishing, Meters(["Test-v0"]))
 
 
 def learn(training: TrainingRun) -> bool:

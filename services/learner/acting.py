@@ -117,14 +117,14 @@ class Publishing:
     """Publishes the weights of one start of a learner.
 
     Args:
-      publisher: of the weights.
+      publisher: of the weights; None on a rank after the first, whose weights are those that the first one publishes.
       shared: memory where processes on this machine find them too.
       epoch: of this start.
       acting: the processes whose divergences are news.
     """
 
     def __init__(
-        self, publisher: WeightsPublisher, shared: WeightsWriter | None, epoch: int, acting: ActingProcesses
+        self, publisher: WeightsPublisher | None, shared: WeightsWriter | None, epoch: int, acting: ActingProcesses
     ) -> None:
         self.version = -1  #: the newest that went out
         self.n_bytes = 0  #: of one version
@@ -134,31 +134,19 @@ class Publishing:
         """Publish a version, and announce it."""
         if self._shared is not None:
             self._shared.write(net, version)
-        snapshot = flatten(net)
-        body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
-        self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
-        self.version, self.n_bytes = version, snapshot.nbytes
-        self._acting.published = version
+        if self._publisher is not None:
+            snapshot = flatten(net)
+            body = (version, layout_id(net), snapshot.nbytes, checksum(snapshot), len(chunks(snapshot)))
+            self._publisher.publish(Header(Kind.WEIGHTS, 0, epoch=self._epoch, seq=version, body=body), snapshot)
+            self.n_bytes = snapshot.nbytes
+        self.version = self._acting.published = version
         self.tell(int(net.agent_steps))
 
     def tell(self, agent_steps: int) -> None:
         """Announce which version is the newest, the steps of the run, and how far the policy is from those that act."""
-        body = (self.version, self._acting.news(), agent_steps)
-        self._publisher.tell(Header(Kind.NEWS, 0, epoch=self._epoch, seq=self.version, body=body))
-
-
-class Unpublished(Publishing):
-    """Of a rank after the first, whose weights are those that the first one publishes."""
-
-    def __init__(self, acting: ActingProcesses) -> None:
-        self.version, self.n_bytes, self._acting = -1, 0, acting
-
-    def publish(self, net: Network, version: int) -> None:  # noqa: ARG002 - as the first rank does
-        """Note which version is the newest."""
-        self.version = self._acting.published = version
-
-    def tell(self, agent_steps: int) -> None:
-        """Announce nothing."""
+        if self._publisher is not None:
+            body = (self.version, self._acting.news(), agent_steps)
+            self._publisher.tell(Header(Kind.NEWS, 0, epoch=self._epoch, seq=self.version, body=body))
 
 
 def shared_writer(config: RunConfig, algorithm: Algorithm, epoch: int) -> WeightsWriter | None:

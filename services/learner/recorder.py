@@ -273,14 +273,3 @@ class Archive:
             self._faults[what] = fault
         elif self._faults.pop(what, ""):
             log.info("the %s can be written again", what)
-
-
-class NoArchive(Archive):
-    """Of a rank after the first, which keeps nothing."""
-
-    def __init__(self) -> None:
-        """There are no files."""
-
-    def report(self, now: float) -> dict[str, Any]:  # noqa: ARG002 - as if it had written nothing yet
-        """For the health page."""
-        return NOTHING_WRITTEN

@@ -1,21 +1,30 @@
-"""A learner's run, from its beginning to the end of its process."""
+"""A learner's run, from its beginning to the end of its process: queue, intake and publishing around a trainer."""
 
 import logging
 import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.health import hops
 from zerobeast.common.service.base import Service
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.transport import ServerPort, WeightsPublisher
+from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.episodes import Episode, entry
+from zerobeast.rl.nets import WeightsWriter
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned
-from zerobeast.services.learner.acting import Publishing
+from zerobeast.services.learner.acting import Publishing, shared_writer
+from zerobeast.services.learner.beginning import terms_of
 from zerobeast.services.learner.checkpoint import packed, unpacked
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.queue import Rows
-from zerobeast.services.learner.recorder import COLUMNS, NOTHING_WRITTEN, PACE_COLUMNS, Archive
+from zerobeast.services.learner.parent import Parent
+from zerobeast.services.learner.queue import RolloutQueue, Rows
+from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Archive
 from zerobeast.services.learner.together import Act, Agreed, Alone, Vote
 from zerobeast.services.learner.update import Trainer
 
@@ -23,7 +32,7 @@ log = logging.getLogger(__name__)
 
 COUNTS = ("agent_steps", "updates", "optimizer_steps", "nonfinite_updates")  #: of the trainer, for the health page
 #: the page before a run has begun
-NOTHING_YET = {**dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0), **NOTHING_WRITTEN}
+NOTHING_YET = dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0)
 
 
 class TrainingRun:
@@ -35,20 +44,12 @@ class TrainingRun:
       service: whose clock and hops these are.
       publishing: of its weights.
       meters: of what is learned.
-      archive: writes metrics and checkpoints.
     """
 
     def __init__(
-        self,
-        trainer: Trainer,
-        intake: Intake,
-        service: Service,
-        publishing: Publishing,
-        meters: Meters,
-        archive: Archive,
+        self, trainer: Trainer, intake: Intake, service: Service, publishing: Publishing, meters: Meters
     ) -> None:
-        self.trainer, self.meters, self.archive = trainer, meters, archive
-        self.intake = intake
+        self.trainer, self.intake, self.meters = trainer, intake, meters
         self._service, self._publishing = service, publishing
         self._rule = trainer.config.sync.parsed
         self._elapsed_at = service.started_at
@@ -163,10 +164,9 @@ class TrainingRun:
             "policy_version": self._publishing.version,
             **self.intake.acting.page(self._publishing.version),
             "sync_bytes": self.intake.acting.syncs * self._publishing.n_bytes,
-            **self.archive.report(self._service.clock()),
         }
 
-    def record(self, page: dict[str, Any], now: float, *, final: bool = False) -> None:
+    def record(self, archive: Archive, page: dict[str, Any], now: float, *, final: bool = False) -> None:
         """Write a row of the service's numbers, once anything was learned; `final`: or if there are more steps."""
         if self.meters.last is None and not (final and self.trainer.counters.agent_steps > self._began_at):
             return
@@ -179,9 +179,9 @@ class TrainingRun:
         row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
         row |= self.meters.episodes.infos
         losses, lags = self.meters.losses(now), self.meters.lag.histogram()
-        self.archive.record(row, losses, lags, _events(page), self.meters.ended())
+        archive.record(row, losses, lags, _events(page), self.meters.ended())
 
-    def checkpoint(self, now: float) -> None:
+    def checkpoint(self, archive: Archive, now: float) -> None:
         """Save all that the run needs to go on. Raises CheckpointError if it cannot be written."""
         self._book_elapsed(now)
         record = self.intake.record()
@@ -190,7 +190,7 @@ class TrainingRun:
         state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": record.state()}
         if self._others:
             state["ranks"] = [{"learning": other["learning"], "rng": other["rng"]} for other in self._others]
-        self.archive.save(state, now)
+        archive.save(state, now)
         log.info("saved at agent step %d", self.trainer.counters.agent_steps)
 
     def part(self, *, whole: bool) -> dict[str, Any]:
@@ -209,6 +209,53 @@ class TrainingRun:
     def _book_elapsed(self, now: float) -> None:
         self.trainer.counters.elapsed_s += now - self._elapsed_at
         self._elapsed_at = now
+
+
+@dataclass
+class Making:
+    """Makes the runs of a learner: another one takes a run's place if no rollouts come from the actor that began it."""
+
+    config: RunConfig
+    service: Service  #: whose clock and hops they have
+    make: Callable[..., Trainer]  #: (env, parent) -> trainer
+    parent: Parent | None  #: what a new run begins with
+    meters: Meters
+    port: ServerPort  #: of their rollouts
+    epoch: int  #: of the learner
+    publisher: WeightsPublisher | None  #: of their weights; only the first rank publishes any
+    _writer: WeightsWriter | None = field(default=None, init=False)
+
+    def anew(self, env: EnvSpec) -> TrainingRun:
+        """A new run in this environment, in place of the one before. Raises ConfigError as `run`."""
+        self.close()
+        return self.run(self.make(env, self.parent), SavedLedger())
+
+    def run(self, trainer: Trainer, record: SavedLedger) -> TrainingRun:
+        """A run with this trainer.
+
+        Args:
+          trainer: new or from a checkpoint.
+          record: what became of its rollouts so far.
+
+        Raises:
+          ConfigError: the algorithm cannot learn under these settings.
+        """
+        settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
+        record.recover(trainer.recovered())
+        queue = RolloutQueue(trainer.storage, settings.rows)
+        in_step = self.config.deterministic
+        if in_step and trainer.learning.credit != "after_step":
+            raise ConfigError(f"algo {self.config.section} with deterministic: expected one with credit after_step")
+        intake = Intake(self.port, self.epoch, settings.window, terms, queue, record, lock_step=in_step)
+        self._writer = shared_writer(self.config, trainer.algorithm, self.epoch) if self.publisher else None
+        publishing = Publishing(self.publisher, self._writer, self.epoch, intake.acting)
+        return TrainingRun(trainer, intake, self.service, publishing, self.meters)
+
+    def close(self) -> None:
+        """Take back the weights that are shared with processes of this machine."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
 
 def share(training: TrainingRun | None, *, whole: bool) -> None:

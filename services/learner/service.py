@@ -25,17 +25,15 @@ from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.ops import meeting
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.beginning import first_run, resumed
-from zerobeast.services.learner.folder import lead_away
 from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.kept import Kept
-from zerobeast.services.learner.making import Making
+from zerobeast.services.learner.kept import Kept, lead_away
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.numbered import waiting
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane, bound
 from zerobeast.services.learner.rank import Rank
-from zerobeast.services.learner.recorder import NoArchive
-from zerobeast.services.learner.run import NOTHING_YET, TrainingRun, of_the_first, share
+from zerobeast.services.learner.recorder import NOTHING_WRITTEN
+from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun, of_the_first, share
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Together, Vote
 from zerobeast.services.learner.update import Trainer
 
@@ -113,11 +111,12 @@ class Learner(Service):
         trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, make)
         if not trainer and config.parent.run:
             parent = Parent.of(config, of_the_first(read_parent(config) if self._kept else None))
-        archive = self._kept.begin(trainer.counters.agent_steps if trainer else 0) if self._kept else NoArchive()
+        if self._kept:
+            self._kept.begin(trainer.counters.agent_steps if trainer else 0)
         context = self.open_context(config.security)
         port, self._publisher = bound(context, self._rank.endpoint, self._epoch, self.resources)
         publisher = None if self._rank.number else self._publisher
-        self._making = Making(config, self, make, parent, self.meters, archive, port, self._epoch, publisher)
+        self._making = Making(config, self, make, parent, self.meters, port, self._epoch, publisher)
         self.resources.callback(self._making.close)
         self.poller = Poller([port, self._publisher])
         self._plane = RolloutPlane(port, self._epoch, self._begin)
@@ -221,6 +220,7 @@ class Learner(Service):
             "evaluations_waiting": waiting(self.config) if self._kept else 0,
             "rank": self._rank.number,
             **(self.training.page() if self.training else NOTHING_YET),
+            **(self._kept.archive.report(self.clock()) if self._kept else NOTHING_WRITTEN),
             **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
@@ -294,6 +294,6 @@ class Learner(Service):
         if self._kept is None or self.training is None:
             return
         if row:
-            self.training.record(self.report(), now, final=last and self._finished)
+            self.training.record(self._kept.archive, self.report(), now, final=last and self._finished)
         if checkpoint and self.training.trainer.counters.agent_steps:
             self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)

@@ -25,7 +25,7 @@ from tests.chaos.tracing import killed_before_call
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints
-from zerobeast.services.learner.folder import claim
+from zerobeast.services.learner.kept import claim
 
 FLOATS = 100_000
 PROMISE = struct.Struct("<qd")  #: number of a checkpoint that was written, seconds that it took

@@ -20,7 +20,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.discovery.run import newest
 from zerobeast.launcher import run_folder as folder
 from zerobeast.launcher.run_folder import claimed, default_name, name_latest, refuse_changes, set_aside
-from zerobeast.services.learner.folder import claim
+from zerobeast.services.learner.kept import claim
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 

@@ -19,7 +19,6 @@ from zerobeast.common.transport.ports import ClientPort as ClientPort
 from zerobeast.common.transport.ports import ServerPort as ServerPort
 from zerobeast.common.transport.sockets import MAX_FRAME_BYTES as MAX_FRAME_BYTES
 from zerobeast.common.transport.sockets import Incoming as Incoming
-from zerobeast.common.transport.sockets import Payload as Payload
 from zerobeast.common.transport.sockets import Poller as Poller
 from zerobeast.common.transport.sockets import index_of as index_of
 from zerobeast.common.transport.sockets import random_id as random_id

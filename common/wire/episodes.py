@@ -3,7 +3,8 @@
 The map has the numbers of the episode's last info, such as whether it was a success. Pure.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -58,6 +59,15 @@ def joined(own: Mapping[str, float], others: Mapping[str, float]) -> dict[str, f
     """Numbers of our own, and as many others as an episode may then have."""
     left = [(name, number) for name, number in others.items() if name not in own]
     return {**dict(left[: MAX_NAMES - len(own)]), **own}
+
+
+def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each number in infos of several episodes, over those that have it."""
+    found: dict[str, list[float]] = {}
+    for each in infos:
+        for name, number in each.items():
+            found.setdefault(name, []).append(number)
+    return {name: fmean(numbers) for name, numbers in found.items()}
 
 
 def are_infos(infos: Mapping[Any, Any]) -> bool:

@@ -174,7 +174,7 @@ class AgentShard(Shard):
 
     def _step(self, i: int) -> None:
         before, start = self._present[i], i * self.agents
-        actions = {name: self._readings[n].action(self._actions[start + n]) for name, n in before.items()}
+        actions = {name: self._readings[n].action(self.actions[start + n]) for name, n in before.items()}
         answer = self._call(i, "step", actions)
         obs, infos, now = answer[0], answer[-1], self._acting(i)
         for name, n in before.items():

@@ -96,7 +96,6 @@ class SteppedTogether(InlineEnvs):
         super().__init__(spec, num_envs)
         self._env, self._adapt_obs, self._adapt_action = env, adapt_obs, adapt_action
         self._done = np.zeros(num_envs, np.bool_)
-        self._actions: NDArray[Any] = np.empty(0)
 
     def begin_episodes(self, obs: Any, infos: dict[str, Any]) -> None:
         """Fill first rows with what a reset of all returned."""
@@ -105,10 +104,10 @@ class SteppedTogether(InlineEnvs):
         self.fill_first(self._adapt_obs(obs))
 
     def begin_step(self, actions: NDArray[Any]) -> None:
-        self._actions = self._adapt_action(actions)
+        self.actions = self._adapt_action(actions)
 
     def finish_step(self) -> None:
-        obs, reward, terminated, truncated, infos = self._env.step(self._actions)
+        obs, reward, terminated, truncated, infos = self._env.step(self.actions)
         self.infos = self.kept(infos)
         first, self._done = self._done, terminated | truncated
         self.episodes = self.statistics.update(

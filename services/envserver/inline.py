@@ -93,9 +93,9 @@ class InlineEnvs(ABC):
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         """Begin new episodes and fill their first rows; as `VectorEnv.reset`."""
 
-    @abstractmethod
     def begin_step(self, actions: NDArray[Any]) -> None:
-        """Hand over the actions."""
+        """Hand over the actions, which by default wait for `finish_step`."""
+        self.actions = actions
 
     @abstractmethod
     def finish_step(self) -> None:

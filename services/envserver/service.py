@@ -28,8 +28,14 @@ from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.infos import InfoTable
-from zerobeast.services.envserver.request import ResetRequest, SessionRequest
-from zerobeast.services.envserver.sessions import MAX_SESSIONS, Hosted, check_capacity, sessions_to_advance
+from zerobeast.services.envserver.sessions import (
+    MAX_SESSIONS,
+    Hosted,
+    ResetRequest,
+    SessionRequest,
+    check_capacity,
+    sessions_to_advance,
+)
 from zerobeast.services.envserver.spaces import legal
 from zerobeast.services.envserver.vector import VectorEnv, contained
 

@@ -1,19 +1,109 @@
-"""What each session of an env-server hosts, whether there is room for another, and which a turn of its loop serves."""
+"""What clients ask of an env-server, validated; what each session hosts, whether there is room for another, and which a
+turn of the server's loop serves.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, StrictBool, StrictInt, ValidationError
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.settings import EnvServerConfig
-from zerobeast.common.wire.messages import Header
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds
+from zerobeast.common.wire.codec import pack
+from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Header
 from zerobeast.common.wire.session import Session
 from zerobeast.services.envserver.vector import VectorEnv
 
+MAX_ENVS_PER_SESSION = 4096  #: so that the episodes that end in one step fit a header
 MAX_SESSIONS = 1024
 MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
+UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
+
+
+class SessionRequest(BaseModel):
+    """The terms of one session."""
+
+    env: EnvConfig
+    num_envs: StrictInt = Field(ge=1, le=MAX_ENVS_PER_SESSION)  #: a multiple of `env.agents`, which it counts
+    seed: StrictInt = Field(ge=0, le=MAX_ENV_SEED)  #: of the first environment; the others follow
+    infos: StrictBool = False  #: whether answers carry them
+    reset_masks: StrictBool = False  #: whether some environments may be reset while others play on
+
+    @classmethod
+    def read(cls, entries: dict[Any, Any]) -> SessionRequest:
+        """Read and check the entries of a HELLO; others are ignored.
+
+        Raises:
+          RemoteProtocolError: an entry is invalid; the error names it.
+        """
+        wanted, known = entries.get("env"), len(EnvConfig.model_fields)
+        if isinstance(wanted, dict) and len(wanted) > known:  # pydantic would list each
+            raise RemoteProtocolError(f"env: {len(wanted)} entries, but only {known} are known", "terms")
+        try:
+            terms = cls.model_validate(entries)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RemoteProtocolError(f"{where}: {first['msg']}, not {first['input']!r:.200}", "terms") from error
+        env = terms.env.model_copy(update={"agents": terms.env.agents or 1})
+        if terms.num_envs % env.agents:
+            raise RemoteProtocolError(
+                f"num_envs: {terms.num_envs}, expected a multiple of env.agents {env.agents}, which it counts", "terms"
+            )
+        if terms.reset_masks and env.agents > 1:
+            why = (
+                f"because all {env.agents} agents of an environment are reset together: choose autoreset_mode next_step"
+            )
+            raise RemoteProtocolError(f"reset_masks: true, expected false, {why}", "terms")
+        return terms.model_copy(update={"env": env})
+
+
+class ResetRequest(NamedTuple):
+    """What a RESET asks for."""
+
+    seed: EnvSeeds
+    options: dict[str, Any] | None
+    only: NDArray[np.bool_] | None  #: [N] which environments; None: all
+
+    @classmethod
+    def read(cls, body: tuple[Any, ...], env: VectorEnv) -> ResetRequest:
+        """Read and check the body of a RESET.
+
+        Args:
+          body: of the message.
+          env: the environments to reset.
+
+        Raises:
+          RemoteProtocolError: an entry is invalid; the error names it.
+        """
+        seed, options, mask, _progress = body
+        env_id, is_list = env.spec.env_id, isinstance(seed, list)
+        if is_list and len(seed) != env.num_envs:
+            raise RemoteProtocolError(f"seed: a list of {len(seed)}, expected one for each of {env.num_envs}", "terms")
+        seeds = {f"seed[{i}]": each for i, each in enumerate(seed)} if is_list else {"seed": seed}
+        for name, each in seeds.items():
+            if each is not None and (type(each) is not int or not 0 <= each <= MAX_ENV_SEED):
+                raise RemoteProtocolError(
+                    f"{name}: expected an integer from 0 to {MAX_ENV_SEED}, not {each!r:.200}", "terms"
+                )
+        if mask is not None and (len(mask) != env.num_envs or {*map(type, mask)} != {bool} or not any(mask)):
+            raise RemoteProtocolError(
+                f"mask: {mask!r:.200}, expected {env.num_envs} booleans of which one at least is true", "terms"
+            )
+        if not env.independent and (is_list or mask is not None):
+            what = f"{'seed' if mask is None else 'mask'}: environments {env_id!r} are seeded and reset all together"
+            raise RemoteProtocolError(f"{what}, {UNLESS}" if env.agents == 1 else what, "terms")
+        if options is not None and not env.takes_options:
+            raise RemoteProtocolError(f"options: environments {env_id!r} take none at a reset", "terms")
+        if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:
+            raise RemoteProtocolError(f"options: {size} bytes, expected at most {MAX_OPTIONS_BYTES}", "terms")
+        return cls(seed, options, None if mask is None else np.array(mask))
 
 
 @dataclass

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.settings.env import filled
@@ -79,7 +78,6 @@ class Shard(InlineEnvs):
         super().__init__(self._read(env_id, mask), num_envs * self.agents)
         self.wants_infos = wants_infos
         self._seeds = one_by_one(seed, num_envs)
-        self._actions: NDArray[Any] = np.empty(0)
         self._done = np.zeros(num_envs, np.bool_)
         self._last: dict[int, dict[str, float]] = {}  #: numbers of the last info of rows whose episodes have ended
         self.failed: list[int] = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
@@ -106,9 +104,6 @@ class Shard(InlineEnvs):
                 with contained(f"environment {self.spec.env_id!r} cannot be reset with options {options!s:.200}"):
                     self._open_episode(i, options)
         self.pack()
-
-    def begin_step(self, actions: NDArray[Any]) -> None:
-        self._actions = actions
 
     def finish_step(self) -> None:
         """Step all environments. Raises EnvError if one cannot go on at all."""
@@ -162,7 +157,7 @@ class Shard(InlineEnvs):
         return self._last[row]
 
     def _step(self, i: int) -> None:
-        answer = self._call(i, "step", self._reading.action(self._actions[i]))
+        answer = self._call(i, "step", self._reading.action(self.actions[i]))
         self._done[i] = self._write(i, self._reading, *answer)
 
     def _write(self, i: int, reading: Any, *answer: Any) -> bool:

@@ -28,10 +28,10 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import trace_of
 
 RESET, STEP, PROGRESS = b"R", b"S", b"."
+START = RESET + pack([None, None, None])
 AT_ONCE = 1.25  #: times its limit, at which a process is replaced in the middle of episodes
 GOLDEN = 0.618034  #: numbers times this are spread evenly after the decimal point
 PROGRESS_S = 0.1  #: between two messages of progress at least
@@ -113,6 +114,26 @@ class Wear:
         if 0 < limit <= (taken := memory_bytes()):
             return f"{taken >> 20} MB of memory"
         return ""
+
+
+@dataclass
+class Worker:
+    """What an env-server holds of one process: its slice of the environments."""
+
+    part: slice  #: of the rows
+    seed: int  #: for its first process, and for each that replaces a worn one
+    seeded: bool = True  #: whether the next process gets it, and not any seed, as in place of one that has failed
+    process: Any = None
+    pipe: Connection | None = None  #: None while there is no process
+    mark: str = ""  #: carried by every process that it starts
+    start: bytes = START  #: the request that a new process gets in place of one that is under way
+    awaits: Literal["spec", "rows", ""] = "spec"
+    since: float = 0.0  #: when that was asked for, or progress made; without a pipe: since then, or when to start one
+    outcome: dict[str, Any] = field(default_factory=dict)  #: the newest
+    was_reset: bool = False
+    deaths: int = 0
+    oom_before: dict[str, int] = field(default_factory=dict)  #: what `endings.oom_kills` was when its process began
+    hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
 
 
 def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear) -> None:

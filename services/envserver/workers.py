@@ -32,8 +32,7 @@ from zerobeast.common.wire.seeds import of_part
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
-from zerobeast.services.envserver.worker import PROGRESS, RESET, STEP, Wear, end_marked, marked, serve
-from zerobeast.services.envserver.worker_state import START, Worker
+from zerobeast.services.envserver.worker import PROGRESS, RESET, START, STEP, Wear, Worker, end_marked, marked, serve
 
 log = logging.getLogger(__name__)
 

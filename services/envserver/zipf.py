@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
-from numpy.typing import NDArray
+from gymnasium.spaces import Box, Discrete
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
-from zerobeast.services.envserver.gridworld import Gridworlds, Size
+from zerobeast.services.envserver.gridworld import DIRECTIONS, Gridworlds, Picture, Size, views_of
 from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.odds import LEVELS
@@ -27,6 +28,7 @@ SIZES = {
     "zipf/Gridworld-small": Size(maps=10, rooms=2, objects=10, looks=6, limit=50, planes=True),
 }
 EXPONENT = 2.0
+ACTIONS = Discrete(len(DIRECTIONS))
 
 
 class Task(NamedTuple):
@@ -41,8 +43,6 @@ TASKS = {base if level == "zipf" else f"{base}-{level}": Task(base, level) for b
 
 def make(env_id: str, kwargs: dict[str, Any]) -> Any:
     """Make one environment. Raises EnvError: the id or an argument is unknown."""
-    from zerobeast.services.envserver.gridworld_env import GridworldEnv
-
     own = {name: value for name, value in kwargs.items() if name != "render_mode"}
     return GridworldEnv(_worlds(env_id, own, 1), kwargs.get("render_mode"))
 
@@ -67,6 +67,46 @@ def _worlds(env_id: str, kwargs: Mapping[str, Any], num_envs: int) -> Gridworlds
     return Gridworlds(SIZES[base], level, float(exponent), num_envs)
 
 
+def observations(size: Size) -> Any:
+    """The space of what an agent sees."""
+    return Box(0, 1 if size.planes else 255, views_of(size).shape[3:], np.uint8)
+
+
+class GridworldEnv(gymnasium.Env[Picture, np.int64]):
+    """One agent as a single environment of gymnasium.
+
+    Args:
+      worlds: of one agent.
+      render_mode: "rgb_array", or None.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012  # gymnasium's declaration
+
+    def __init__(self, worlds: Gridworlds, render_mode: str | None = None) -> None:
+        self.worlds, self.render_mode = worlds, render_mode
+        self.observation_space, self.action_space = observations(worlds.size), ACTIONS
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Picture, dict[str, Any]]:
+        del options
+        self.worlds.seed([seed])
+        self.worlds.begin(np.zeros(1, np.int64))
+        return self.worlds.observe()[0], {}
+
+    def step(self, action: np.int64) -> tuple[Picture, float, bool, bool, dict[str, Any]]:
+        reward, terminated, truncated = self.worlds.step(np.array([action]))
+        ends = bool(terminated[0] | truncated[0])
+        info = {name: values[0] for name, values in self.worlds.outcome(reward).items()} if ends else {}
+        return self.worlds.observe()[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+
+    def render(self) -> Picture:
+        return self.worlds.picture(0)
+
+    def get_action_meanings(self) -> list[str]:
+        return list(DIRECTIONS)
+
+
 class ZipfEnvs(InlineEnvs):
     """N agents in arrays, each with a generator of its own.
 
@@ -82,13 +122,10 @@ class ZipfEnvs(InlineEnvs):
     takes_options = False
 
     def __init__(self, config: EnvConfig, num_envs: int, seed: int) -> None:
-        from zerobeast.services.envserver.gridworld_env import ACTIONS, observations
-
         self._worlds = _worlds(config.id, config.kwargs, num_envs)
         super().__init__(env_spec(config.id, observations(self._worlds.size), ACTIONS), num_envs)
         self._worlds.seed(range(seed, seed + num_envs))
         self._done = np.zeros(num_envs, np.bool_)
-        self._actions: NDArray[Any] = np.empty(0)
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         del options
@@ -100,12 +137,9 @@ class ZipfEnvs(InlineEnvs):
         self.infos = {}
         self.fill_first(self._worlds.observe(), chosen)
 
-    def begin_step(self, actions: NDArray[Any]) -> None:
-        self._actions = actions
-
     def finish_step(self) -> None:
         first = self._done
-        reward, terminated, truncated = self._worlds.step(self._actions)
+        reward, terminated, truncated = self._worlds.step(self.actions)
         self._done = (terminated | truncated) & ~first
         self.infos = {}
         if self._done.any():

@@ -7,8 +7,6 @@ own.
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import EnvSpec, action_record
-from zerobeast.common.wire.episodes import Episode
+from zerobeast.common.wire.episodes import Episode, means
 from zerobeast.services.actor.sides import Sides
 from zerobeast.services.envserver.vector import EpisodeTracker
 from zerobeast.services.evaluator.results import Evaluation
@@ -82,7 +80,7 @@ def play(
             own.seed,
             spec.frame_skip,
             policy.agent_steps,
-            means(found),
+            means(episode.infos for episode in found),
             counter.bounded,
         )
 
@@ -158,15 +156,6 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def means(episodes: list[Episode]) -> dict[str, float]:
-    """The mean of each number in infos, over the episodes that have it."""
-    found: defaultdict[str, list[float]] = defaultdict(list)
-    for episode in episodes:
-        for name, number in episode.infos.items():
-            found[name].append(number)
-    return {name: statistics.fmean(numbers) for name, numbers in found.items()}
 
 
 class EpisodeCounter:

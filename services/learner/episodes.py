@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from zerobeast.common.wire.episodes import NONE
+from zerobeast.common.wire.episodes import NONE, means
 
 RECENT_EPISODES = 100
 HISTORY_POINTS = 60
@@ -36,11 +36,7 @@ class EpisodeStatistics:
     @property
     def infos(self) -> dict[str, float]:
         """The mean of each number in the last infos of the last 100 episodes, over those that have it."""
-        found: dict[str, list[float]] = {}
-        for infos in self._infos:
-            for name, number in infos.items():
-                found.setdefault(name, []).append(number)
-        return {f"info/{name}": fmean(numbers) for name, numbers in list(found.items())[:MAX_INFOS]}
+        return {f"info/{name}": mean for name, mean in list(means(self._infos).items())[:MAX_INFOS]}
 
     def add(self, episode_return: float, length: int, infos: Mapping[str, float] = NONE) -> None:
         """Count an episode."""

@@ -31,10 +31,9 @@ from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.numbered import waiting
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane, bound
-from zerobeast.services.learner.rank import Rank
 from zerobeast.services.learner.recorder import NOTHING_WRITTEN
 from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun, of_the_first, share
-from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Together, Vote
+from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Rank, Together, Vote
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from tests.helpers import wait_until
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.request import SessionRequest
+from zerobeast.services.envserver.sessions import SessionRequest
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.evaluator.play import EpisodeCounter
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION, SessionRequest
+from zerobeast.services.envserver.sessions import MAX_ENVS_PER_SESSION, SessionRequest
 
 GOOD: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 2, "seed": 3}
 

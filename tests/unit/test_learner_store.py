@@ -26,8 +26,8 @@ from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Credit, Learned
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
-from zerobeast.services.learner.rank import Rank
 from zerobeast.services.learner.service import Learner
+from zerobeast.services.learner.together import Rank
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.balance import RolloutAudit
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning

@@ -35,8 +35,7 @@ from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.waits import TIMEOUTS
 from zerobeast.services.envserver import infos
-from zerobeast.services.envserver.request import MAX_ENVS_PER_SESSION
-from zerobeast.services.envserver.sessions import MAX_SESSIONS
+from zerobeast.services.envserver.sessions import MAX_ENVS_PER_SESSION, MAX_SESSIONS
 from zerobeast.services.learner import window
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()

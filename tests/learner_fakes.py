@@ -142,6 +142,7 @@ def opened(config: RunConfig, **injected: Any) -> Iterator[Learner]:
     learner = learner_for(config, **injected)
     try:
         learner.open()
+        learner.state = "ready"
         yield learner
     finally:
         learner.close()

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 from zerobeast.common.config.table import SHORT, TREE, is_section
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files.atomic import explained
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
 
@@ -66,10 +67,9 @@ def read_yaml(path: Path, label: str, loader: Any = _StrictLoader) -> dict[str, 
       ConfigError: it cannot be read, is not YAML or not a mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with explained(f"{label}: cannot be read"):
+            text = path.read_text(encoding="utf-8")
         tree = yaml.load(text, Loader=loader)  # noqa: S506 - a SafeLoader
-    except OSError as error:
-        raise ConfigError(f"{label}: cannot be read: {error.strerror or error}") from error
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{label}{line}: not valid YAML: {error.problem}") from error

@@ -9,6 +9,15 @@ from zerobeast.common.errors import ConfigError
 
 
 @contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn an OSError into a ConfigError that begins with `what`, such as a path that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{what}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
     """A place for a file that replaces `path` when the context is left, or is removed if that is by an error.
 
@@ -34,11 +43,8 @@ def write_atomically(path: Path, contents: str | bytes | memoryview) -> None:
     Raises:
       ConfigError: its folder cannot be written.
     """
-    try:
-        with drafted(path) as draft:
-            draft.write_bytes(contents.encode() if isinstance(contents, str) else contents)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
+    with explained(f"{path} cannot be written"), drafted(path) as draft:
+        draft.write_bytes(contents.encode() if isinstance(contents, str) else contents)
 
 
 class Journal:

@@ -19,7 +19,7 @@ from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.text import split_ids
 
 csv.field_size_limit(1 << 30)  # a cell has the returns of all episodes
@@ -39,10 +39,9 @@ def read(folder: Path) -> list[Row]:
     if not path.is_file():  # opening a pipe would wait for its writer
         return []
     try:
-        table = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+        with explained(f"{path}: cannot be read"):
+            table = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
         return [_row(cells) for cells in table]
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, OverflowError, csv.Error) as error:
         line = "" if isinstance(error, UnicodeError) else f", line {table.line_num}"
         raise ConfigError(f"{path}{line}: not a table of evaluations: {error}") from error

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
@@ -212,8 +212,6 @@ def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -
     if shared:
         path = run_files.status_of(path, role, instance.index or 0)
     status = {"role": role, "index": instance.index, "pid": os.getpid(), "host": socket.gethostname(), "health": health}
-    try:
+    with explained(f"status file {path}: cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"status file {path}: cannot be written: {error.strerror or error}") from error
     write_atomically(path, json.dumps(status))

@@ -23,6 +23,7 @@ import zmq.auth
 from zmq.utils import z85
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files.atomic import explained
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.wire.messages import Plane
 
@@ -128,15 +129,13 @@ def _files(folder: Path, name: str) -> tuple[Path, Path]:
 
 def _make(folder: Path, name: str) -> list[Path]:
     public, secret = _files(folder, name)
-    try:
+    with explained(f"{folder}: keys cannot be written"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         public.parent.mkdir(exist_ok=True)
         secret.parent.mkdir(mode=0o700, exist_ok=True)
         made, _ = zmq.auth.create_certificates(secret.parent, name)
         secret.chmod(0o600)
         Path(made).replace(public)  # atomic: servers may be reading the folder
-    except OSError as error:
-        raise ConfigError(f"{folder}: keys cannot be written: {error.strerror or error}") from error
     return [public, secret]
 
 

@@ -175,12 +175,10 @@ def obs_adapter(space: Any) -> Adapter:
     """A function that converts a space's observations [..., *shape] for sending: choices from 0, nothing checked."""
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Dict):
-        adapters = {key: obs_adapter(part) for key, part in space.items()}
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        named = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
+        adapters = {key: obs_adapter(part) for key, part in named}
         return lambda obs: {str(key): adapt(obs[key]) for key, adapt in adapters.items()}
-    if isinstance(space, spaces.Tuple):
-        parts = [obs_adapter(part) for part in space]
-        return lambda obs: {str(i): adapt(obs[i]) for i, adapt in enumerate(parts)}
     start = _start(space)
     return np.asarray if start is None else lambda obs: np.asarray(obs) - start
 

@@ -19,6 +19,7 @@ from zerobeast.common.config.load import Loaded
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError, CheckpointError, ConfigError
 from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.service.base import Service
@@ -75,10 +76,8 @@ class Evaluator(Service):
             raise ConfigError(f"name: expected the name of the run; it is looked for in {self.config.root}/<name>")
         torch.set_num_threads(1)
         queue = self.config.folder / run_files.TO_EVALUATE
-        try:
+        with explained(f"{queue}: cannot be written"):
             queue.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"{queue}: cannot be written: {error.strerror or error}") from error
         self._levels = evaluated(self.config)
         first = next(iter(self._levels.values()))
         self._deciding = [task for task, level in self._levels.items() if level == first]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files.atomic import drafted
+from zerobeast.common.files.atomic import drafted, explained
 
 Picture = NDArray[np.uint8]  #: [height, width, 3]; height and width are even
 Writer = Callable[[Picture], None]  #: appends a picture; raises OSError if the file cannot be written
@@ -42,14 +42,12 @@ def video_file(path: Path, fps: float) -> Iterator[Writer]:
       ConfigError: it cannot be written, or there is no codec.
       ModuleNotFoundError: PyAV or Pillow is not installed.
     """
-    try:
+    with explained(f"{path} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with drafted(path) as draft:
             draft.touch()
             with KINDS[path.suffix](draft, fps) as add:
                 yield add
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def check_path(path: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import evaluations, run_files
-from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.numbered import NumberedCheckpoints
@@ -40,16 +40,15 @@ def claim(folder: Path) -> Iterator[Callable[[], None]]:
     """
     start = secrets.token_bytes(8)
     with contextlib.ExitStack() as stack:
-        try:
+        with explained(f"{folder}: the run folder cannot be written"):
             folder.mkdir(parents=True, exist_ok=True)
             handle = os.open(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR, 0o644)
             stack.callback(os.close, handle)
-            run_files.lock(handle, folder)
+            try:
+                run_files.lock(handle, folder)
+            except BlockingIOError as error:
+                raise ConfigError(f"{folder}: another process trains this run now: use another name") from error
             os.pwrite(handle, start, 0)
-        except BlockingIOError as error:
-            raise ConfigError(f"{folder}: another process trains this run now: use another name") from error
-        except OSError as error:
-            raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
         with contextlib.suppress(OSError):
             (folder / run_files.CHECKPOINT_DRAFT).unlink()  # left by a learner that was killed while it wrote
         yield lambda: _demand(start, folder)
@@ -77,12 +76,10 @@ def lead_away(config: RunConfig) -> None:
     if not config.learner.store:
         return
     store, place = config.store, Path(config.learner.store).expanduser().absolute()
-    try:
+    with explained(f"learner.store {place}: {store} cannot be made a link"):
         store.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):  # of an earlier start, or by another rank
             store.symlink_to(place / f"{config.name}-{secrets.token_hex(4)}")
-    except OSError as error:
-        raise ConfigError(f"learner.store {place}: {store} cannot be made a link: {error.strerror}") from error
     if (theirs := Path(os.path.realpath(store))).parent != place.resolve():
         log.warning("learner.store %s has no effect: this run has its replay in %s", place, theirs)
 

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
 from zerobeast.common.errors import ConfigError, RemoteProtocolError, StoreError
-from zerobeast.common.transport import Context, Incoming, ServerPort, WeightsPublisher
-from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.transport import Incoming, ServerPort
+from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
 MESSAGES_PER_TURN = 256  #: a flood of small messages must not keep the loop from updates
-
-
-def bound(context: Context, endpoint: str, epoch: int, resources: ExitStack) -> tuple[ServerPort, WeightsPublisher]:
-    """The sockets of a learner, for rollouts and for weights, until `resources` are closed."""
-    port = ServerPort(context, Plane.ROLLOUTS, endpoint, epoch=epoch)
-    resources.callback(port.close)
-    publisher = WeightsPublisher(context, endpoint)
-    resources.callback(publisher.close)
-    return port, publisher
 
 
 class RolloutPlane:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import Journal, write_atomically
+from zerobeast.common.files.atomic import Journal, explained, write_atomically
 from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.services.learner.checkpoint import Checkpoints
@@ -82,13 +82,11 @@ class Recorder:
 
     def __init__(self, folder: Path, agent_steps: int) -> None:
         self._path = folder / run_files.METRICS
-        try:
+        with explained(f"{folder}: the run folder cannot be written"):
             self._header = _trim(self._path, agent_steps)
             self._lines = Journal(self._path)
             self._episodes = EpisodeLog(folder / run_files.EPISODES, agent_steps)
             self._events = EventFile(folder / run_files.TENSORBOARD, agent_steps)
-        except OSError as error:
-            raise ConfigError(f"{folder}: the run folder cannot be written: {error.strerror or error}") from error
 
     def write(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row, episodes: Sequence[Ended] = ()) -> str:
         """Append a row; a full disk costs the row, not the run.

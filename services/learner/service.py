@@ -19,7 +19,8 @@ from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import DRAIN_LIMIT_S, LINGER_S, Service
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.transport import Poller, random_id
+from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, random_id
+from zerobeast.common.wire.messages import Plane
 from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.ops import meeting
@@ -30,7 +31,7 @@ from zerobeast.services.learner.kept import Kept, lead_away
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.numbered import waiting
 from zerobeast.services.learner.parent import Parent, read_parent
-from zerobeast.services.learner.plane import RolloutPlane, bound
+from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.recorder import NOTHING_WRITTEN
 from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun, of_the_first, share
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Rank, Together, Vote
@@ -53,6 +54,7 @@ class Learner(Service):
 
     role = "learner"
     work = ("agent_steps", "updates")
+    plane: RolloutPlane  #: receives rollouts from `open` on
 
     def __init__(
         self,
@@ -69,7 +71,6 @@ class Learner(Service):
         self._together = Together() if config.learner.ranks > 1 else Alone()
         self.meters = Meters(config.env.tasks)
         self._make_trainer = make_trainer
-        self._plane: RolloutPlane | None = None  #: set by `open`
         self._epoch = random_id()
         self._kept: Kept | None = None  #: the run's folder, on the first rank
         self._shares = 0  #: what the first rank is about to write, as in `Vote`
@@ -82,12 +83,6 @@ class Learner(Service):
         self._log_at = self.started_at + config.learner.log_every_s
         self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
         self._progress_at = self.started_at + PROGRESS_PERIOD_S
-
-    @property
-    def plane(self) -> RolloutPlane:
-        """The plane that receives rollouts; there is one from `open` on."""
-        assert self._plane is not None, "open comes first"
-        return self._plane
 
     def open(self) -> None:
         """Read the checkpoint, bind and, if there was a checkpoint, publish its weights at once."""
@@ -113,12 +108,15 @@ class Learner(Service):
         if self._kept:
             self._kept.begin(trainer.counters.agent_steps if trainer else 0)
         context = self.open_context(config.security)
-        port, self._publisher = bound(context, self._rank.endpoint, self._epoch, self.resources)
+        port = ServerPort(context, Plane.ROLLOUTS, self._rank.endpoint, epoch=self._epoch)
+        self.resources.callback(port.close)
+        self._publisher = WeightsPublisher(context, self._rank.endpoint)
+        self.resources.callback(self._publisher.close)
         publisher = None if self._rank.number else self._publisher
         self._making = Making(config, self, make, parent, self.meters, port, self._epoch, publisher)
         self.resources.callback(self._making.close)
         self.poller = Poller([port, self._publisher])
-        self._plane = RolloutPlane(port, self._epoch, self._begin)
+        self.plane = RolloutPlane(port, self._epoch, self._begin)
         if trainer:
             self._adopt(self._making.run(trainer, record))
             self._end_at_return()
@@ -223,14 +221,14 @@ class Learner(Service):
             **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
-            **(self._plane.page() if self._plane else {}),
+            **({} if self.state == "starting" else self.plane.page()),
         }
 
     def _begin(self, theirs: Terms) -> Intake:
         """Set up a new run for its first actor. Raises ConfigError if that is impossible."""
         if self.training is not None:
             log.warning("no rollouts have come from the actor that began the run: another environment begins it anew")
-            self.training, self._plane = None, RolloutPlane(self.plane.port, self._epoch, self._begin)
+            self.training, self.plane = None, RolloutPlane(self.plane.port, self._epoch, self._begin)
         intake = self._adopt(first_run(self.config, theirs, self._making.anew))
         if self.training is not None and not self.training.trainer.counters.agent_steps:  # nor are rows in its store
             intake.begin = self._begin
@@ -238,7 +236,7 @@ class Learner(Service):
 
     def _adopt(self, training: TrainingRun) -> Intake:
         """Begin the run: publish the weights, and admit all actors that offer the same terms."""
-        self.training, self._plane = training, training.intake
+        self.training, self.plane = training, training.intake
         training.publish()
         return training.intake
 

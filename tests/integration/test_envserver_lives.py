@@ -142,7 +142,7 @@ def test_a_process_that_is_killed_is_said_to_have_been(
     group, machine = tmp_path / "memory.oom_control", tmp_path / "vmstat"
     group.write_text("oom_kill_disable 0\noom_kill 4\n")
     machine.write_text("oom_kill 4\n")
-    monkeypatch.setattr(endings.oom_kills, "__defaults__", ({group: "here", machine: "elsewhere"},))
+    monkeypatch.setattr(endings, "COUNTERS", {group: "here", machine: "elsewhere"})
     with running(ipc), EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client:
         client.reset()
         machine.write_text("oom_kill 5\n")

@@ -151,9 +151,8 @@ def assigned(config: RunConfig, group: int, start: int) -> tuple[RunConfig, int]
     """The settings of a group, which is numbered over all actors, and the seed of its first environment.
 
     In a run with several environments each group has one, dealt out in turn. The seeds of different groups never
-    overlap, nor do those of nearby run seeds. For an actor without an index, a random id stands in: its seeds differ in
-    every run and almost certainly do not overlap with others. A run that continues almost certainly does not repeat the
-    seeds of an earlier start.
+    overlap, nor do those of nearby run seeds. Those of an actor without an index, for which a random id stands in, and
+    of a run that continues, almost certainly do not.
     """
     own = config.env.alone(config.env.tasks[group % len(config.env.tasks)])
     seed = continued(config.seed * 1_000_003 + group * config.actor.envs_per_group, start) % (MAX_ENV_SEED + 1)

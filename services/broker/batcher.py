@@ -1,13 +1,6 @@
 """When to stop collecting requests and infer. No sockets, no threads, no clock: time is an argument.
 
-A batch closes
-
-- when it is full: it holds `max_rows`, or the next request does not fit any more;
-- else, once the device is idle, when every live client is in it (there is none left to wait for), or when its oldest
-  request has waited `max_delay_s`.
-
-While the device is busy an unfull batch stays open, so batches grow with the load by themselves. Clients count, not
-their streams: an actor steps one of its groups while another is inferred, so the former is not worth waiting for.
+"A batch closes" in the README here has the rules.
 
     batcher = Batcher(max_rows=256, max_delay_s=0.005)
     if batcher.fits(rows):

@@ -1,8 +1,6 @@
 """Environments of several agents: PettingZoo's parallel ones, or those in which agents take turns. Each agent is a row.
 
-The agents of an environment have consecutive rows, in the order of its `possible_agents`. One that has not joined, or
-has left while others play on, has rows that are the first of episodes: their actions are ignored, and nothing is
-learned from the steps to them.
+"Several agents" in the README here has the rules, also for the rows of an agent that is not there.
 """
 
 from __future__ import annotations

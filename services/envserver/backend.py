@@ -1,13 +1,6 @@
-"""Backends: what makes the environments of an id. Any package can bring one, under the entry point group
-`zerobeast.environments`, as ours are in `pyproject.toml`:
+"""Backends: what makes the environments of an id. The README here says how a package brings one, and for which ids.
 
-    [project.entry-points."zerobeast.environments"]
-    "football/*" = "my_package.backend:BACKEND"
-
-The name of the entry point is the pattern of the ids that it claims, with `*` for any characters but `/` and `**` for
-any. Of several patterns that match, the one with the most text before its first `*` counts, and of those the longest.
-Only the backend that claims an id is imported. An id with a colon outside parentheses is a reference (`catalogue`),
-never a backend's.
+An id with a colon outside parentheses is a reference (`catalogue`), never a backend's.
 """
 
 import re

@@ -1,14 +1,6 @@
 """Mixes of environments by id: each episode is of one of several, drawn by its rank in the list.
 
-| id | drawn with |
-|---|---|
-| `zipf(env1,env2,...;exponent)` | probabilities in proportion to rank^-exponent, rank 1 first; exponent 1 if left out |
-| `uniform(env1,env2,...)` | equal probabilities |
-| `rare(env1,env2,...)` | equal probabilities of the last fifth of the list (`odds.py`), none of the others |
-| `only(env1,env2,...;rank)` | that one alone, which looks as in the mix |
-
-Of environments of unequal sizes, smaller observations end in zeros, and `action_mask` in the info of each step forbids
-the choices that an environment does not have.
+The README here has the laws, and says how environments of unequal sizes become alike.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A number is held by a socket with a name in the kernel's abstract namespace, which no other process can take, and which
 is free again when the process has ended, however it ended. So the numbers of all environments that are alive on a
-machine differ, whatever run, evaluation or recording they are of. They begin with 0, and those that are given back
-are used again. Like ports, they belong to a network namespace: a container with a network of its own has its own.
+machine differ: "Numbers of environments" in the README here.
 """
 
 import errno

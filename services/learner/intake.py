@@ -1,9 +1,7 @@
 """The learner's conversations with actors: who may send, what is new, what is acknowledged.
 
 Rollouts are received as they arrive, because a HELLO behind them would otherwise wait too; the granted credit bounds
-their number. ACK is sent when an update has used the last of a message's rows. It covers every message before it, so a
-refused or stale message is acknowledged in its turn. Such messages use up credit and fill no batch: once no stream has
-credit left, an update takes the rows that there are, and all credit returns.
+their number, as "Backpressure" in the README here says.
 
 An actor that has gone is remembered as long as there is room: a broken connection looks the same, and what comes over
 the next one must not be trained on twice. What is remembered is part of the checkpoint, for the same reason.

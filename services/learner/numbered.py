@@ -1,12 +1,6 @@
-"""Checkpoints under other names: by their number, to stay or to be evaluated, and the best.
+"""Checkpoints under other names, which the README here lists: by their number, to stay or to be evaluated; the best.
 
-    checkpoints/<agent_steps>.pt    every `learner.checkpoint_every_steps`; the newest `learner.keep_checkpoints` stay
-    evaluate/<agent_steps>.pt       at the steps of `evaluate`; the evaluator removes them
-    best/checkpoint.pt              of the best mean return of 100 episodes, unless the evaluator judges
-
-They are hard links, so each costs no time; where a file system has none, copies. A run that continues from an earlier
-step sets aside what later ones have left, as <name>.old, .old1 and so on: it is of another policy than what is trained
-from now on.
+They are hard links, so each costs no time; where a file system has none, copies.
 """
 
 import logging

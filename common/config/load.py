@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 ALGO = "algo"
 DEFAULTS = "the defaults"
 
-
 #: returns the spec of the environment that settings name; takes path of a setting -> its unchecked `Given`
 Describe = Callable[[Mapping[str, Given]], EnvSpec]
 

@@ -15,7 +15,6 @@ MAX_COUNT = 4096 * 64
 PRESET = "torchbeast"
 ALGO = "<algo>"  #: section of the algorithm that the run uses
 
-
 #: TorchBeast's names of settings
 SAME = {
     "xpid": "name",

@@ -33,7 +33,6 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     flags = parser.parse_args(argv)
     expected = role if len(HOSTED[role]) == 1 else ""
     pages = [(address, expected) for address in flags.endpoint or ()] or own_pages(role, environ)
-
     return show(
         lambda: [view_at(*page) for page in pages],
         lambda services: Verdict("", good=all(map(ready, services))),

@@ -1,29 +1,17 @@
 """Packages that only some installations have, and the extra that installs each."""
 
-EXTRAS = {
-    "torch": "torch",
-    "tensorboard": "learner",
-    "zstandard": "learner",
-    "gymnasium": "envserver",
-    "ale_py": "envserver",
-    "minatar": "minatar",
-    "minigrid": "minigrid",
-    "pettingzoo": "pettingzoo",
-    "envpool": "envpool",
-    "rich": "cli",
-    "psutil": "cli",
-    "matplotlib": "plot",
-    "av": "video",
-    "PIL": "video",
-    "scipy": "cli",
-    "safetensors": "export",
-    "onnx": "export",
-    "onnxscript": "export",
-    "onnx_ir": "export",
-    "onnxruntime": "export",
-    "trackio": "trackio",
-    "wandb": "wandb",
+#: by extra
+PACKAGES = {
+    "torch": ["torch"],
+    "learner": ["tensorboard", "zstandard"],
+    "envserver": ["gymnasium", "ale_py"],
+    "cli": ["rich", "psutil", "scipy"],
+    "plot": ["matplotlib"],
+    "video": ["av", "PIL"],
+    "export": ["safetensors", "onnx", "onnxscript", "onnx_ir", "onnxruntime"],
+    **{name: [name] for name in ("minatar", "minigrid", "pettingzoo", "envpool", "trackio", "wandb")},
 }
+EXTRAS = {package: extra for extra, packages in PACKAGES.items() for package in packages}
 
 
 def how_to_install(error: ModuleNotFoundError) -> str:

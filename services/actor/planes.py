@@ -233,7 +233,6 @@ class RolloutsPlane(GroupPlane):
     def __init__(self, stream: Stream, unroll_length: int | None, no_progress_s: float) -> None:
         super().__init__(stream)
         self.outbox = Outbox(stream, no_progress_s)
-
         self.unroll_length = unroll_length
         if unroll_length is not None:
             self.stream.hello_terms["unroll_length"] = unroll_length

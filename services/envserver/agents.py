@@ -98,7 +98,9 @@ class AgentReading:
     def adapt_obs(self, obs: Any) -> Any:
         """An observation for `InlineEnvs.columns`."""
         seen = padded_obs(self.own, self._padding, obs[OBSERVATION] if self._alone else obs)
-        return seen if self._number < 0 else {**_named(seen), AGENT: self._number}
+        if self._number < 0:
+            return seen
+        return {**(seen if isinstance(seen, dict) else {"obs": seen}), AGENT: self._number}
 
     def legal(self, obs: Any, info: Any, *, over: bool) -> NDArray[np.bool_]:
         """Which choices are legal, those of padding among them; of a component without any, the first."""
@@ -217,7 +219,3 @@ def _entry(part: Any, name: str, what: str) -> Any:
     if not isinstance(part, Mapping) or name not in part:
         raise EnvError(f"there is no {what} of agent {name!r}")
     return part[name]
-
-
-def _named(obs: Any) -> dict[str, Any]:
-    return obs if isinstance(obs, dict) else {"obs": obs}

@@ -51,11 +51,6 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv:
     return InlineVectorEnv(make, num_envs, request.seed, most)
 
 
-def make_rendered(config: EnvConfig, seed: int) -> "RenderedAtari":
-    """One game that is seen in colour. Raises EnvError as `make_vec`."""
-    return RenderedAtari(rom_of(config.id), config, seed)
-
-
 def rom_of(env_id: str) -> str:
     """The name of a game's ROM. Raises EnvError if there is none."""
     rom = games().get(env_id)
@@ -207,9 +202,13 @@ class RenderedAtari(AtariVectorEnv):
     The pictures are those of a second emulator, which has the same seed, settings and actions.
 
     Args: see `AtariVectorEnv`.
+
+    Raises:
+      EnvError: as `make_vec`.
     """
 
-    def __init__(self, rom: str, config: EnvConfig, seed: int) -> None:
+    def __init__(self, config: EnvConfig, seed: int) -> None:
+        rom = rom_of(config.id)
         super().__init__(rom, config, 1, seed, threads=1)
         self._twin = _make(rom, config, 1, 1, img_height=HEIGHT, img_width=WIDTH, grayscale=False)
         self._names = [action.name for action in self._env.ale.get_action_set()]
@@ -246,4 +245,4 @@ class RenderedAtari(AtariVectorEnv):
         super().close()
 
 
-BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=make_rendered)
+BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=RenderedAtari)

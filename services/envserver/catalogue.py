@@ -41,7 +41,7 @@ def make_vector_env(
       EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
     """
     plugins.find_own_modules()
-    reference, padding, agents, make_part = "", Padding.given(config), config.agents or 1, None
+    reference, padding, agents, make_part = "", Padding(config.pad_obs, config.pad_actions), config.agents or 1, None
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)

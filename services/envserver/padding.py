@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested
 from zerobeast.common.wire.spaces import MAX_CHOICES
 from zerobeast.services.envserver.reading import Reading
@@ -27,11 +26,6 @@ class Padding(NamedTuple):
 
     obs: tuple[int, ...] = ()  #: shape of a box; empty: observations stay as they are
     actions: int = 0  #: number of discrete choices; 0: actions stay as they are
-
-    @classmethod
-    def given(cls, config: EnvConfig) -> Padding:
-        """The sizes that the settings of an environment name."""
-        return cls(config.pad_obs, config.pad_actions)
 
     @classmethod
     def among(cls, specs: Sequence[EnvSpec]) -> Padding:

@@ -57,7 +57,7 @@ class RenderedEnv:
     scene: Scene
 
     def __init__(self, config: EnvConfig, limit_s: float) -> None:
-        make = partial(padded, partial(_make, config), Padding.given(config))
+        make = partial(padded, partial(_make, config), Padding(config.pad_obs, config.pad_actions))
         agents = config.agents or 1
         self._env, self._limit_s = _OneEnv(config.id, make, agents, 0, 1, agents), limit_s
         try:

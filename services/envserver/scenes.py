@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire import short
+from zerobeast.services.envserver.vector import contained
 
 USUAL_FPS = 15.0  #: of an environment that does not say how fast it is to be shown
 MAX_FPS = 60.0
@@ -44,11 +45,8 @@ def drawn(env: Any, env_id: str) -> NDArray[np.uint8]:
     Raises:
       EnvError: it draws none.
     """
-    try:
+    with contained(f"env.id {env_id!r} cannot be drawn"):
         found = env.render()
-    except Exception as error:  # foreign code: whatever a simulator says that has no graphics
-        reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
-        raise EnvError(f"env.id {env_id!r} cannot be drawn: {reason}") from error
     picture: NDArray[Any] = found if isinstance(found, np.ndarray) else np.zeros(0)
     shape, kind = tuple[int, ...](picture.shape), picture.dtype.kind
     if len(shape) != 3 or shape[2] not in (3, 4) or kind not in "fu" or not all(0 < n <= MAX_SIDE for n in shape[:2]):

@@ -5,7 +5,7 @@ maps and objects are drawn by Zipf's law, or uniformly (`-uniform`), or uniforml
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -29,16 +29,8 @@ SIZES = {
 }
 EXPONENT = 2.0
 ACTIONS = Discrete(len(DIRECTIONS))
-
-
-class Task(NamedTuple):
-    """What an id means."""
-
-    base: str  #: the id without its level
-    level: str
-
-
-TASKS = {base if level == "zipf" else f"{base}-{level}": Task(base, level) for base in SIZES for level in LEVELS}
+#: by id: the same id without its level, and its level
+TASKS = {base if level == "zipf" else f"{base}-{level}": (base, level) for base in SIZES for level in LEVELS}
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> Any:
@@ -155,8 +147,8 @@ class ZipfEnvs(InlineEnvs):
 
 def levels(env_id: str) -> Mapping[str, str]:
     """The ids of the same size by how they are drawn."""
-    own = TASKS.get(env_id)
-    return {task.level: name for name, task in TASKS.items() if own and task.base == own.base}
+    own, _ = TASKS.get(env_id, ("", ""))
+    return {level: name for name, (base, level) in TASKS.items() if base == own}
 
 
 BACKEND = Backend(make, make_vec, ids=lambda: TASKS, levels=levels)

@@ -20,9 +20,8 @@ class Evaluation:
     seed: int
     frame_skip: int  #: env frames of an agent step
     agent_steps_trained: int
-    infos: Mapping[str, float] = field(
-        default_factory=dict
-    )  #: mean over the episodes whose last info has a number of that name
+    #: mean over the episodes whose last info has a number of that name
+    infos: Mapping[str, float] = field(default_factory=dict)
     bounded: int = 0  #: episodes that were cut off at the bound of steps
 
     @property

@@ -63,7 +63,6 @@ class Trainer:
       config: of the run.
       device: to train on.
       env: spec of the rollouts, whichever of the run's environments they are of.
-
       parent: what the run begins with, if that is what another one has learned.
 
     Raises:

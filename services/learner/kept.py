@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import CheckpointError, ConfigError
@@ -22,10 +23,12 @@ from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.numbered import NumberedCheckpoints
-from zerobeast.services.learner.recorder import Archive, Recorder
+from zerobeast.services.learner.recorder import Recorder, Row
 from zerobeast.services.learner.run import TrainingRun
 
 log = logging.getLogger(__name__)
+
+NOTHING_WRITTEN: dict[str, Any] = {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}  #: the first `report`
 
 
 @contextlib.contextmanager
@@ -85,7 +88,7 @@ def lead_away(config: RunConfig) -> None:
 
 
 class Kept:
-    """The folder of a run, which belongs to this learner until `resources` are closed.
+    """The folder of a run, which belongs to this learner until `resources` are closed. Time is an argument.
 
     Raises:
       ConfigError: it cannot be written, or another process has it.
@@ -94,6 +97,9 @@ class Kept:
     def __init__(self, config: RunConfig, resources: ExitStack) -> None:
         self._config, self._resources = config, resources
         self.checkpoints = Checkpoints(config.folder, resources.enter_context(claim(config.folder)))
+        self._saved_at: float | None = None
+        self._errors = 0
+        self._faults: dict[str, str] = {}  #: what cannot be written at present -> why, as a sentence
 
     def begin(self, steps: int) -> None:
         """Go on after so many steps, 0 in a new run."""
@@ -102,9 +108,8 @@ class Kept:
             write_atomically(settings, dump(config))
         self._numbered = NumberedCheckpoints(config, steps)
         (config.folder / run_files.REACHED).unlink(missing_ok=True)
-        recorder = Recorder(config.folder, steps)
-        self._resources.callback(recorder.close)
-        self.archive = Archive(self.checkpoints, recorder)
+        self._recorder = Recorder(config.folder, steps)
+        self._resources.callback(self._recorder.close)
 
     def due(self, steps: int) -> bool:
         """Whether a checkpoint has to be saved at this step."""
@@ -121,6 +126,11 @@ class Kept:
                 scores += evaluations.scores(evaluations.read(self._config.folder), [first]).values()
         return any(score is not None and score >= goal for score in scores)
 
+    def record(self, row: Row, *others: Any) -> None:
+        """Append a row of metrics; see `Recorder.write`."""
+        self.checkpoints.demand()
+        self._note("metrics", self._recorder.write(row, *others))
+
     def checkpoint(self, training: TrainingRun, now: float, *, last: bool, finished: bool) -> None:
         """Save the run.
 
@@ -129,15 +139,37 @@ class Kept:
         """
         steps = training.trainer.counters.agent_steps
         try:
-            training.checkpoint(self.archive, now)
-        except CheckpointError:
+            self.checkpoints.save(training.state(now))
+        except CheckpointError as error:
+            self._note("checkpoint", str(error))
             self._numbered.plan(steps)
             if last:
                 raise
         else:
+            self._note("checkpoint", "")
+            self._saved_at = now
+            log.info("saved at agent step %d", steps)
             self._numbered.saved(steps, score=training.meters.score, finished=finished)
+
+    def report(self, now: float) -> dict[str, Any]:
+        """For the health page; the age is null until this start has written a checkpoint."""
+        return {
+            "checkpoint_age_s": None if self._saved_at is None else round(now - self._saved_at, 1),
+            "write_errors": self._errors,
+            "unsaved": "; ".join(self._faults.values()),
+        }
 
     def note_end(self, training: TrainingRun) -> None:
         """Note that the run has ended before its last step, if it has."""
         if training.ended:
             write_atomically(self._config.folder / run_files.REACHED, f"{self._config.stop_at_return}\n")
+
+    def _note(self, what: str, fault: str) -> None:
+        """Count a failed write; log once that writing fails, and once that it works again."""
+        if fault:
+            self._errors += 1
+            if what not in self._faults:
+                log.warning("%s; training goes on, and it is tried again", fault)
+            self._faults[what] = fault
+        elif self._faults.pop(what, ""):
+            log.info("the %s can be written again", what)

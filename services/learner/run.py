@@ -24,7 +24,7 @@ from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.queue import RolloutQueue, Rows
-from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Archive
+from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
 from zerobeast.services.learner.together import Act, Agreed, Alone, Vote
 from zerobeast.services.learner.update import Trainer
 
@@ -166,8 +166,8 @@ class TrainingRun:
             "sync_bytes": self.intake.acting.syncs * self._publishing.n_bytes,
         }
 
-    def record(self, archive: Archive, page: dict[str, Any], now: float, *, final: bool = False) -> None:
-        """Write a row of the service's numbers, once anything was learned; `final`: or if there are more steps."""
+    def record(self, write: Callable[..., None], page: dict[str, Any], now: float, *, final: bool = False) -> None:
+        """`write` a row of the service's numbers, once anything was learned; `final`: or if there are more steps."""
         if self.meters.last is None and not (final and self.trainer.counters.agent_steps > self._began_at):
             return
         self._book_elapsed(now)
@@ -179,10 +179,10 @@ class TrainingRun:
         row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
         row |= self.meters.episodes.infos
         losses, lags = self.meters.losses(now), self.meters.lag.histogram()
-        archive.record(row, losses, lags, _events(page), self.meters.ended())
+        write(row, losses, lags, _events(page), self.meters.ended())
 
-    def checkpoint(self, archive: Archive, now: float) -> None:
-        """Save all that the run needs to go on. Raises CheckpointError if it cannot be written."""
+    def state(self, now: float) -> dict[str, Any]:
+        """All that the run needs to go on, for a checkpoint."""
         self._book_elapsed(now)
         record = self.intake.record()
         for other in self._others:
@@ -190,8 +190,7 @@ class TrainingRun:
         state = {**self.trainer.state(), "statistics": self.meters.state(), "rollouts": record.state()}
         if self._others:
             state["ranks"] = [{"learning": other["learning"], "rng": other["rng"]} for other in self._others]
-        archive.save(state, now)
-        log.info("saved at agent step %d", self.trainer.counters.agent_steps)
+        return state
 
     def part(self, *, whole: bool) -> dict[str, Any]:
         """What the first rank keeps of this one since the last call; if `whole`, all that a checkpoint has of it."""

@@ -27,12 +27,11 @@ from zerobeast.rl.ops import meeting
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.beginning import first_run, resumed
 from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.kept import Kept, lead_away
+from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept, lead_away
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.numbered import waiting
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane
-from zerobeast.services.learner.recorder import NOTHING_WRITTEN
 from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun, of_the_first, share
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Rank, Together, Vote
 from zerobeast.services.learner.update import Trainer
@@ -217,7 +216,7 @@ class Learner(Service):
             "evaluations_waiting": waiting(self.config) if self._kept else 0,
             "rank": self._rank.number,
             **(self.training.page() if self.training else NOTHING_YET),
-            **(self._kept.archive.report(self.clock()) if self._kept else NOTHING_WRITTEN),
+            **(self._kept.report(self.clock()) if self._kept else NOTHING_WRITTEN),
             **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
@@ -291,6 +290,6 @@ class Learner(Service):
         if self._kept is None or self.training is None:
             return
         if row:
-            self.training.record(self._kept.archive, self.report(), now, final=last and self._finished)
+            self.training.record(self._kept.record, self.report(), now, final=last and self._finished)
         if checkpoint and self.training.trainer.counters.agent_steps:
             self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)

@@ -28,7 +28,7 @@ def test_rollouts_that_a_killed_learner_has_acknowledged_are_restored(
     with opened(config, make_trainer=Storing) as learner:
         feed(learner, actor, range(1, 2))
         if saves:
-            learner.training.checkpoint(learner._kept.archive, learner.clock())  # type: ignore[union-attr]
+            learner._write(learner.clock(), checkpoint=True)
         feed(learner, actor, range(2, 4))
     actor.replies.clear()
     actor.stream.greet_again(0.0)

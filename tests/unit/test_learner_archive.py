@@ -1,16 +1,31 @@
 """What a learner writes while its disk is full for a time; a limit on file sizes stands in for that."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.helpers import no_file_longer_than
+from tests.learner_fakes import run_config
 from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files.atomic import Journal, write_atomically
-from zerobeast.services.learner.checkpoint import Checkpoints
-from zerobeast.services.learner.recorder import COLUMNS, Archive, Recorder
+from zerobeast.services.learner.kept import Kept
+from zerobeast.services.learner.recorder import COLUMNS
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    """What a new run keeps in `tmp_path`."""
+    with ExitStack() as resources:
+        config = run_config(tmp_path.parent).model_copy(update={"name": tmp_path.name})
+        kept = Kept(config, resources)
+        kept.begin(0)
+        yield kept
 
 
 @pytest.mark.parametrize("room", [0, 1, 99])
@@ -35,22 +50,27 @@ def test_a_journal_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
 
 
 def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    recorder = Recorder(tmp_path, 0)
-    archive = Archive(Checkpoints(tmp_path), recorder)
-
     def record(agent_steps: int) -> None:
-        archive.record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS, {})
+        kept.record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS, {})
+
+    def save(padding: int, now: float) -> None:
+        training: Any = SimpleNamespace(
+            trainer=SimpleNamespace(counters=SimpleNamespace(agent_steps=1)),
+            state=lambda _now: {"padding": "x" * padding},
+            meters=SimpleNamespace(score=None),
+        )
+        kept.checkpoint(training, now, last=True, finished=False)
 
     record(1)
-    assert archive.report(5.0) == {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}
+    assert kept.report(5.0) == {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}
     with no_file_longer_than((tmp_path / "metrics.csv").stat().st_size + 3):
         for agent_steps in (2, 3):
             record(agent_steps)
             with pytest.raises(CheckpointError, match="File too large"):
-                archive.save({"padding": "x" * 5000}, now=6.0)
-    page = archive.report(7.0)
+                save(5000, now=6.0)
+    page = kept.report(7.0)
     assert page["write_errors"] == 4
     assert page["checkpoint_age_s"] is None
     assert page["unsaved"] == (
@@ -60,21 +80,17 @@ def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
     assert caplog.text.count("tried again") == 2
     assert not list(tmp_path.glob(".checkpoint*"))
     record(4)
-    archive.save({"padding": ""}, now=8.0)
-    assert archive.report(10.0) == {"checkpoint_age_s": 2.0, "write_errors": 4, "unsaved": ""}
-    recorder.close()
+    save(0, now=8.0)
+    assert kept.report(10.0) == {"checkpoint_age_s": 2.0, "write_errors": 4, "unsaved": ""}
     assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1", "4"]
     assert [event.step for event in events(tmp_path).Scalars("losses/pg_loss")] == [1, 4]
 
 
-def test_the_header_comes_with_the_first_row_that_could_be_written(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, 0)
-    archive = Archive(Checkpoints(tmp_path), recorder)
+def test_the_header_comes_with_the_first_row_that_could_be_written(tmp_path: Path, kept: Kept) -> None:
     row = {**dict.fromkeys(COLUMNS), "agent_steps": 1}
     with no_file_longer_than(20):
-        archive.record(row, {}, np.zeros(1, np.int64), {})
-    archive.record(row, {}, np.zeros(1, np.int64), {})
-    recorder.close()
+        kept.record(row, {}, np.zeros(1, np.int64), {})
+    kept.record(row, {}, np.zeros(1, np.int64), {})
     assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1"]
 
 

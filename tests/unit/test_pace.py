@@ -1,6 +1,5 @@
 """Samples per insert: bounds both ways, and how long each side waits for the other."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,7 +151,8 @@ def test_a_paced_run_reports_who_waits_and_other_runs_do_not(tmp_path: Any) -> N
     # three batches; one step with the first and two with each of the others; the last batch waits for three of these
     assert steps == 3 + 1 + 2 + 2
     assert (page["samples_per_insert"], page["replay_starved_s"], page["ratio_limited_s"]) == (3.333, 5.0, 3.0)
-    archive: Any = SimpleNamespace(record=lambda row, *_: rows.append(row))
     training.meters.last = answer(1)
-    training.record(archive, {**dict.fromkeys(COLUMNS, 0), "mean_return_100_by_task": {}, **page}, run.now)
+    training.record(
+        lambda row, *_: rows.append(row), {**dict.fromkeys(COLUMNS, 0), "mean_return_100_by_task": {}, **page}, run.now
+    )
     assert rows[0]["ratio_limited_s"] == 3.0

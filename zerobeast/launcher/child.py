@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from zerobeast.common.errors import BeastError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.run_files import status_of
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.process.endings import how_it_ended, oom_kills
@@ -172,7 +172,7 @@ class Child:
         assert code is not None, "it still runs"
         lines = self._last_lines()
         sentence = self._own_words(lines)
-        if code == BAD_INPUT and sentence:
+        if code == ConfigError.exit_code and sentence:
             return f"{self.spec.name}: {sentence}"
         how = f"{'was' if code < 0 else 'ended with'} {how_it_ended(code, self._oom_before)}"
         if self.was_killed:
@@ -217,6 +217,3 @@ def stop(children: Sequence[Child], limit_s: float) -> None:
     for child in children:
         child.kill()
     await_end(children, KILL_LIMIT_S)
-
-
-BAD_INPUT = 2  #: exit code of a service whose settings are wrong

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from zerobeast.common.config import trust
 from zerobeast.common.config.load import dump
-from zerobeast.common.errors import BeastError, PeerLost
+from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher.child import BAD_INPUT, Child, ChildSpec, stop
+from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
 
@@ -44,8 +44,7 @@ def env_server(config: RunConfig) -> Iterator[str]:
         except PeerLost as error:
             if child.running:
                 raise
-            ended = BeastError(child.explain())
-            ended.exit_code = BAD_INPUT if child.code == BAD_INPUT else ended.exit_code
-            raise ended from error
+            kind = ConfigError if child.code == ConfigError.exit_code else BeastError
+            raise kind(child.explain()) from error
         finally:
             stop([child], STOP_LIMIT_S)

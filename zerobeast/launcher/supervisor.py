@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from zerobeast.common.errors import BeastError, PeerLost
+from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.process.roles import EVALUATOR, STOPPING
 from zerobeast.common.process.signals import handled
-from zerobeast.launcher.child import BAD_INPUT, KILL_LIMIT_S, TURN_S, Child, await_end
+from zerobeast.launcher.child import KILL_LIMIT_S, TURN_S, Child, await_end
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ LAST_S = 2.0  #: how long the evaluator may run after all others, since nothing 
 RESTARTS = 3  #: by default
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
-RANKS = {BAD_INPUT: 0, PeerLost.exit_code: 2}
+RANKS = {ConfigError.exit_code: 0, PeerLost.exit_code: 2}
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Supervisor:
         """Wait a moment for deaths of the same cause, then name the one that explains best."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline and not self._signals:
-            if any(child.poll() == BAD_INPUT for child in self._needed):
+            if any(child.poll() == ConfigError.exit_code for child in self._needed):
                 break
             self._turn(stopping=False)
         if self.learner.poll() == 0:
@@ -138,7 +138,7 @@ class Supervisor:
 
     def _start_again(self, ending: Ending) -> bool:
         """Start those that have died again, unless that would not help; ranks of a learner all at once."""
-        may = self._restarted < self._restarts and ending.code != BAD_INPUT and not self._signals
+        may = self._restarted < self._restarts and ending.code != ConfigError.exit_code and not self._signals
         if ending.finished or not may:
             return False
         again, role = self._dead(), self.learner.spec.role

@@ -33,7 +33,7 @@ from zerobeast.common.plugins import refuse_imported
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer
-from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
+from zerobeast.launcher.start import RunFlags, Settled, begun, judged, say, settle
 from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.tracker import tracked
 
@@ -96,20 +96,14 @@ def train(
     due, ended = 0.0 if progress else math.inf, False
     with start(env, algo, total_steps, **given) as run, contextlib.ExitStack() as stack:
         if over and progress:
-            stack.callback(_show, "\n")
+            stack.callback(say, "")
         while not ended:
             ended = run.wait(TURN_S)
             if (now := time.monotonic()) >= due or (ended and progress):
                 due = now + (LINE_S if over else LINES_S)
                 text, width = str(run.status()), shutil.get_terminal_size((120, 24)).columns - 1
-                _show(f"\r{text[:width]:<{width}}" if over else f"{text}\n")
+                say(f"\r{text[:width]:<{width}}" if over else text, end="" if over else "\n")
     return run
-
-
-def _show(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-        sys.stdout.write(text)
-        sys.stdout.flush()
 
 
 def start(

@@ -37,10 +37,10 @@ from zerobeast.tracking.sinks import PROJECT, tracker
 Say = Callable[[str], None]
 
 
-def say(text: str, file: TextIO | None = None) -> None:
+def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     """Print a line; whoever stopped reading misses it."""
-    with contextlib.suppress(OSError):
-        print(text, file=file, flush=True)
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=file, end=end, flush=True)
 
 
 class RunFlags(Section):

@@ -17,7 +17,6 @@ from zerobeast.common.wire import ArraySpace, EnvSpec, nested
 from zerobeast.rl.learning import GradientDescent
 from zerobeast.rl.learning.parts import Parts
 from zerobeast.rl.nets.body import Body
-from zerobeast.rl.nets.torsos import ImageShape
 from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.settings import LearnerSettings
 
@@ -39,7 +38,7 @@ class Contrastive(Parts):
     """
 
     def __init__(self, config: RunConfig, env: EnvSpec, body: Body, device: torch.device) -> None:
-        self._env, self._body, self._settings, self._device = env, body, config.memory, device
+        self._space, self._body, self._settings, self._device = env.obs, body, config.memory, device
         encoder = body.torsos[0]
         width: int = encoder.out_size  # type: ignore[assignment]  # it is a `Torso`
         self._head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTED)).to(device)
@@ -72,9 +71,7 @@ class Contrastive(Parts):
         return losses
 
     def _view(self, obs: Any) -> Any:
-        space = self._env.obs
-        arrays = zip(leaves(obs), space.arrays, strict=True)
-        return nested(space, (augmented(array, of, self._env.frame_stack) for array, of in arrays))
+        return nested(self._space, map(augmented, leaves(obs), self._space.arrays))
 
 
 def nt_xent(ours: Tensor, theirs: Tensor, temperature: float, alike: Tensor | None = None) -> Tensor:
@@ -99,7 +96,7 @@ def nt_xent(ours: Tensor, theirs: Tensor, temperature: float, alike: Tensor | No
     return cross_entropy(likeness, positives, reduction="none").view(2, n).mean(0)
 
 
-def augmented(array: Tensor, space: ArraySpace, frame_stack: int) -> Tensor:
+def augmented(array: Tensor, space: ArraySpace) -> Tensor:
     """[1, n, (k,) *frame] with Gaussian noise, as float32, and a part set to 0.
 
     Whole numbers that are no image get no noise, and choices stay as they are.
@@ -112,7 +109,7 @@ def augmented(array: Tensor, space: ArraySpace, frame_stack: int) -> Tensor:
     noisy = noisy + NOISE * noisy.std() * torch.randn_like(noisy)
     if space.image_size is None:
         return noisy.masked_fill(torch.rand_like(noisy) < DROPPED, 0.0)
-    axes = (-2, -1) if ImageShape.of(space, frame_stack).channels_first else (-3, -2)
+    axes = (-2, -1) if space.channels_first else (-3, -2)
     inside = torch.ones(1, dtype=torch.bool, device=array.device)
     for axis in axes:
         side = array.shape[axis]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -46,38 +46,6 @@ def orthogonal(module: T) -> T:
             assert layer.bias is not None, "the layers of a torso have one"
             nn.init.zeros_(layer.bias)
     return module
-
-
-class ImageShape(NamedTuple):
-    """How the frames of a space become [N, channels, height, width]; frame stacks become more channels."""
-
-    channels: int
-    height: int
-    width: int
-    channels_first: bool  #: of a frame that has a channel axis
-
-    @classmethod
-    def of(cls, space: ArraySpace, frame_stack: int) -> ImageShape:
-        """The shape of a space's images."""
-        assert space.image_size is not None, "it has images"
-        channels = math.prod(space.shape) // math.prod(space.image_size)
-        return cls(frame_stack * channels, *space.image_size, channels_first=space.channels_first)
-
-    def pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None = None) -> Tensor:
-        """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, minus the frame `mean`, if any.
-
-        Laid out channels-last: the weight gradient of the shallow net's first layer then takes a quarter of the time
-        (float32, one Zen 3 core), and its inference a tenth less.
-        """
-        if not self.channels_first:
-            obs = obs.movedim(-1, -3)
-        planes = obs.reshape(obs.shape[0], self.channels, self.height, self.width)
-        pictures = _channels_last(planes).to(dtype, memory_format=torch.channels_last)
-        if mean is None:
-            return pictures
-        frame = (mean if self.channels_first else mean.movedim(-1, -3)).reshape(-1, self.height, self.width)
-        stack = frame.repeat(self.channels // len(frame), 1, 1)[None].to(dtype, memory_format=torch.channels_last)
-        return pictures.sub_(stack) if obs.dtype != dtype else pictures - stack  # without conversion it is obs itself
 
 
 def _channels_last(planes: Tensor) -> Tensor:
@@ -112,44 +80,56 @@ class PixelConv(nn.Conv2d):
 
 
 class ConvTorso(Torso):
-    """Convolutions, then one dense layer.
+    """Convolutions, then one dense layer. Frame stacks become more channels.
 
     Args:
+      config: names the convolutions, or has those that fit by "auto"; and the width of the dense layer.
+      space: of the frames.
+      frame_stack: k.
       scale: factor on the values of images.
-      image: their shape.
-      first: the first layer, which takes bytes.
-      rest: the layers after it, activations included.
-      hidden_size: width of the dense layer.
-      activation: after the dense layer.
     """
 
-    def __init__(
-        self,
-        scale: float,
-        image: ImageShape,
-        first: PixelConv,
-        rest: nn.Module,
-        hidden_size: int,
-        activation: str,
-    ) -> None:
+    def __init__(self, config: NetConfig, space: ArraySpace, frame_stack: int, scale: float) -> None:
         super().__init__()
-        self.image = image
-        self.first = first
+        assert space.image_size is not None, "it has images"
+        self._size, self._channels_first = space.image_size, space.channels_first
+        self._channels = frame_stack * (math.prod(space.shape) // math.prod(self._size))
+        fitting = "shallow" if min(self._size) >= MIN_SHALLOW_SIDE else "minatar"
+        name = config.torso if config.torso in _CONVOLUTIONAL else fitting
+        self.first, self.rest, hidden_size = _CONVOLUTIONAL[name](self._channels, config.activation)
         self.first.scale = scale
-        self.rest = rest
-        self.out_size = hidden_size
-        probe = first.weight.new_zeros(1, image.channels, image.height, image.width)
-        self.dense = nn.Linear(rest(first(probe)).numel(), hidden_size)
-        self.act = Activation(activation)
+        self.out_size = config.hidden_size or hidden_size
+        probe = self.first.weight.new_zeros(1, self._channels, *self._size)
+        self.dense = nn.Linear(self.rest(self.first(probe)).numel(), self.out_size)
+        self.act = Activation(config.activation)
+        if name not in _RESIDUAL:
+            orthogonal(self)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the pictures
 
     def forward(self, obs: Tensor, *, norms: Norms = (None,)) -> Tensor:
         """[N, (k,) *frame] -> [N, out_size]."""
         [norm] = norms
         mean, scale = (norm.mean, norm.image_scale()) if norm else (None, None)
-        features = self.rest(self.first(self.image.pictures(obs, compute_dtype(self.first.weight), mean), scale))
+        features = self.rest(self.first(self._pictures(obs, compute_dtype(self.first.weight), mean), scale))
         # channels last: in that memory layout neither flattening nor its gradient copies
         activated: Tensor = self.act(self.dense(features.permute(0, 2, 3, 1).flatten(1)))
         return activated
+
+    def _pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None) -> Tensor:
+        """[N, (k,) *frame] of any dtype -> [N, channels, height, width] of `dtype`, minus the frame `mean`, if any.
+
+        Laid out channels-last: the weight gradient of the shallow net's first layer then takes a quarter of the time
+        (float32, one Zen 3 core), and its inference a tenth less.
+        """
+        if not self._channels_first:
+            obs = obs.movedim(-1, -3)
+        planes = obs.reshape(obs.shape[0], self._channels, *self._size)
+        pictures = _channels_last(planes).to(dtype, memory_format=torch.channels_last)
+        if mean is None:
+            return pictures
+        frame = (mean if self._channels_first else mean.movedim(-1, -3)).reshape(-1, *self._size)
+        stack = frame.repeat(self._channels // len(frame), 1, 1)[None].to(dtype, memory_format=torch.channels_last)
+        return pictures.sub_(stack) if obs.dtype != dtype else pictures - stack  # without conversion it is obs itself
 
 
 class ResidualBlock(nn.Module):
@@ -293,18 +273,7 @@ def _joined(config: NetConfig, env: EnvSpec, widths: Sequence[int], hidden_size:
     convolved, scales = zip(*(Reading.of(array, config) for array in arrays), strict=True)
     images = [i for i in range(len(arrays)) if convolved[i]]
     others = [i for i in range(len(arrays)) if i not in images]
-    parts: list[tuple[Torso, Sequence[int]]] = [(_image_torso(config, env, arrays[i], scales[i]), [i]) for i in images]
+    parts: list[tuple[Torso, Sequence[int]]] = [(ConvTorso(config, arrays[i], k, scales[i]), [i]) for i in images]
     if others:
         parts.append((Mlp([Flat(arrays[i], k, scales[i]) for i in others], widths, config.activation), others))
     return parts[0][0] if len(parts) == 1 else Joined(parts, hidden_size, config.activation)
-
-
-def _image_torso(config: NetConfig, env: EnvSpec, space: ArraySpace, scale: float) -> Torso:
-    image = ImageShape.of(space, env.frame_stack)
-    large = min(image.height, image.width) >= MIN_SHALLOW_SIDE
-    name = config.torso if config.torso in _CONVOLUTIONAL else "shallow" if large else "minatar"
-    first, rest, hidden_size = _CONVOLUTIONAL[name](image.channels, config.activation)
-    torso = ConvTorso(scale, image, first, rest, config.hidden_size or hidden_size, config.activation)
-    if name not in _RESIDUAL:
-        orthogonal(torso)
-    return torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]  # as the pictures

@@ -256,7 +256,7 @@ def test_nt_xent_is_the_double_loop_of_its_definition(dedup: bool) -> None:
 )
 def test_a_view_has_noise_and_one_rectangle_cut_out(space: ArraySpace, shape: tuple[int, ...]) -> None:
     pictures = torch.randint(1, 255, (1, 6, *shape), dtype=torch.uint8)
-    seen = augmented(pictures, space, 1)
+    seen = augmented(pictures, space)
     channel = -1 if shape[-1] == 3 else -3
     cut = (seen == 0).all(channel)
     assert cut.sum((0, 2, 3)).tolist() == [4 * 5] * 6
@@ -264,10 +264,10 @@ def test_a_view_has_noise_and_one_rectangle_cut_out(space: ArraySpace, shape: tu
 
 
 def test_of_vectors_some_numbers_are_left_out_and_choices_stay() -> None:
-    seen = augmented(torch.randn(1, 2000, 5), VECTORS.obs, 1)  # type: ignore[arg-type]
+    seen = augmented(torch.randn(1, 2000, 5), VECTORS.obs)  # type: ignore[arg-type]
     assert float((seen == 0).float().mean()) == pytest.approx(0.2, abs=0.02)
     choices = torch.arange(4).view(1, 4)
-    assert augmented(choices, ArraySpace.discrete(5), 1) is choices
+    assert augmented(choices, ArraySpace.discrete(5)) is choices
 
 
 # -- learning

@@ -1,6 +1,6 @@
 """Arrays of bits as rows have them: eight elements to a byte, the first in the lowest bit; in numpy.
 
-`zerobeast.rl.ops.bits` is the torch side.
+`zerobeast.rl.ops.columns` is the torch side.
 """
 
 import math

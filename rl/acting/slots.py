@@ -16,8 +16,7 @@ from torch import Tensor
 
 from zerobeast.common.wire import EnvSpec, RecordSpec, nested
 from zerobeast.common.wire.spaces import field_of
-from zerobeast.rl.ops.bits import observed
-from zerobeast.rl.ops.columns import columns, torch_dtype
+from zerobeast.rl.ops.columns import columns, observed, torch_dtype
 from zerobeast.rl.ops.tree import leaves, tree_map
 
 WORD = 8  #: bytes: fields of a row are padded to it, so frames move in 64-bit words

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec, Origin, RecordSpec
 from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.ops.bits import observed
-from zerobeast.rl.ops.columns import columns
+from zerobeast.rl.ops.columns import columns, observed
 from zerobeast.rl.ops.frames import stack_frames
 from zerobeast.rl.ops.tree import tree_map
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec
 from zerobeast.rl.data.rollouts import true
 from zerobeast.rl.nets import StepInput
-from zerobeast.rl.ops.bits import observed
+from zerobeast.rl.ops.columns import observed
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.replay.frames import Compressed
 

@@ -16,7 +16,7 @@ from zerobeast.common.wire.records import rollout_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.data import Rollouts
-from zerobeast.rl.ops.bits import observed
+from zerobeast.rl.ops.columns import observed
 from zerobeast.rl.replay.ring_file import RingFile
 
 POLICY = PolicySpec((Field("q", "<f4", (9,)),), 0)

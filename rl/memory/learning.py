@@ -22,8 +22,7 @@ from zerobeast.common.wire import Origin
 from zerobeast.rl.data import Batch, Pace, Rollouts
 from zerobeast.rl.learning.returns import discounts, shaped
 from zerobeast.rl.memory.contrastive import MINIBATCH, Contrastive
-from zerobeast.rl.memory.entries import Entry, Step, restored, saved, stacked
-from zerobeast.rl.memory.memory import Memory
+from zerobeast.rl.memory.memory import Entry, Memory, Step, restored, saved, stacked
 from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
 from zerobeast.rl.nets import Network
 from zerobeast.rl.nets.body import Body

@@ -20,9 +20,8 @@ from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory import rarity
 from zerobeast.rl.memory.contrastive import augmented, nt_xent
-from zerobeast.rl.memory.entries import Entry, Step
 from zerobeast.rl.memory.learning import MemoryLearning
-from zerobeast.rl.memory.memory import Memory
+from zerobeast.rl.memory.memory import Entry, Memory, Step
 from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
 from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.episodic import EpisodicMemory

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.tree import tree_map
-from zerobeast.rl.replay.chains import Chains
 from zerobeast.rl.replay.row_fields import RowFields
-from zerobeast.rl.replay.spans import S, Spans
+from zerobeast.rl.replay.spans import Chains, S, Spans
 
 Ints = NDArray[np.int64]
 Items = Callable[[RowFields, Chains], Spans[S]]  #: a kind of items: makes an index of those in some rows

@@ -22,11 +22,10 @@ from zerobeast.common.errors import StoreError
 from zerobeast.common.wire import EnvSpec, Origin, RecordSpec
 from zerobeast.rl.data import Rollouts
 from zerobeast.rl.ops import ranks
-from zerobeast.rl.replay.chains import Chains
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.ring_file import RingFile
 from zerobeast.rl.replay.row_fields import RowFields
-from zerobeast.rl.replay.spans import S
+from zerobeast.rl.replay.spans import Chains, S
 from zerobeast.rl.replay.sum_tree import SumTree
 from zerobeast.rl.replay_settings import ReplaySettings
 

@@ -12,12 +12,12 @@ Every collective has a name, which the error of a lost or hanging rank gives.
 """
 
 import contextlib
-import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -249,22 +249,19 @@ def answered(request: Callable[[], R], seconds: float = ANSWER_S) -> R:
     Raises:
       RuntimeError: there is no answer in time, or the request raises it.
     """
-    answers: queue.SimpleQueue[tuple[R | None, RuntimeError | None]] = queue.SimpleQueue()
+    answer = Future[R]()
 
     def send() -> None:
         try:
-            answers.put((request(), None))
+            answer.set_result(request())
         except RuntimeError as error:
-            answers.put((None, error))
+            answer.set_exception(error)
 
     threading.Thread(target=send, daemon=True).start()
     try:
-        answer, error = answers.get(timeout=seconds)
-    except queue.Empty:
+        return answer.result(seconds)
+    except TimeoutError:
         raise RuntimeError(f"no answer from rank 0 within {seconds:g} s") from None
-    if error:
-        raise error
-    return cast(R, answer)
 
 
 def first_line(error: BaseException) -> str:

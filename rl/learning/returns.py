@@ -62,17 +62,14 @@ class ReturnScale(Moments):
     """Running deviation of returns. Rewards are divided by it, so that values stay in the range of a fresh network.
 
     Gymnasium's NormalizeReward and its like track the discounted sum of rewards in each environment. A learner sees
-    rollouts without their past, so it uses its value targets instead, which are estimates of the same returns.
+    rollouts without their past, so it uses its value targets instead, which are estimates of the same returns. They are
+    added in units of rewards, [N] at a time.
     """
 
     @property
     def deviation(self) -> Tensor:
         """[], 1 before the first return."""
         return self.variance.clamp(min=MIN_VARIANCE).sqrt()
-
-    def observe(self, returns: Tensor) -> None:
-        """Add returns [N] in units of rewards."""
-        self.add(returns)
 
     def forward(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape -> the same in units of the deviation, clipped."""

@@ -122,9 +122,9 @@ class PPOLearning(OneBatch):
         if (scale := self._scale) is None:
             return estimated()
         if not scale.count:
-            scale.observe(estimated().vs[batch.mask])  # so that the first batch, too, is in units of its own returns
+            scale.add(estimated().vs[batch.mask])  # so that the first batch, too, is in units of its own returns
         scaled = estimated(scale=scale)
-        scale.observe(scale.deviation * scaled.vs[batch.mask])
+        scale.add(scale.deviation * scaled.vs[batch.mask])
         return scaled
 
 

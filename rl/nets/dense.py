@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+Layer = Callable[[int, int], nn.Module]  #: makes a layer of so many inputs and outputs
 NAMES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")  #: of layers, in checkpoints
 #: each function, and the form of it that may overwrite its input
 _FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
@@ -44,16 +45,10 @@ class Dense(nn.Module):
       sizes: width of the input, then of each layer.
       activation: after each.
       own: what the activation "auto" stands for.
-      make: a layer of so many inputs and outputs.
+      make: a layer.
     """
 
-    def __init__(
-        self,
-        sizes: Sequence[int],
-        activation: str,
-        own: str = "relu",
-        make: Callable[[int, int], nn.Module] = nn.Linear,
-    ) -> None:
+    def __init__(self, sizes: Sequence[int], activation: str, own: str = "relu", make: Layer = nn.Linear) -> None:
         super().__init__()
         self.layers = tuple(make(n_in, n_out) for n_in, n_out in itertools.pairwise(sizes))
         for name, layer in zip(NAMES, self.layers, strict=False):

@@ -47,4 +47,7 @@ class Network(nn.Module):
                 part.observe(obs, away)
 
     def lower(self, dtype: torch.dtype) -> None:
-        """Keep the weights that may be rounded in `dtype`, for inference; here there are none."""
+        """Keep the weights that may be rounded in `dtype`, for inference: those of parts that have this method too."""
+        for part in self.children():
+            if lower := getattr(part, "lower", None):
+                lower(dtype)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from zerobeast.common.settings import NetConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.nets import Network, StepInput, make_body, without_autocast
-from zerobeast.rl.nets.dense import Dense
+from zerobeast.rl.nets.dense import Dense, Layer
 
 HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
 
@@ -32,14 +32,15 @@ class Perceptron(Dense):
       sizes: width of the input, then of each layer.
       n_out: outputs.
       activation: after all layers but the last.
+      make: a layer.
     """
 
-    def __init__(self, sizes: Sequence[int], n_out: int, activation: str = "auto") -> None:
-        super().__init__(sizes, activation)
-        self.out = nn.Linear(sizes[-1], n_out)
+    def __init__(self, sizes: Sequence[int], n_out: int, activation: str = "auto", make: Layer = nn.Linear) -> None:
+        super().__init__(sizes, activation, make=make)
+        self.out = make(sizes[-1], n_out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, n_in] -> [N, n_out] float32."""
+        """[..., n_in] -> [..., n_out] float32."""
         x = super().forward(x)
         with without_autocast(x.device):
             out: Tensor = self.out(x.float())
@@ -72,10 +73,6 @@ class BoxPolicy(Network):
         out: Tensor = self.mlp(features)
         return out
 
-    def lower(self, dtype: torch.dtype) -> None:
-        """Compute the encoder in `dtype`."""
-        self.vectors.lower(dtype)
-
 
 class StackedLinear(nn.Module):
     """k dense layers of one shape, computed as one product.
@@ -100,7 +97,7 @@ class StackedLinear(nn.Module):
         return torch.baddbmm(bias, x, weight)
 
 
-class Critics(Dense):
+class Critics(Perceptron):
     """k estimates of Q(s, a) that share no weights.
 
     Args:
@@ -110,9 +107,8 @@ class Critics(Dense):
     """
 
     def __init__(self, k: int, sizes: Sequence[int], activation: str = "auto") -> None:
-        super().__init__(sizes, activation, make=partial(StackedLinear, k))
+        super().__init__(sizes, 1, activation, partial(StackedLinear, k))
         self._k = k
-        self.out = StackedLinear(k, sizes[-1], 1)
 
     def forward(self, features: Tensor, actions: Tensor, j: int | None = None) -> Tensor:  # type: ignore[override]
         """Estimate Q(s, a).
@@ -125,6 +121,4 @@ class Critics(Dense):
         Returns:
           [j, N] float32.
         """
-        x = super().forward(torch.cat([features, actions], -1).expand(j or self._k, -1, -1))
-        with without_autocast(x.device):
-            return torch.squeeze(self.out(x.float()), -1)
+        return super().forward(torch.cat([features, actions], -1).expand(j or self._k, -1, -1)).squeeze(-1)

@@ -51,10 +51,6 @@ class PolicyAndValue(Network):
         with without_autocast(core.device):  # heads are small, and their rounding errors are the policy's
             return Answer(self.policy(features[0]), _own(self.value(features[-1]), task)), core
 
-    def lower(self, dtype: torch.dtype) -> None:
-        """Keep the weights of the body in `dtype`."""
-        self.body.lower(dtype)
-
     def value_scale(self, task: Tensor) -> Tensor:
         """[B]: the unit in which the values of each row's `task` [B] are learned, 1 without PopArt."""
         return self.value.scale[task] if isinstance(self.value, PopArt) else torch.ones(len(task), device=task.device)

@@ -7,7 +7,6 @@ net = QNetwork(config.net, env, atoms=51)           # [T, B, A, 51], logits of a
 
 import math
 
-import torch
 from torch import Tensor, nn
 
 from zerobeast.common.settings import NetConfig
@@ -60,10 +59,6 @@ class QNetwork(Network):
         [features], core = self.body(inputs, core)
         with without_autocast(core.device):  # heads are small, and the gaps between values are smaller still
             return self.head(features, inputs.action_mask), core
-
-    def lower(self, dtype: torch.dtype) -> None:
-        """Keep the weights of the body in `dtype`."""
-        self.body.lower(dtype)
 
 
 class QHead(nn.Module):

@@ -27,7 +27,7 @@ from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, Updat
 from zerobeast.rl.nets import StepInput, without_autocast
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.gaussian import Box
-from zerobeast.rl.protocol import Act, Learned, Learning, Metrics, Sampling
+from zerobeast.rl.protocol import Act, Learned, Metrics, Sampling
 from zerobeast.rl.replay.items import NStep, Transitions
 from zerobeast.rl.replay_settings import BoxSettings
 
@@ -85,10 +85,6 @@ class BoxControl(ABC, Generic[Settings]):
     @abstractmethod
     def explore(self, outputs: Tensor, generator: torch.Generator) -> Tensor:
         """An exploratory action, likewise."""
-
-    @abstractmethod
-    def learning(self, net: BoxPolicy) -> Learning:
-        """See `rl.protocol.Algorithm`."""
 
 
 class BoxLearning(ReplayLearning[Transitions]):

@@ -35,13 +35,7 @@ class DDPG(BoxControl[Settings]):
 
 
 class DDPGLearning(BoxLearning):
-    """See `zerobeast.rl.protocol.Learning`.
-
-    Args:
-      algorithm: provides the settings and the box.
-      net: the policy that acts and is trained.
-      n_critics: number of Q estimates; targets use the smallest, and the policy climbs the first.
-    """
+    """See `BoxLearning`. Of several Q estimates, targets use the smallest, and the policy climbs the first."""
 
     def __init__(self, algorithm: DDPG[Any], net: BoxPolicy, n_critics: int = 1) -> None:
         super().__init__(algorithm, net, n_critics)

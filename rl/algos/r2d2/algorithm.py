@@ -46,12 +46,7 @@ class R2D2(QAlgorithm[R2D2Config]):
 
 
 class R2D2Learning(ValueLearning[Sequences]):
-    """See `zerobeast.rl.protocol.Learning`.
-
-    Args:
-      algorithm: provides the settings.
-      net: the policy to train.
-    """
+    """See `ValueLearning`: from sequences."""
 
     def __init__(self, algorithm: R2D2, net: QNetwork) -> None:
         self._config = settings = algorithm.settings

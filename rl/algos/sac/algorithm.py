@@ -44,14 +44,10 @@ class SAC(BoxControl[SACConfig]):
 
 
 class SACLearning(BoxLearning):
-    """See `zerobeast.rl.protocol.Learning`.
+    """See `BoxLearning`.
 
     Policy and temperature share one optimiser: neither of their losses has a gradient for the other, and Adam treats
     each parameter separately.
-
-    Args:
-      algorithm: provides the settings and the box.
-      net: the policy that acts and is trained.
     """
 
     def __init__(self, algorithm: SAC, net: BoxPolicy) -> None:

@@ -22,12 +22,7 @@ class TD3(DDPG[TD3Config]):
 
 
 class TD3Learning(DDPGLearning):
-    """See `zerobeast.rl.protocol.Learning` (Fujimoto et al. 2018, algorithm 1).
-
-    Args:
-      algorithm: provides the settings and the box.
-      net: the policy that acts and is trained.
-    """
+    """See `BoxLearning` (Fujimoto et al. 2018, algorithm 1)."""
 
     def __init__(self, algorithm: TD3, net: BoxPolicy) -> None:
         super().__init__(algorithm, net, algorithm.settings.critics)

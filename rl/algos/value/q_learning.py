@@ -117,7 +117,7 @@ class QAlgorithm(ABC, Generic[Settings]):
 
 
 class ValueLearning(ReplayLearning[S]):
-    """A network of values, its optimiser, and the target network that follows it.
+    """See `zerobeast.rl.protocol.Learning`: a network of values, its optimiser, and the target that follows it.
 
     Args:
       algorithm: provides the settings and the kind of values.
@@ -158,12 +158,7 @@ class ValueLearning(ReplayLearning[S]):
 
 
 class QLearning(ValueLearning[Transitions]):
-    """See `zerobeast.rl.protocol.Learning`.
-
-    Args:
-      algorithm: provides the settings and the kind of values.
-      net: the policy to train.
-    """
+    """See `ValueLearning`: from transitions."""
 
     def __init__(self, algorithm: QAlgorithm[Any], net: QNetwork) -> None:
         settings = algorithm.settings

@@ -15,15 +15,15 @@ from torch import Tensor
 from zerobeast.rl.algos.impact.config import ImpactConfig
 from zerobeast.rl.algos.policy_gradient.actor_critic import (
     ActorCritic,
+    ActorCriticLearning,
     lag_metrics,
     policy_logits,
-    steps,
     three_terms,
     unroll,
 )
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import Circular, GradientDescent, OneBatch, Step, Target, estimate, summary
+from zerobeast.rl.learning import Circular, Step, Target, estimate, summary
 from zerobeast.rl.ops import losses, ranks
 from zerobeast.rl.ops.distributions import Family
 from zerobeast.rl.protocol import Learned, Metrics
@@ -40,34 +40,23 @@ class Impact(ActorCritic[ImpactConfig]):
         return ImpactLearning(self, net)
 
 
-class ImpactLearning(OneBatch):
-    """See `zerobeast.rl.protocol.Learning`.
-
-    Held batches store each frame once.
-
-    Args:
-      algorithm: provides the settings and the distributions.
-      net: the policy to train.
-    """
+class ImpactLearning(ActorCriticLearning[ImpactConfig]):
+    """See `ActorCriticLearning`. Held batches store each frame once."""
 
     def __init__(self, algorithm: Impact, net: PolicyAndValue) -> None:
-        config = algorithm.settings
-        self._config, self._family, self._net = config, algorithm.family, net
-        self._frame_stack = algorithm.env.frame_stack
-        self._descent = GradientDescent(algorithm.config, config, net.parameters())
+        super().__init__(algorithm, net)
+        config, self._frame_stack = algorithm.settings, algorithm.env.frame_stack
         period = config.batches * config.uses  # section 4.1.1
         self._target = Target(source=net, copy=deepcopy(net).requires_grad_(requires_grad=False), period=period)
         self._circular = Circular(config.batches, config.uses, net.device)
         self._weight = DivergenceWeight(config.kl_cost, config.kl_target)
-        self.parts = {"optimizer": self._descent, "target": self._target, "batches": self._circular}
-        self.parts["divergence_weight"] = self._weight
+        self.parts |= {"target": self._target, "batches": self._circular, "divergence_weight": self._weight}
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from earlier ones."""
         due = self._circular.add(batch.packed(self._frame_stack))
         learned = summary([self._step(kept.unpacked(), agent_steps) for kept in due])
-        # not earlier: the loss compares with the policy that acted
-        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
+        self.observe(batch)
         return learned
 
     def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:
@@ -75,7 +64,7 @@ class ImpactLearning(OneBatch):
         with self._descent.autocast():
             if AIMED not in batch.extras:  # which are those of the held batch
                 batch.extras[AIMED] = policy_logits(self._target.copy, batch)
-            total, terms = loss(self._config, self._family, self._net, batch, batch.extras[AIMED], kl_cost=cost)
+            total, terms = loss(self.settings, self._family, self._net, batch, batch.extras[AIMED], kl_cost=cost)
         step = self._descent.step(total, agent_steps, batch.mask)
         if step.applied:
             self._weight.observe(float(ranks.mean(terms["kl"], batch.mask, "divergence")))

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.algos.impala.config import ImpalaConfig
-from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCriticLearning
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.policy_gradient.vtrace_loss import VTraceActorCritic, loss
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import Circular, Dual, GradientDescent, OneBatch, Parts, Step, summary
+from zerobeast.rl.learning import Circular, Dual, GradientDescent, Parts, Step, summary
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned, Learning, Metrics
 
@@ -29,44 +29,37 @@ class Impala(VTraceActorCritic[ImpalaConfig]):
         return super().learning(net) if plain else ImpalaLearning(self, net)
 
 
-class ImpalaLearning(OneBatch):
+class ImpalaLearning(ActorCriticLearning[ImpalaConfig]):
     """Learning with a replay, batch reuse, an adaptive entropy weight or PopArt.
 
-    Held batches and rollouts store each frame once. See `zerobeast.rl.protocol.Learning`.
-
-    Args:
-      algorithm: provides the settings and the distributions.
-      net: the policy to train.
+    Held batches and rollouts store each frame once. See `ActorCriticLearning`.
     """
 
     optional = ("batches", "replay", "entropy_weight")
 
     def __init__(self, algorithm: Impala, net: PolicyAndValue) -> None:
+        super().__init__(algorithm, net)
         run, config = algorithm.config, algorithm.settings
-        self._config, self._family, self._net = config, algorithm.family, net
         self._frame_stack = algorithm.env.frame_stack
-        self._descent = GradientDescent(run, config, net.parameters())
         held = -(-config.replay_rollouts // ranks.size())
         self._replay = OldRollouts(config.replay_share, held, ranks.seed(run.seed), net.device)
         self._circular = Circular(config.batches, config.uses, net.device)
         self._weight = EntropyWeight(run, config, net.device) if config.entropy_target else None
-        self.parts = {"optimizer": self._descent, "batches": self._circular, "replay": self._replay}
-        self.parts["entropy_weight"] = self._weight
+        self.parts |= {"batches": self._circular, "replay": self._replay, "entropy_weight": self._weight}
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from earlier ones: V-trace corrects for their age."""
         mixed = self._replay.mix(batch.packed(self._frame_stack))
         learned = summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
-        # once, however often it is used; not earlier, as in `OneStep`
-        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
+        self.observe(batch)  # once, however often it is used
         return learned
 
     def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:
         weight = self._weight
-        cost = self._config.entropy_cost if weight is None else weight.value
+        cost = self.settings.entropy_cost if weight is None else weight.value
         with self._descent.autocast():
-            total, targets, metrics = loss(self._config, self._family, self._net, batch, entropy_cost=cost)
-        step = self._descent.step(total, agent_steps, batch.mask if self._config.reduction == "mean" else None)
+            total, targets, metrics = loss(self.settings, self._family, self._net, batch, entropy_cost=cost)
+        step = self._descent.step(total, agent_steps, batch.mask if self.settings.reduction == "mean" else None)
         if step.applied:
             self._net.observe_targets(targets, batch.mask, batch.task)
         if weight is not None:

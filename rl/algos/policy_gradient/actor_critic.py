@@ -9,7 +9,7 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import explained_variance
+from zerobeast.rl.learning import GradientDescent, OneBatch, explained_variance
 from zerobeast.rl.nets import PopArt, StepInput
 from zerobeast.rl.ops import losses
 from zerobeast.rl.ops.distributions import Distribution, family_of
@@ -70,6 +70,27 @@ class ActorCritic(Generic[Settings]):
         both = (batch.extras["logits"], policy_logits(net, batch))
         behaviour, policy = (self.family.of(logits, batch.legal) for logits in both)
         return behaviour.kl(policy)
+
+
+class ActorCriticLearning(OneBatch, Generic[Settings]):
+    """See `zerobeast.rl.protocol.Learning`.
+
+    Args:
+      algorithm: provides the settings and the distributions.
+      net: the network to train.
+    """
+
+    def __init__(self, algorithm: ActorCritic[Settings], net: PolicyAndValue) -> None:
+        self.settings, self._family, self._net = algorithm.settings, algorithm.family, net
+        self._descent = GradientDescent(algorithm.config, algorithm.settings, net.parameters())
+        self.parts = {"optimizer": self._descent}
+
+    def observe(self, batch: Batch) -> None:
+        """Add a batch to the statistics that normalise observations, once it was learned from.
+
+        Not earlier: the loss compares with the policy that acted. The last step is the first of the next rollout.
+        """
+        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
 
 
 def logits_and_value(n_logits: int) -> tuple[Field, ...]:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, lag_metrics, steps
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, ActorCriticLearning, lag_metrics, steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.config import PPOConfig
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import GradientDescent, OneBatch, Step, estimate, explained_variance, summary
+from zerobeast.rl.learning import Step, estimate, explained_variance, summary
 from zerobeast.rl.learning.returns import ReturnScale
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops import losses, ranks
@@ -32,16 +32,12 @@ class PPO(ActorCritic[PPOConfig]):
         return PPOLearning(self, net)
 
 
-class PPOLearning(OneBatch):
-    """See `zerobeast.rl.protocol.Learning`.
+class PPOLearning(ActorCriticLearning[PPOConfig]):
+    """See `ActorCriticLearning`.
 
     `minibatches` refers to a full batch of `learner.batch_size` rollouts; a smaller batch makes fewer of the same size.
     Every batch is learned from with `settings`, which a subclass may replace before it, for a schedule. With several
     ranks, a minibatch is a part of each one's rows.
-
-    Args:
-      algorithm: provides the settings and the distributions.
-      net: the policy to train.
 
     Raises:
       ConfigError: a rank has too few rows.
@@ -50,10 +46,8 @@ class PPOLearning(OneBatch):
     optional = ("return_scale",)
 
     def __init__(self, algorithm: PPO, net: PolicyAndValue) -> None:
-        self.settings = settings = algorithm.settings
-        self._family, self._net = algorithm.family, net
-        self._descent = GradientDescent(algorithm.config, settings, net.parameters())
-        learner = algorithm.config.learner
+        super().__init__(algorithm, net)
+        settings, learner = algorithm.settings, algorithm.config.learner
         self._minibatches_per_rollout = settings.minibatches / learner.batch_size
         own = learner.batch_size // ranks.size() * (1 if net.core_size else learner.unroll_length)
         if ranks.size() > 1 and settings.minibatches > own:
@@ -63,14 +57,13 @@ class PPOLearning(OneBatch):
                 f"{ranks.size()} ranks has to share out"
             )
         self._scale = ReturnScale().to(net.device) if settings.normalize_returns else None
-        self.parts = {"optimizer": self._descent, "return_scale": self._scale}
+        self.parts["return_scale"] = self._scale
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and stop early if the divergence exceeds `target_kl`."""
         samples, metrics = self._prepare(batch)
         learned = summary(list(self._steps(samples, batch.mask.shape[1], agent_steps)))
-        # not earlier: the loss compares with the policy that acted
-        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
+        self.observe(batch)
         return learned._replace(metrics={**learned.metrics, **metrics})
 
     def _steps(self, samples: Samples, rollouts: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:

@@ -13,11 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from zerobeast.common.wire import ArraySpace
-from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, lag_metrics, policy_logits, steps, unroll
+from zerobeast.rl.algos.policy_gradient.actor_critic import (
+    ActorCritic,
+    ActorCriticLearning,
+    lag_metrics,
+    policy_logits,
+    unroll,
+)
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import Dual, GradientDescent, OneBatch, Target, estimate, explained_variance, summary
+from zerobeast.rl.learning import Dual, GradientDescent, Target, estimate, explained_variance, summary
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.distributions import Distribution, Family
 from zerobeast.rl.ops.losses import baseline_loss, masked_reduce
@@ -32,27 +38,20 @@ class VMPO(ActorCritic[VMPOConfig]):
         return VMPOLearning(self, net)
 
 
-class VMPOLearning(OneBatch):
-    """See `zerobeast.rl.protocol.Learning`.
-
-    Args:
-      algorithm: provides the settings and the distributions.
-      net: the policy that acts; a copy of it is trained.
-    """
+class VMPOLearning(ActorCriticLearning[VMPOConfig]):
+    """See `ActorCriticLearning`. A copy of the policy that acts is trained."""
 
     def __init__(self, algorithm: VMPO, net: PolicyAndValue) -> None:
-        run, config = algorithm.config, algorithm.settings
-        self._config, self._family = config, algorithm.family
         self.trained = deepcopy(net)
+        super().__init__(algorithm, self.trained)
+        config = algorithm.settings
         self._target = Target(source=self.trained, copy=net, period=config.target_period, acts=True)
-        self._descent = GradientDescent(run, config, self.trained.parameters())
         real = isinstance(algorithm.env.action, ArraySpace) and algorithm.env.action.kind == "box"
         self._multipliers = Multipliers(config, real=real).to(net.device)
         constant = {"optimizer": "adam", "learning_rate": config.multiplier_rate, "schedule": "constant"}
         pace = config.model_copy(update={**constant, "max_grad_norm": math.inf})
-        self._pace = GradientDescent(run, pace, self._multipliers.parameters())
-        self.parts = {"target": self._target, "multipliers": self._multipliers}
-        self.parts |= {"optimizer": self._descent, "multipliers_optimizer": self._pace}
+        self._pace = GradientDescent(algorithm.config, pace, self._multipliers.parameters())
+        self.parts |= {"target": self._target, "multipliers": self._multipliers, "multipliers_optimizer": self._pace}
         self._version = 0  #: of the policy that acts, as in `Batch.policy_version`
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
@@ -62,14 +61,13 @@ class VMPOLearning(OneBatch):
         online = self.trained
         with self._descent.autocast():
             target_logits = self._target_logits(batch)
-            found = loss(self._config, self._family, online, self._multipliers, batch, target_logits)
+            found = loss(self.settings, self._family, online, self._multipliers, batch, target_logits)
         step = self._descent.step(found.policy, agent_steps, batch.mask)
         if step.applied:
             self._pace.step(found.multipliers, agent_steps, batch.mask)
             self._multipliers.project()
             online.observe_targets(found.targets, batch.mask, batch.task)
-            # not earlier: the loss compares with the policy that acted
-            online.observe(steps(batch.obs, slice(-1)), batch.away)
+            self.observe(batch)
         changed = step.applied and self._target.count()
         self._version += changed
         return summary([(step, found.metrics)])._replace(changed=changed)

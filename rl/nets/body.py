@@ -55,13 +55,7 @@ class Body(nn.Module):
         self.out_size = self.core.hidden_size if self.core else width
         self.memory = None
         if self.core is not None and config.memory != "none":
-            self.memory = EpisodicMemory(
-                size=config.memory_size,
-                key_size=config.memory_key_size,
-                neighbours=config.memory_neighbours,
-                state_size=self.core.hidden_size,
-                feature_size=torso.out_size,
-            )
+            self.memory = EpisodicMemory(config, torso.out_size)
 
     def forward(self, inputs: StepInput, core: Tensor) -> tuple[list[Tensor], Tensor]:
         """Unroll T steps.

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, normalize
 
+from zerobeast.common.settings import NetConfig
 from zerobeast.rl.nets.precision import without_autocast
 
 TEMPERATURE = 0.1  #: of the weights
@@ -33,14 +34,7 @@ class Found(NamedTuple):
 
 
 class Contents(nn.Module):
-    """N entries.
-
-    Args:
-      size: N.
-      key_size: K.
-      state_size: H.
-      feature_size: E.
-    """
+    """N entries. Arguments are those of `EpisodicMemory`."""
 
     keys: Tensor  #: [N, K] float32, of length 1
     states: Tensor  #: [N, H] float32
@@ -50,11 +44,12 @@ class Contents(nn.Module):
     written: Tensor  #: [] int64, how many entries were ever written, by which copies of the contents can be compared
     centre: Tensor  #: [E] float32
 
-    def __init__(self, size: int, key_size: int, state_size: int, feature_size: int) -> None:
+    def __init__(self, config: NetConfig, feature_size: int) -> None:
         super().__init__()
+        size = config.memory_size
         for name, shape in {
-            "keys": (size, key_size),
-            "states": (size, state_size),
+            "keys": (size, config.memory_key_size),
+            "states": (size, config.lstm_size),
             "priorities": (size,),
             "absent": (size,),
             "centre": (feature_size,),
@@ -74,21 +69,19 @@ class EpisodicMemory(nn.Module):
     """See the module.
 
     Args:
-      size: N, entries.
-      key_size: K.
-      neighbours: k, at most N.
-      state_size: H, of the core's hidden state.
+      config: N entries, width K of their keys, k neighbours, at most N, and width H of the core's hidden state.
       feature_size: E, of the torso's features.
     """
 
     projection: Tensor  #: [E, K]
 
-    def __init__(self, *, size: int, key_size: int, neighbours: int, state_size: int, feature_size: int) -> None:
+    def __init__(self, config: NetConfig, feature_size: int) -> None:
         super().__init__()
-        self.contents = Contents(size, key_size, state_size, feature_size)
-        self.gate = nn.Parameter(torch.zeros(state_size))
-        self._neighbours = neighbours
-        projection = np.random.default_rng(SEED).standard_normal((feature_size, key_size), np.float32)
+        self.contents = Contents(config, feature_size)
+        self.gate = nn.Parameter(torch.zeros(config.lstm_size))
+        self._neighbours = config.memory_neighbours
+        shape = (feature_size, config.memory_key_size)
+        projection = np.random.default_rng(SEED).standard_normal(shape, np.float32)
         self.register_buffer("projection", torch.from_numpy(projection), persistent=False)
 
     def key(self, features: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from tests.algo_fakes import MINATAR, VECTORS, B, algorithm_of, generator, make_batch
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import NetConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.rl.acting.inference import Inference
@@ -41,7 +42,8 @@ def seed() -> None:
 
 
 def memory(neighbours: int = 2) -> EpisodicMemory:
-    made = EpisodicMemory(size=SIZE, key_size=K, neighbours=neighbours, state_size=H, feature_size=E)
+    config = NetConfig(memory_size=SIZE, memory_key_size=K, memory_neighbours=neighbours, lstm_size=H)
+    made = EpisodicMemory(config, E)
     torch.nn.init.ones_(made.gate)
     return made
 

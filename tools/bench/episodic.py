@@ -139,13 +139,8 @@ def costs(config: RunConfig, seconds: float) -> Iterator[Figure]:
     net = config.net
     features = {rows: torch.randn(1, rows, 256) for rows in ROWS}
     for size in SIZES:
-        memory = EpisodicMemory(
-            size=size,
-            key_size=net.memory_key_size,
-            neighbours=min(net.memory_neighbours, size),
-            state_size=net.lstm_size,
-            feature_size=256,
-        )
+        own = {"memory_size": size, "memory_neighbours": min(net.memory_neighbours, size)}
+        memory = EpisodicMemory(net.model_copy(update=own), feature_size=256)
         memory.contents.absent.zero_()
         torch.nn.init.normal_(memory.contents.keys)
         for rows in ROWS:

@@ -50,14 +50,12 @@ def join(
     with named("first meeting"):
         text = "\n".join(f"{name} {value}" for name, value in identity.items())
         answered(partial(store.set, f"identity/{rank}", text))
-    for other in range(size):
-        with named("first meeting"):
+        for other in range(size):
             while not waits(store, f"identity/{other}", LOOK_S):
                 if stopped() or time.monotonic() > until:
                     raise PeerLost(f"rank {other} of {size} did not come to {meeting} within {timeout_s:g} s")
                 time.sleep(0.01)
-            theirs = answered(partial(store.get, f"identity/{other}")).decode()
-        _compare(identity, theirs, rank, other)
+            _compare(identity, answered(partial(store.get, f"identity/{other}")).decode(), rank, other)
     os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that its timeout is an error here, not an abort
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     with named("first meeting"):

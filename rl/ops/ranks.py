@@ -125,10 +125,11 @@ def mean_gradients(parameters: Sequence[nn.Parameter], loss: Tensor, weight: Ten
     """
     if GROUP.size == 1:
         return loss.detach()
+    gradients: list[Tensor] = []
     for weights in parameters:
         if weights.grad is None:
             weights.grad = torch.zeros_like(weights)
-    gradients = [_grad(weights) for weights in parameters]
+        gradients.append(weights.grad)
     first = torch.stack([torch.ones_like(loss), loss])
     flat = torch.cat([first, *(gradient.flatten() for gradient in gradients)])
     if weight is not None:
@@ -180,21 +181,14 @@ class Round:
 
     def result(self, wait_s: float) -> list[list[int]] | None:
         """The numbers of all ranks, or None if some are still missing after `wait_s`."""
-        if not self._work.is_completed() and not self._done(wait_s):
+        if not self._work.is_completed():
+            with contextlib.suppress(RuntimeError):  # not yet; an error of the collective comes from the next `wait`
+                self._work.wait(timedelta(seconds=wait_s))
+        if not self._work.is_completed():
             return None
         with named(self._name):
             self._work.wait()
         return [part.tolist() for part in self._parts]
-
-    def _done(self, wait_s: float) -> bool:
-        with contextlib.suppress(RuntimeError):  # not yet; an error of the collective comes from the next `wait`
-            self._work.wait(timedelta(seconds=wait_s))
-        return bool(self._work.is_completed())
-
-
-def _grad(weights: nn.Parameter) -> Tensor:
-    assert weights.grad is not None, "which it has been given"
-    return weights.grad
 
 
 def _reduce(values: Tensor, name: str) -> None:

@@ -56,7 +56,7 @@ class Memory:
         contents, place = self.contents, len(self.entries)
         contents.priorities.mul_(self._decay)
         if place == len(contents.keys):
-            place = self.evict()
+            place = int(contents.priorities.argmin())
             if contents.priorities[place] >= entry.priority:
                 return None
             self.entries[place] = entry
@@ -70,10 +70,6 @@ class Memory:
         contents.absent[place] = 0.0
         contents.written.add_(1)
         return place
-
-    def evict(self) -> int:
-        """The place of the most familiar entry."""
-        return int(self.contents.priorities[: len(self.entries)].argmin())
 
     def rekey(self, keys: Tensor) -> None:
         """Replace the keys of all entries, [n, K], in the order of their places."""

@@ -38,10 +38,8 @@ def momentum(familiar: Familiar) -> Tensor:
 
 def knn(familiar: Familiar) -> Tensor:
     """Mean distance to the 10 nearest other keys: what has few neighbours is rare."""
-    keys, nearest = (
-        familiar.keys,
-        min(NEIGHBOURS + 1, len(familiar.keys)),
-    )  # each is its own nearest, at a distance of 0
+    keys = familiar.keys
+    nearest = min(NEIGHBOURS + 1, len(keys))  # each is its own nearest, at a distance of 0
     found = [torch.cdist(rows, keys).topk(nearest, largest=False).values for rows in torch.split(keys, ROWS)]
     return torch.cat(found).sum(-1) / (nearest - 1)
 
@@ -62,11 +60,10 @@ def signal_of(memory: str) -> Signal:
     Raises:
       ConfigError: it is unknown, cannot be imported, or is no function.
     """
-    signal = plugins.find(MEMORIES, memory, "net.memory")
+    signal: Signal = plugins.find(MEMORIES, memory, "net.memory")
     if not callable(signal):
         raise ConfigError(f"net.memory {memory}: expected a function, got {type(signal).__name__}")
-    found: Signal = signal
-    return found
+    return signal
 
 
 def priorities(scores: Tensor) -> Tensor:

@@ -86,9 +86,8 @@ class Spans(ABC, Generic[S]):
     ) -> None:
         self.fields, self.chains = fields, chains
         self._reach, self._back, self._answered = reach, back, answered
-        self._ahead = (
-            -(-(fields.steps - 1 + reach + answered) // fields.steps) - 1
-        )  #: maximum rows after its own that a span reaches into
+        #: maximum rows after its own that a span reaches into
+        self._ahead = -(-(fields.steps - 1 + reach + answered) // fields.steps) - 1
         self.lengths: NDArray[np.int32] = np.zeros(fields.capacity * fields.steps, np.int32)  #: by id; 0: no such span
         self.count = 0  #: of complete spans
 
@@ -155,8 +154,7 @@ class Spans(ABC, Generic[S]):
         lengths = np.minimum(stop - np.arange(m), self._reach)
         last = np.arange(m) + lengths - 1 + self._answered
         reached = np.take_along_axis(known, np.minimum(last, m - 1), axis=1) & (last < m)
-        result: Ints = np.where(reached, lengths, 0)
-        return result
+        return np.where(reached, lengths, 0)
 
     def _may_start(self, starts: Ints) -> NDArray[np.bool_]:
         """[N, T]: whether `back` lets a span begin at each step."""

@@ -49,8 +49,7 @@ class SumTree:
 
     def stratified(self, n: int, rng: np.random.Generator) -> Floats:
         """n points for `find`, one in each of n equal parts of the total (Schaul et al. 2016, appendix B.2.1)."""
-        points: Floats = (np.arange(n) + rng.random(n)) * (self.total / n)
-        return points
+        return (np.arange(n) + rng.random(n)) * (self.total / n)
 
     def find(self, points: Floats) -> Ints:
         """The items at which the running sum of weights passes each of these points [N] in [0, total).

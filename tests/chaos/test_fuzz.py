@@ -11,7 +11,7 @@ from zerobeast.cli.main import main
 from zerobeast.common.errors import Refusal
 from zerobeast.tools.chaos.fuzz import judge_actor, judge_answers, judge_growth, judge_page, run
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS
-from zerobeast.tools.chaos.fuzz_usage import ProcessUsage
+from zerobeast.tools.chaos.fuzzed_run import ProcessUsage
 
 MESSAGES = 20_000
 

@@ -32,11 +32,10 @@ from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.replay_settings import ReplaySettings
 from zerobeast.services.envserver.spaces import legal
 from zerobeast.tools.bench.figures import aligned, per_second
-from zerobeast.tools.bench.in_process import finish, folder_on_disk, make_envs
+from zerobeast.tools.bench.in_process import CPU, finish, folder_on_disk, make_envs
 from zerobeast.tools.bench.options import emit, parse
 from zerobeast.tools.bench.processes import START_LIMIT_S, Process, Processes
 
-CPU = torch.device("cpu")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 Rates = dict[str, Any]  #: part -> agent steps a second, or a dictionary of them by precision
 

@@ -18,8 +18,7 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.launcher.child import Child
-from zerobeast.tools.chaos.fuzz_usage import AnswerWatch, ProcessUsage
-from zerobeast.tools.chaos.fuzzed_run import SERVERS, FuzzedRun, refusals
+from zerobeast.tools.chaos.fuzzed_run import SERVERS, AnswerWatch, FuzzedRun, ProcessUsage, refusals
 from zerobeast.tools.chaos.table import Row, markdown
 
 MAX_GROWTH = ProcessUsage(rss_bytes=64 << 20, files=8, log_bytes=256 << 10)  #: of a process, after the first round

@@ -1,4 +1,4 @@
-"""A small training run under attack: what is sent to it, and what it has to count."""
+"""A small training run under attack: what is sent to it, what it has to count, and what it uses meanwhile."""
 
 import json
 import random
@@ -8,16 +8,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from zerobeast.common.endpoints import Endpoint
+from zerobeast.common.errors import BeastError
 from zerobeast.common.wire.messages import Plane
 from zerobeast.launcher.child import Child
+from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS, LARGEST, AttackTarget
 from zerobeast.tools.chaos.fuzz_forger import GENUINE, Forger, overheard
 from zerobeast.tools.chaos.fuzz_hello import ENV, UNROLL_LENGTH
 from zerobeast.tools.chaos.fuzz_messages import Case, Cases
 from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer
-from zerobeast.tools.chaos.fuzz_usage import ProcessUsage
 from zerobeast.tools.chaos.fuzz_visitor import Visitor
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
@@ -38,6 +40,35 @@ FLAGS = (
     *("--broker.precision", "float32", "--learner.device", "cpu", "--learner.precision", "float32"),
     *("--learner.unroll_length", str(UNROLL_LENGTH), "--learner.batch_size", "8"),
 )
+
+
+class ProcessUsage(NamedTuple):
+    """Resources of one process at one moment."""
+
+    rss_bytes: int
+    files: int  #: open
+    log_bytes: int
+
+    @classmethod
+    def of(cls, child: Child) -> Self:
+        """Measure a process. Raises BeastError if it does not answer."""
+        if not (page := child.page()):
+            raise BeastError(f"{child.spec.name} shows no health page")
+        return cls(page["memory_bytes"], page["open_files"], child.spec.log.stat().st_size)
+
+
+class AnswerWatch(Gatherer):
+    """Watches the pages of services until its context is left."""
+
+    def __init__(self, children: Sequence[Child]) -> None:
+        super().__init__(lambda: children, self._look)
+        self.loop_age_s = {child.spec.name: 0.0 for child in children}  #: the worst that a page has shown
+        self.silence_s = dict(self.loop_age_s)  #: the longest without a page
+
+    def _look(self, snapshot: Snapshot) -> None:
+        for view in snapshot.services:
+            self.silence_s[view.name] = max(self.silence_s[view.name], view.silent_s)
+            self.loop_age_s[view.name] = max(self.loop_age_s[view.name], view.page.get("loop_age_s", 0.0))
 
 
 class FuzzedRun(ThrowawayRun):

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.chaos import table, verdict
-from zerobeast.tools.chaos.faults import draw
-from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
-from zerobeast.tools.chaos.plot import draw_soak
+from zerobeast.tools.chaos.faults import FaultKind, draw
+from zerobeast.tools.chaos.inject import Event, FaultInjector, disturbed_run
+from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.chaos.witness.env import ENV_ID
 from zerobeast.tools.chaos.witness.spec import HOME
 
+COLORS = {FaultKind.KILL: "tab:red", FaultKind.TERM: "tab:orange", FaultKind.STOP: "tab:blue"}  #: in a picture
+PERIOD_S = 2.0  #: of its rates
 FIRST_LOOK_S = 15.0  #: of undisturbed training, to see the usual rate
 #: a run that is only as fast as its environments, so that its rate does not depend on the machine; small messages, and
 #: a batch that is no whole number of them
@@ -161,3 +164,32 @@ class Soak:
         self.say("\n" + table.markdown(rows))
         if self.options.plot:
             draw_soak(self.options.plot, watch, events, self._started_at)
+
+
+def draw_soak(out: Path, watch: RunWatch, events: Sequence[Event], start: float) -> None:
+    """Write a picture: the rate over time with a mark at every fault, and the memory of every service.
+
+    `start` is the moment that counts as 0.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    rate, memory = figure.subplots(2, 1, sharex=True)
+    moments, rates = watch.progress.rates(PERIOD_S)
+    rate.plot([(at - start) / 60 for at in moments], rates, color="black", linewidth=0.8)
+    for kind, color in COLORS.items():
+        same = [event for event in events if event.fault.kind is kind]
+        spans = [((event.at - start) / 60, (event.ready_at - event.at) / 60) for event in same]
+        rate.broken_barh(spans, (0, 1), transform=rate.get_xaxis_transform(), color=color, alpha=0.4, label=kind)
+    rate.set(ylabel="rollouts learned from, per second", ylim=(0, None))
+    for name, points in sorted(watch.memory.items()):
+        before = [0.0, *(uptime_s for _, uptime_s, _ in points)]
+        minutes = [(at - start) / 60 for at, _, _ in points]
+        # a gap wherever a new process takes over
+        sizes = [size if uptime_s >= last else nan for (_, uptime_s, size), last in zip(points, before, strict=False)]
+        memory.plot(minutes, sizes, label=name, linewidth=0.8)
+    memory.set(xlabel="minutes", ylabel="resident memory, MiB", ylim=(0, None))
+    for panel in (rate, memory):
+        panel.grid(alpha=0.3)
+        panel.legend(fontsize=7, ncols=2, loc="lower right")
+    figure.savefig(out, dpi=110)

@@ -17,7 +17,7 @@ class Peer(NamedTuple):
     name: str  #: for `--only`; also the name of its virtual environment, which all works share
     settings: str  #: shown in its row; for `pong` the fastest of several on two cores, for other works not searched
     packages: tuple[str, ...]  #: in its virtual environment besides torch, its own package first; all versions exact
-    runner: str  #: the script in `runners/` that trains with it
+    runner: str  #: the script in `runners/` that trains with it, and arguments
     goal: float  #: for the ratio of our rate to its rate
     environ: Mapping[str, str] = MappingProxyType({})  #: environment variables for its process
     rom: bool = False  #: whether its emulator has to be given Pong's ROM
@@ -54,7 +54,7 @@ def _sb3(settings: str, runner: str, goal: float) -> Peer:
 
 
 _PONG_PEERS = (
-    _sb3("A2C, 16 envs in one process", "sb3_a2c.py", goal=3.0),
+    _sb3("A2C, 16 envs in one process", "sb3.py a2c", goal=3.0),
     Peer(
         name="sample-factory",
         settings="APPO, asynchronous, 2 workers x 8 envs",
@@ -106,13 +106,13 @@ _WORKS = (
         name="dqn",
         what="Pong by DQN, 8 samples from the replay for each step",
         flags=tuple(_DQN_FLAGS.split()),
-        peers=(_sb3("DQN, 8 envs in one process", "sb3_dqn.py", goal=1.5),),
+        peers=(_sb3("DQN, 8 envs in one process", "sb3.py dqn", goal=1.5),),
     ),
     Work(
         name="sac",
         what="HalfCheetah-v5 by SAC, 256 samples from the replay for each step",
         flags=tuple(_SAC_FLAGS.split()),
-        peers=(_sb3("SAC, 8 envs in one process", "sb3_sac.py", goal=1.5),),
+        peers=(_sb3("SAC, 8 envs in one process", "sb3.py sac", goal=1.5),),
     ),
 )
 WORKS = {work.name: work for work in _WORKS}

@@ -12,6 +12,11 @@ from typing import Any
 
 from zerobeast.common.errors import ConfigError
 
+try:
+    import resource  # here, as a process that has run out of files could not load it any more
+except ImportError:  # Windows, on which clients run
+    resource = None  # type: ignore[assignment]
+
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 AUTOGROUP = Path("/proc/self/autogroup")
@@ -103,8 +108,6 @@ def allow_files(needed: int = LEAST, why: str = "this service") -> None:
             f"{why} may need {needed:,} open files, and this system allows a process {hard:,}: raise `ulimit -n`"
         )
     if soft < min(PLENTY, hard):
-        import resource
-
         limit = resource.RLIMIT_NOFILE
         resource.setrlimit(limit, (min(PLENTY, hard), resource.getrlimit(limit)[1]))
 
@@ -124,9 +127,7 @@ def open_files() -> int:
 
 def _limits() -> tuple[int, int]:
     """How many files this process may have open, and how many it may allow itself; PLENTY if there is no limit."""
-    try:
-        import resource
-    except ImportError:  # Windows, on which clients run
+    if resource is None:
         return PLENTY, PLENTY
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (PLENTY if soft == resource.RLIM_INFINITY else soft), (PLENTY if hard == resource.RLIM_INFINITY else hard)

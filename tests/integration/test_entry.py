@@ -1,4 +1,4 @@
-"""Start and end of a service process. Run as a module, this file is the service that its tests start."""
+"""Start and end of a service process."""
 
 import json
 import os
@@ -7,8 +7,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,78 +14,24 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import finished, killed_at_last, python, wait_until
-from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.process.usage import PLENTY
-from zerobeast.common.service.base import Service
-from zerobeast.common.service.entry import main
-from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.messages import PROTOCOL_VERSION
 from zerobeast.launcher.fleet import child_environ, service_command
-
-
-class Trivial(Service):
-    """Records its calls in the file `steps`, and does what the run's name says."""
-
-    role = "trivial"
-
-    def __init__(self, config: RunConfig, instance: Instance) -> None:
-        super().__init__()
-        self.steps = Path(config.root) / "steps"
-        self.wish = config.name
-
-    def note(self, step: str) -> None:
-        with self.steps.open("a") as file:
-            file.write(f"{step} ")
-
-    def open(self) -> None:
-        self.note("open")
-        if self.wish == "lost":
-            raise PeerLost("the broker did not answer\nfor 60 s")
-        if self.wish == "wrong":
-            raise ConfigError("no such environment")
-        if self.wish == "bug":
-            raise KeyError("bug")
-        if self.wish == "away":
-            os.chdir("/")
-            self.note("away")
-
-    def take(self) -> None:
-        if self.wish in ("once", "away"):
-            self.stop()
-
-    def drain(self) -> None:
-        self.note("drain")
-
-    def close(self) -> None:
-        self.note("close")
-
-
-def build(_process: str, config: RunConfig, instance: Instance) -> list[Service]:
-    service = Trivial(config, instance)
-    service.note(" ".join(os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")))
-    if config.name == "slow":  # such as importing torch
-        service.note("building")
-        threading.Event().wait(60)
-    if config.name == "extra":
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    return [service]
-
 
 Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the service of this file, with `tmp_path` as its root."""
+    """Start the trivial service, with `tmp_path` as its root."""
     with ExitStack() as stack:
 
         def starter(
             *flags: str | Path, few_files: bool = False, cwd: Path | None = None, **variables: str
         ) -> subprocess.Popen[str]:
-            command = ("-m", "tests.integration.test_entry", "--root", tmp_path, *flags)
+            command = ("-m", "tests.integration.trivial_service", "--root", tmp_path, *flags)
             limit = _few_files if few_files else None
             process = python(*command, variables={"OMP_NUM_THREADS": "7", **variables}, preexec_fn=limit, cwd=cwd)
             stack.enter_context(killed_at_last(process))
@@ -240,6 +184,11 @@ def test_the_number_of_threads_is_fixed_before_the_service_is_imported(
     assert (tmp_path / "steps").read_text().startswith(f"{threads} {threads} ")
 
 
+def test_garbage_is_not_looked_for_in_what_is_imported_to_build_a_service(start: Start, tmp_path: Path) -> None:
+    assert finish(start("--name", "tidy"))[0] == 0
+    assert (tmp_path / "steps").read_text() == "1 1 False open True True drain close "
+
+
 @pytest.mark.parametrize(("role", "policy"), [("learner", os.SCHED_BATCH), ("actor", os.SCHED_OTHER)])
 def test_a_service_that_computes_keeps_its_core_for_longer(
     start: Start, tmp_path: Path, role: str, policy: int
@@ -311,7 +260,3 @@ def test_help_and_bad_settings_of_every_service_need_no_torch(
     assert ended == code
     assert out in said
     assert errors == (f"{role}: {err}\n" if err else "")
-
-
-if __name__ == "__main__":
-    sys.exit(main(os.environ.get("ROLE", "trivial"), sys.argv[1:], build=build))

@@ -1,0 +1,70 @@
+"""A service that does nothing, as a process: `python -m tests.integration.trivial_service`."""
+
+import gc
+import os
+import sys
+import threading
+from pathlib import Path
+
+from zerobeast.common.config.process import Instance
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.service.base import Service
+from zerobeast.common.service.entry import main
+from zerobeast.common.settings.tree import RunConfig
+
+
+class Trivial(Service):
+    """Records its calls in the file `steps`, and does what the run's name says."""
+
+    role = "trivial"
+
+    def __init__(self, config: RunConfig, instance: Instance) -> None:
+        super().__init__()
+        self.steps = Path(config.root) / "steps"
+        self.wish = config.name
+
+    def note(self, step: str) -> None:
+        with self.steps.open("a") as file:
+            file.write(f"{step} ")
+
+    def open(self) -> None:
+        self.note("open")
+        if self.wish == "lost":
+            raise PeerLost("the broker did not answer\nfor 60 s")
+        if self.wish == "wrong":
+            raise ConfigError("no such environment")
+        if self.wish == "bug":
+            raise KeyError("bug")
+        if self.wish == "tidy":
+            self.note(f"{gc.isenabled()} {gc.get_freeze_count() > 1000}")
+            self.stop()
+        if self.wish == "away":
+            os.chdir("/")
+            self.note("away")
+
+    def take(self) -> None:
+        if self.wish in ("once", "away"):
+            self.stop()
+
+    def drain(self) -> None:
+        self.note("drain")
+
+    def close(self) -> None:
+        self.note("close")
+
+
+def build(_process: str, config: RunConfig, instance: Instance) -> list[Service]:
+    service = Trivial(config, instance)
+    service.note(" ".join(os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")))
+    if config.name == "tidy":
+        service.note(str(gc.isenabled()))
+    if config.name == "slow":  # such as importing torch
+        service.note("building")
+        threading.Event().wait(60)
+    if config.name == "extra":
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    return [service]
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ.get("ROLE", "trivial"), sys.argv[1:], build=build))

@@ -16,8 +16,9 @@ RUNS ?= 2
 # of all services together: a run that learns, and one in containers
 SMOKE := tests/e2e/test_learning.py::test_cartpole_is_solved_with_the_default_settings \
 	tests/e2e/test_compose.py::test_all_are_healthy_and_train
-# most tests wait for sockets and processes; one thread per core in each of them would only be in the way
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
+# most tests wait for sockets and processes; one thread per core in each of them would only be in the way, and without
+# files of compiled code each of a thousand processes would compile again
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
 .PHONY: train test test-all test-extras lint bench setup clean
 .DEFAULT_GOAL := train

@@ -16,6 +16,10 @@ RUNS ?= 2
 # of all services together: a run that learns, and one in containers
 SMOKE := tests/e2e/test_learning.py::test_cartpole_is_solved_with_the_default_settings \
 	tests/e2e/test_compose.py::test_all_are_healthy_and_train
+# whole runs, a worker has a file at a time: long ones first, so that none of them is alone at the end
+WHOLE := $(wildcard tests/e2e/test_*.py tests/chaos/test_*.py)
+LONG := $(patsubst %,tests/%.py,e2e/test_learning e2e/test_compose e2e/test_run chaos/test_network chaos/test_faults \
+	e2e/test_transcript e2e/test_evaluations e2e/test_deterministic e2e/test_slurm e2e/test_multitask)
 # most tests wait for sockets and processes; one thread per core in each of them would only be in the way, and without
 # files of compiled code each of a thousand processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
@@ -31,7 +35,7 @@ test: lint # the longest files first
 
 test-all: lint # whole runs separately: beside them, tests of seconds would wait for minutes
 	$(PYTEST) -n $(WORKERS) tests/integration tests/unit $(ARGS)
-	$(PYTEST) -n $(RUNS) tests/e2e tests/chaos $(ARGS)
+	$(PYTEST) -n $(RUNS) --no-loadscope-reorder $(LONG) $(filter-out $(LONG),$(WHOLE)) $(ARGS)
 
 test-extras: $(DEV)
 	$(PYTEST) tests/extras $(ARGS)

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -110,16 +111,22 @@ def test_a_run_that_is_disturbed_learns_the_same_and_another_seed_something_else
     )
 
 
-@pytest.mark.parametrize("name", ["actor 0", "broker 0", "learner 0", "envserver 0"])
-def test_training_goes_on_after_a_service_was_killed_and_started_again(name: str, tmp_path: Path) -> None:
-    """It goes on, though not as it would have without the kill."""
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThrowawayRun]:
+    """A run that trains."""
     flags = (*APART, *CARTPOLE.split(), "--deterministic", "true", "--learner.checkpoint_every_s", "0.5")
-    with ThrowawayRun(flags, tmp_path) as run:
+    with ThrowawayRun(flags, tmp_path_factory.mktemp("k")) as run:
         run.start_all()
         run.until_it_trains()
-        run.end([name], signal.SIGKILL)
-        time.sleep(0.5)
-        run.restart(name)
-        for _ in range(2):  # the first steps may come from rollouts from before the kill
-            steps = run.agent_steps()
-            run.wait_for(lambda least=steps + 1000: run.agent_steps() > least, "it hangs", 60.0)  # type: ignore[misc]
+        yield run
+
+
+@pytest.mark.parametrize("name", ["actor 0", "broker 0", "learner 0", "envserver 0"])
+def test_training_goes_on_after_a_service_was_killed_and_started_again(run: ThrowawayRun, name: str) -> None:
+    """It goes on, though not as it would have without the kill."""
+    run.end([name], signal.SIGKILL)
+    time.sleep(0.5)
+    run.restart(name)
+    for _ in range(2):  # the first steps may come from rollouts from before the kill
+        steps = run.agent_steps()
+        run.wait_for(lambda least=steps + 1000: run.agent_steps() > least, "it hangs", 60.0)  # type: ignore[misc]

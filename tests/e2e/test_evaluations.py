@@ -1,4 +1,4 @@
-"""Evaluations while a policy is trained: a curve of known steps, the best policy, infos, and an end at a return."""
+"""Evaluations while a policy is trained: a curve of known steps, the best policy, and infos."""
 
 import csv
 import json
@@ -50,18 +50,6 @@ def test_each_evaluation_is_of_a_known_step_and_the_best_policy_is_kept(tmp_path
         )
         assert code == 0, error
         assert json.loads(out)["agent_steps_trained"] == (best["agent_steps"] if name == "x:best" else kept[0])
-
-
-def test_a_run_ends_at_the_return_that_was_asked_for(tmp_path: Path) -> None:
-    flags = ("--env", "CartPole-v1", "--total_steps", "1000000", "--stop_at_return", "30", *QUICK)
-    code, out, error = finished(beast("train", "--root", tmp_path, "--name", "x", *flags))
-    assert (code, error) == (0, "")
-    assert "trained" in out
-    assert (tmp_path / "x" / run_files.BEST_CHECKPOINT).exists()
-    with (tmp_path / "x" / run_files.METRICS).open() as file:
-        last = list(csv.DictReader(file))[-1]
-    assert float(last["mean_return_100"]) >= 30
-    assert int(last["agent_steps"]) < 1_000_000
 
 
 def test_levels_by_name_are_evaluated_while_training_and_afterwards(tmp_path: Path) -> None:

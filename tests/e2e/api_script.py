@@ -9,7 +9,7 @@ from gymnasium.wrappers import TransformReward
 
 import zerobeast as zb
 
-SMALL = {"net": {"hidden_size": 16}, "learner": {"log_every_s": 0.2}}
+SMALL = {"net": {"hidden_size": 16}, "learner": {"log_every_s": 0.2}, "local": {"workers": 1}}
 
 
 def doubled() -> gymnasium.Env:

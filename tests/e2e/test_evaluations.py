@@ -13,7 +13,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 
 INFO = "tests.integration.info_env:Info-v0"
-QUICK = ("--net.hidden_size", "16", "--evaluate.episodes", "3", "--learner.log_every_s", "0.5")
+QUICK = ("--net.hidden_size", "16", "--local.workers", "1", "--evaluate.episodes", "3", "--learner.log_every_s", "0.5")
 
 
 def test_each_evaluation_is_of_a_known_step_and_the_best_policy_is_kept(tmp_path: Path) -> None:

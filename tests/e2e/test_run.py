@@ -15,7 +15,7 @@ from tests.helpers import ROOT, finished, killed_at_last, python, wait_until
 from tests.integration.envservers import running
 from zerobeast.common.process.roles import ROLES
 
-SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16")
+SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--local.workers", "1")
 RECURRENT = (*SMALL, "--net.use_lstm", "--net.lstm_size", "8")
 
 

@@ -50,7 +50,7 @@ def test_the_end_of_training_leaves_a_whole_run_and_no_process(trained: Path) ->
 
 
 def test_a_worker_that_is_killed_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
-    fused = ("--local.placement", "fused", "--local.workers", "1", "--learner.log_every_s", "0.2")
+    fused = ("--local.placement", "fused", "--learner.log_every_s", "0.2")
     process, run = beast("train", "--root", tmp_path, "--name", "x", *SMALL, *fused), tmp_path / "x"
     metrics = run / "metrics.csv"
     with killed_at_last(process):

@@ -1,7 +1,7 @@
 # The commands. Each installs what it needs: .venv is made on first use, and again when its inputs change.
 #
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
-#   make test                               what to run before a commit: 6 minutes on two cores
+#   make test                               what to run before a commit: 5 minutes on two cores, 6 the first time
 #   make test-all                           everything, as CI does
 #   make test-extras                        environments of other packages, of those that are installed
 #   make lint | bench | setup | clean

@@ -92,7 +92,8 @@ class RunWatch:
             for page in pages:
                 self.audit.note(name, page)
                 self._last_pages[page["pid"], page["role"]] = page
-                if page["role"] == "learner" and page.get("epoch") and not page["rank"]:
+                # a replay that fills takes rollouts as fast as they are made, which is not the rate of learning
+                if page["role"] == "learner" and page.get("updates") and not page["rank"]:
                     self.progress.add(at, page["uptime_s"], page["epoch"], page["rollouts_by_fate"]["used"])
 
     def _pages(self) -> Iterator[tuple[str, list[dict[str, Any]], float]]:

@@ -243,10 +243,11 @@ def _read(name: str, space: Space, value: Any, *, n: int, single: bool, device: 
 def _checked(state: Any, blank: State) -> State:
     if state is None:
         return blank
-    found = short(state)
-    if isinstance(state, State):
-        if state.core.shape == blank.core.shape and (state.frames is None) == (blank.frames is None):
-            return state
+    if not isinstance(state, State):
+        found = short(state)
+    elif state.core.shape == blank.core.shape and (state.frames is None) == (blank.frames is None):
+        return state
+    else:
         found = f"that of {len(state.core)}"
     raise ConfigError(f"state is {found}, expected what predict of this policy returned for {len(blank.core)}, or None")
 

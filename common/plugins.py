@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.text import did_you_mean, suggestion
 
 
@@ -105,8 +106,10 @@ def module_of(home: str, what: str) -> ModuleType:
     try:
         return _from_file((find_own_modules() / home).resolve()) if home.endswith(".py") else import_module(home)
     except (Exception, SystemExit) as error:  # foreign code may raise anything
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"{what}: {home} cannot be imported: {type(error).__name__}: {reason}") from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            reason = how_to_install(error)
+        raise ConfigError(f"{what}: {home} cannot be imported: {reason}") from error
     finally:
         _imported.pop()
 

@@ -36,6 +36,7 @@ class InlineEnvs(ABC):
       infos: of the newest answer, in the form of gymnasium's vector environments.
       wants_infos: whether anybody reads them.
       progress: as in `VectorEnv`.
+      actions: of the step under way, for `finish_step`.
       failures: [index, traceback] of environments that raised and were replaced; taken with each answer.
     """
 

@@ -1,4 +1,5 @@
-"""The process that steps single environments, one after the other. The server's side is in `workers`.
+"""The process that steps single environments, one after the other. `Worker` is what the server holds of it; the rest
+of the server's side is in `workers`.
 
 server -> worker                        worker -> server
                                         once, at the start: an outcome with `spec`, `agents`, `takes_options` and

@@ -23,12 +23,13 @@ from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.numbered import NumberedCheckpoints
-from zerobeast.services.learner.recorder import Recorder, Row
+from zerobeast.services.learner.recorder import Record, Recorder
 from zerobeast.services.learner.run import TrainingRun
 
 log = logging.getLogger(__name__)
 
-NOTHING_WRITTEN: dict[str, Any] = {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}  #: the first `report`
+#: the page before anything is written, and of ranks that write nothing
+NOTHING_WRITTEN: dict[str, Any] = {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}
 
 
 @contextlib.contextmanager
@@ -126,10 +127,11 @@ class Kept:
                 scores += evaluations.scores(evaluations.read(self._config.folder), [first]).values()
         return any(score is not None and score >= goal for score in scores)
 
-    def record(self, row: Row, *others: Any) -> None:
-        """Append a row of metrics; see `Recorder.write`."""
-        self.checkpoints.demand()
-        self._note("metrics", self._recorder.write(row, *others))
+    def record(self, record: Record | None) -> None:
+        """Append a row of metrics, if there is anything to write."""
+        if record is not None:
+            self.checkpoints.demand()
+            self._note("metrics", self._recorder.write(record))
 
     def checkpoint(self, training: TrainingRun, now: float, *, last: bool, finished: bool) -> None:
         """Save the run.

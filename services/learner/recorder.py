@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,16 @@ Row = Mapping[str, Value]
 Ended = tuple[int, str, Episode]  #: agent steps of the run, environment, episode
 
 
+class Record(NamedTuple):
+    """What there is to write about a run at one moment."""
+
+    row: Row  #: values of `COLUMNS`, of `PACE_COLUMNS` if there are any, and of "info/NAME" as they come
+    losses: Row  #: the algorithm's metrics by name
+    lags: NDArray[np.int64]  #: [n], steps by policy lag since the last record
+    events: Row  #: other values by tag, which metrics.csv does not hold
+    episodes: Sequence[Ended]  #: that ended since the last record
+
+
 class Recorder:
     """Writes a run's metrics.
 
@@ -85,23 +96,16 @@ class Recorder:
             self._episodes = EpisodeLog(folder / run_files.EPISODES, agent_steps)
             self._events = EventFile(folder / run_files.TENSORBOARD, agent_steps)
 
-    def write(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row, episodes: Sequence[Ended] = ()) -> str:
-        """Append a row; a full disk costs the row, not the run.
-
-        Args:
-          row: values of `COLUMNS`, of `PACE_COLUMNS` if there are any, and of "info/NAME" as they come.
-          losses: the algorithm's metrics by name.
-          lags: [n], steps by policy lag since the last row.
-          events: other values by tag, which metrics.csv does not hold.
-          episodes: that ended since the last row.
+    def write(self, record: Record) -> str:
+        """Append a record; a full disk costs the record, not the run.
 
         Returns:
-          Why the row is lost, as a sentence; empty if it is not.
+          Why it is lost, as a sentence; empty if it is not.
         """
         try:
-            self._write_csv({**row, **losses})
-            self._episodes.write(episodes)
-            self._write_events(row, losses, lags, events)
+            self._write_csv({**record.row, **record.losses})
+            self._episodes.write(record.episodes)
+            self._write_events(record)
         except (OSError, ConfigError) as error:
             return f"{self._path.parent}: metrics are lost: {getattr(error, 'strerror', None) or error}"
         return ""
@@ -138,14 +142,14 @@ class Recorder:
         before, self._header, self._lines = self._lines, header, Journal(self._path)
         before.close()
 
-    def _write_events(self, row: Row, losses: Row, lags: NDArray[np.int64], events: Row) -> None:
+    def _write_events(self, record: Record) -> None:
         tags = COLUMNS | PACE_COLUMNS
-        tagged = {tags.get(name, name): value for name, value in row.items()}
-        tagged.update({f"losses/{name}": value for name, value in losses.items()})
-        tagged.update(events)
+        tagged = {tags.get(name, name): value for name, value in record.row.items()}
+        tagged.update({f"losses/{name}": value for name, value in record.losses.items()})
+        tagged.update(record.events)
         scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
-        histograms = {"perf/policy_lag": lags} if lags.any() else {}
-        self._events.write(scalars, int(row["agent_steps"] or 0), histograms)
+        histograms = {"perf/policy_lag": record.lags} if record.lags.any() else {}
+        self._events.write(scalars, int(record.row["agent_steps"] or 0), histograms)
 
 
 class EpisodeLog:

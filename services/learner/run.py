@@ -24,7 +24,7 @@ from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.queue import RolloutQueue, Rows
-from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS
+from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Record
 from zerobeast.services.learner.together import Act, Agreed, Alone, Vote
 from zerobeast.services.learner.update import Trainer
 
@@ -36,7 +36,7 @@ NOTHING_YET = dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0)
 
 
 class TrainingRun:
-    """Learns from what the intake takes, publishes versions, and writes metrics and checkpoints.
+    """Learns from what the intake takes, and publishes versions; has the metrics and the state that `Kept` writes.
 
     Args:
       trainer: of the run.
@@ -166,10 +166,10 @@ class TrainingRun:
             "sync_bytes": self.intake.acting.syncs * self._publishing.n_bytes,
         }
 
-    def record(self, write: Callable[..., None], page: dict[str, Any], now: float, *, final: bool = False) -> None:
-        """`write` a row of the service's numbers, once anything was learned; `final`: or if there are more steps."""
+    def record(self, page: dict[str, Any], now: float, *, final: bool = False) -> Record | None:
+        """The service's numbers, once anything was learned; `final`: or if there are more steps."""
         if self.meters.last is None and not (final and self.trainer.counters.agent_steps > self._began_at):
-            return
+            return None
         self._book_elapsed(now)
         page["elapsed_s"] = round(self.trainer.counters.elapsed_s, 3)
         page["env_frames_per_s"] = round(page["agent_steps_per_s"] * self.trainer.env.frame_skip, 1)
@@ -179,7 +179,7 @@ class TrainingRun:
         row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
         row |= self.meters.episodes.infos
         losses, lags = self.meters.losses(now), self.meters.lag.histogram()
-        write(row, losses, lags, _events(page), self.meters.ended())
+        return Record(row, losses, lags, _events(page), self.meters.ended())
 
     def state(self, now: float) -> dict[str, Any]:
         """All that the run needs to go on, for a checkpoint."""

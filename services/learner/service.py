@@ -290,6 +290,6 @@ class Learner(Service):
         if self._kept is None or self.training is None:
             return
         if row:
-            self.training.record(self._kept.record, self.report(), now, final=last and self._finished)
+            self._kept.record(self.training.record(self.report(), now, final=last and self._finished))
         if checkpoint and self.training.trainer.counters.agent_steps:
             self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)

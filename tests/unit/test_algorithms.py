@@ -77,6 +77,15 @@ def test_an_algorithm_without_presets_gets_the_run_of_another_one_and_its_preset
     assert loaded.origins["preset"] == f"chosen for CartPole-v1 and own, {why}"
 
 
+def test_a_part_whose_package_is_missing_is_refused_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    (tmp_path / "part.py").write_text("import wandb\n")
+    with pytest.raises(ConfigError, match=r"part\.py cannot be imported: wandb is not .*: pip install 'zerobeast\[wan"):
+        gather(["--algo", f"{tmp_path}/part.py:MINE"], {})
+
+
 @pytest.mark.parametrize(
     ("algo", "sentence"),
     [

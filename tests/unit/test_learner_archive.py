@@ -15,7 +15,7 @@ from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files.atomic import Journal, write_atomically
 from zerobeast.services.learner.kept import Kept
-from zerobeast.services.learner.recorder import COLUMNS
+from zerobeast.services.learner.recorder import COLUMNS, Record
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
     tmp_path: Path, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     def record(agent_steps: int) -> None:
-        kept.record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS, {})
+        kept.record(Record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS, {}, ()))
 
     def save(padding: int, now: float) -> None:
         training: Any = SimpleNamespace(
@@ -87,10 +87,10 @@ def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
 
 
 def test_the_header_comes_with_the_first_row_that_could_be_written(tmp_path: Path, kept: Kept) -> None:
-    row = {**dict.fromkeys(COLUMNS), "agent_steps": 1}
+    record = Record({**dict.fromkeys(COLUMNS), "agent_steps": 1}, {}, np.zeros(1, np.int64), {}, ())
     with no_file_longer_than(20):
-        kept.record(row, {}, np.zeros(1, np.int64), {})
-    kept.record(row, {}, np.zeros(1, np.int64), {})
+        kept.record(record)
+    kept.record(record)
     assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1"]
 
 

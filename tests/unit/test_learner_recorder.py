@@ -8,7 +8,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.services.learner.recorder import COLUMNS, Recorder
+from zerobeast.services.learner.recorder import COLUMNS, Record, Recorder
 
 LAGS = np.array([3, 0, 5])
 
@@ -21,7 +21,7 @@ def record(folder: Path, resumed_at: int, *steps: int) -> None:
     folder.mkdir(exist_ok=True)
     recorder = Recorder(folder, resumed_at)
     for agent_steps in steps:
-        recorder.write(row(agent_steps, mean_return_100=1.5), {"pg_loss": 0.25}, LAGS, {})
+        recorder.write(Record(row(agent_steps, mean_return_100=1.5), {"pg_loss": 0.25}, LAGS, {}, ()))
     recorder.close()
 
 
@@ -47,7 +47,7 @@ def test_both_units_and_the_algorithms_metrics_are_columns(tmp_path: Path) -> No
 
 def test_what_is_unknown_or_not_finite_is_an_empty_cell(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, 0)
-    recorder.write(row(1, loss=float("nan"), grad_norm=float("inf")), {"x": None}, LAGS, {})
+    recorder.write(Record(row(1, loss=float("nan"), grad_norm=float("inf")), {"x": None}, LAGS, {}, ()))
     recorder.close()
     text = (tmp_path / "metrics.csv").read_text()
     assert "nan" not in text.lower().split("\n")[1]
@@ -66,7 +66,7 @@ def test_tensorboard_has_the_usual_names_over_agent_steps(tmp_path: Path) -> Non
 
 def test_an_algorithm_with_a_pace_has_columns_and_curves_of_it(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, 0)
-    recorder.write(row(7, replay_starved_s=2.5), {}, LAGS, {})
+    recorder.write(Record(row(7, replay_starved_s=2.5), {}, LAGS, {}, ()))
     recorder.close()
     assert table(tmp_path)[0]["replay_starved_s"] == "2.5"
     assert events(tmp_path).Scalars("perf/replay_starved_s")[0].value == 2.5
@@ -74,7 +74,7 @@ def test_an_algorithm_with_a_pace_has_columns_and_curves_of_it(tmp_path: Path) -
 
 def test_other_values_are_curves_and_no_columns(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, 0)
-    recorder.write(row(100), {}, LAGS, {"sync/lag/0": 2.5, "sync/lag/1": None})
+    recorder.write(Record(row(100), {}, LAGS, {"sync/lag/0": 2.5, "sync/lag/1": None}, ()))
     recorder.close()
     found = events(tmp_path)
     (only,) = found.Scalars("sync/lag/0")

@@ -131,7 +131,7 @@ class Paced(OneBatch):
 
 
 def test_a_paced_run_reports_who_waits_and_other_runs_do_not(tmp_path: Any) -> None:
-    run, rows = ListedRun({1: 4}, batch=4, window=4), []
+    run = ListedRun({1: 4}, batch=4, window=4)
     run.start(1, SavedLedger())
     run.exchange()
     for _ in range(3):
@@ -152,7 +152,6 @@ def test_a_paced_run_reports_who_waits_and_other_runs_do_not(tmp_path: Any) -> N
     assert steps == 3 + 1 + 2 + 2
     assert (page["samples_per_insert"], page["replay_starved_s"], page["ratio_limited_s"]) == (3.333, 5.0, 3.0)
     training.meters.last = answer(1)
-    training.record(
-        lambda row, *_: rows.append(row), {**dict.fromkeys(COLUMNS, 0), "mean_return_100_by_task": {}, **page}, run.now
-    )
-    assert rows[0]["ratio_limited_s"] == 3.0
+    record = training.record({**dict.fromkeys(COLUMNS, 0), "mean_return_100_by_task": {}, **page}, run.now)
+    assert record
+    assert record.row["ratio_limited_s"] == 3.0

@@ -136,7 +136,7 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
         flags = [part for name, value in (settings | own).items() for part in (f"--{name}", f"{value}")]
         made = kind(load([*FLAGS, *flags], os.environ), Instance(index=index))  # type: ignore[arg-type, call-arg]
         stack.callback(made.close)
-        made.open()
+        made.start()
         found.append(made)
         return made
 

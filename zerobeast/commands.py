@@ -61,7 +61,7 @@ def about(argv: list[str], text: str) -> tuple[str, list[str]]:
 
 def add_root(parser: argparse.ArgumentParser) -> None:
     """Add --root, whose default is the environment variable of the setting."""
-    default = os.environ.get("BEAST_ROOT", run_files.ROOT)
+    default = os.environ.get("BEAST_ROOT") or run_files.ROOT
     parser.add_argument("--root", default=default, help="folder of run folders; default %(default)s")
 
 

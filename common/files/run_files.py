@@ -110,7 +110,8 @@ def named(run: str, root: Path | str) -> Path:
     if path.is_file():
         return path
     those = [str(steps) for steps, _ in kept(folder)] + ["best"] * (folder / BEST_CHECKPOINT).is_file()
-    raise ConfigError(f"run {folder.name} has no checkpoint {which}, expected one of {', '.join(those) or 'none'}")
+    others = f"one of {', '.join(those)}" if those else f"{name} for its newest, as it keeps no others"
+    raise ConfigError(f"run {folder.name} has no checkpoint {which}, expected {others}")
 
 
 def folder_of(checkpoint: Path) -> Path | None:

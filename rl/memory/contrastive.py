@@ -71,7 +71,8 @@ class Contrastive(Parts):
         return losses
 
     def _view(self, obs: Any) -> Any:
-        return nested(self._space, map(augmented, leaves(obs), self._space.arrays))
+        pairs = zip(leaves(obs), self._space.arrays, strict=True)
+        return nested(self._space, (augmented(entries, space) for entries, space in pairs))
 
 
 def nt_xent(ours: Tensor, theirs: Tensor, temperature: float, alike: Tensor | None = None) -> Tensor:

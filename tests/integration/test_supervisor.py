@@ -1,5 +1,6 @@
 """Every way in which a run can end, with small scripts in place of the services."""
 
+import errno
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from tests.helpers import wait_until
+from zerobeast.common.errors import BeastError
 from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.supervisor import Ending, Supervisor
@@ -306,6 +308,17 @@ def test_a_child_that_cannot_be_started_stops_the_rest(tmp_path: Path) -> None:
     ending = fleet.run()
     assert ending.code == 1
     assert "cannot start actor 0" in ending.sentence
+
+
+def test_a_child_for_which_there_is_no_process_has_the_reason_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_args: object, **_settings: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("subprocess.Popen", exhausted)
+    with pytest.raises(BeastError, match=r"^cannot start actor 0: Too many open files$"):
+        Fleet(tmp_path).children["actor"].start()
 
 
 def test_a_killed_child_is_reported_with_its_signal_and_its_own_children_end_too(tmp_path: Path) -> None:

@@ -74,6 +74,20 @@ def test_a_reason_that_several_services_give_is_shown_once() -> None:
         )
 
 
+def test_pages_are_read_on_when_the_children_cannot_be_found_for_a_while() -> None:
+    answers = iter([[], OSError("stale file handle")])
+
+    def find() -> list[Child]:
+        if isinstance(answer := next(answers, []), OSError):
+            raise answer
+        return answer
+
+    seen: list[object] = []
+    with Gatherer(find, seen.append) as pages:
+        wait_until(lambda: len(seen) > 1)
+        assert pages.snapshot().warnings == ("the processes of the run cannot be found: OSError('stale file handle')",)
+
+
 def test_a_page_that_never_answers_leaves_the_others_fresh(tmp_path: Path) -> None:
     silent = child_of(tmp_path, "actor", "import time; time.sleep(600)")
     good = child_of(tmp_path, "broker", SERVICE)

@@ -92,8 +92,8 @@ def test_a_launcher_shows_one_line_of_a_tracker_that_fails_and_waits_a_moment_fo
         assert "not everything was written" in caplog.messages[0]
         begun = time.monotonic()
         with tracked(config, f"{tmp_path}/own.py:Hanging", "p", os.environ):
-            [child] = [each for each in psutil.Process().children() if "Hanging" in " ".join(each.cmdline())]
             wait_until(lambda: (folder / ".tracked-Hanging.lock").exists())
+            [child] = [each for each in psutil.Process().children() if "Hanging" in " ".join(each.cmdline())]
         assert time.monotonic() - begun < 60
         assert not running_still(child.pid)
         with tracked(config, "", "p", os.environ) as children:
@@ -145,5 +145,5 @@ def test_a_second_signal_ends_a_tracker_that_hangs(folder: Path, tmp_path: Path)
 def test_a_tracker_that_cannot_be_started_is_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.launcher.tracker.sys.executable", str(folder / "missing"))
     config = RunConfig(name="x", root=str(folder.parent))
-    with pytest.raises(ConfigError, match=r"^tracker wandb cannot be started: "), tracked(config, "wandb", "p", {}):
+    with pytest.raises(ConfigError, match=r"^track wandb: cannot start "), tracked(config, "wandb", "p", {}):
         pytest.fail("it was started")

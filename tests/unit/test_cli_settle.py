@@ -1,5 +1,6 @@
 """How a run is settled before it starts: its name, what it continues, and what the user is told."""
 
+import io
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.hosts import Host
-from zerobeast.launcher.start import protected, settle, values
+from zerobeast.launcher.start import protected, say, settle, values
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 
@@ -219,3 +220,9 @@ def test_more_environments_than_groups_are_refused_in_a_sentence(
         settle(flags, {}, NOW, own=TrainFlags)
     for more in (["--local.actors", "2"], ["--actor.env_groups", "3"]):
         assert settle([*flags, *more], {}, NOW, own=TrainFlags).config.env.tasks[-1] == "Acrobot-v1"
+
+
+def test_what_a_terminal_cannot_encode_is_escaped_and_nothing_is_lost() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="")
+    say("run é", file)
+    assert file.buffer.getvalue() == b"run \\xe9\n"  # type: ignore[attr-defined]

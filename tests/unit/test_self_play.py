@@ -209,7 +209,7 @@ def test_a_saved_run_is_the_opponent_if_it_fits(tmp_path: Path) -> None:
     assert found.steps[found.draw()] == 3
     policy.batch.sides[0] = found.draw()
     assert infer(policy, [0], obs=0)["value"].tolist() == [3.0]
-    with pytest.raises(ConfigError, match="run other has no checkpoint 7, expected one of none"):
+    with pytest.raises(ConfigError, match="run other has no checkpoint 7, expected other for its newest"):
         opponents("other:7")
     checkpoint(tmp_path / "other" / "checkpoint.pt", 3, env=STACKED.to_wire())
     with pytest.raises(ConfigError, match=r"env.opponent other: its env_id is .*: the opponent has to be of "):

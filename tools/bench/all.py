@@ -1,4 +1,4 @@
-"""`beast bench all`: every benchmark one after the other, and one table of what each found beside its goal.
+"""Every benchmark one after the other, and one table of what each found beside its goal.
 
 Nothing else should run meanwhile. Each benchmark is a process of its own, so that none disturbs the next.
 """

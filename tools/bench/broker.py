@@ -43,7 +43,7 @@ CPU = Goal("<=", 2.0)  #: microseconds of the loop per agent step
 
 def main(argv: list[str]) -> int:
     """`beast bench broker`."""
-    return run_plane("broker", argv, measure)
+    return run_plane("broker", __doc__, argv, measure)
 
 
 def measure(seconds: float) -> list[Figure]:

@@ -47,7 +47,7 @@ class Seen(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """`beast bench episodic`."""
-    parser = numeric("episodic", None, seconds=1.0, observations=3000, epochs=12)
+    parser = numeric("episodic", __doc__, seconds=1.0, observations=3000, epochs=12)
     parser.add_argument("--label", default="map", help="name of the number in infos; default map")
     parser.epilog = SETTINGS
     options, flags = parser.parse_known_args(argv)

@@ -17,7 +17,7 @@ GOAL = Goal(">=", 0.9, of_ratio=True)
 
 def main(argv: list[str]) -> int:
     """`beast bench keys`."""
-    options, config, flags = parse("keys", argv, seconds=60.0, warmup=10.0)
+    options, config, flags = parse("keys", __doc__, argv, seconds=60.0, warmup=10.0)
     with private_folder() as folder:
         make_keys(folder / "keys")
         variants = {"without keys": flags, "with keys": [*flags, "--security.keys", f"{folder}/keys"]}

@@ -13,7 +13,7 @@ SOCKETS = (0, 1)  #: of a broker's endpoint
 
 def main(argv: list[str]) -> int:
     """`beast bench latency`."""
-    options, config, flags = parse("latency", argv, seconds=30.0, warmup=10.0)
+    options, config, flags = parse("latency", __doc__, argv, seconds=30.0, warmup=10.0)
     rates = {added: training_rate(flags, added, options.warmup, options.seconds) for added in (0.0, *ADDED_MS)}
     figures = [
         figure(f"{added:g} ms added to each round trip", rate, STEPS_S, ADDED_MS.get(added), rates[0.0])

@@ -47,7 +47,7 @@ FIGURES = 1 + len(DTYPES) * (len(ROWS) + len(ROLLOUTS))  #: of one measurement, 
 
 def main(argv: list[str]) -> int:
     """`beast bench limit`."""
-    options, config, _ = parse("limit", argv, seconds=3.0)
+    options, config, _ = parse("limit", __doc__, argv, seconds=3.0)
     with Yardstick(config) as yardstick:
         result = combined(*yardstick.measure(options.seconds))
     emit(result, describe(result), options.json)

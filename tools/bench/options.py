@@ -24,18 +24,21 @@ MEANINGS = {
 }
 
 
-def parse(command: str, argv: list[str], **numbers: float) -> tuple[argparse.Namespace, RunConfig, list[str]]:
+def parse(
+    command: str, description: str | None, argv: list[str], **numbers: float
+) -> tuple[argparse.Namespace, RunConfig, list[str]]:
     """Split `argv` into the benchmark's options and the settings of the run.
 
     Args:
       command: for the help text.
+      description: likewise.
       argv: what the user typed.
       numbers: the benchmark's own numeric options with their defaults.
 
     Returns:
       The options, the configuration, and the flags that made it.
     """
-    options, flags = numeric(command, None, **numbers).parse_known_args(argv)
+    options, flags = numeric(command, description, **numbers).parse_known_args(argv)
     return options, settings(flags), flags
 
 
@@ -48,16 +51,23 @@ def numeric(command: str, description: str | None, /, **numbers: float) -> argpa
     return parser
 
 
-def run_plane(command: str, argv: list[str], measure: Callable[[float], list[Figure]], otherwise: str = "") -> int:
+def run_plane(
+    command: str,
+    description: str | None,
+    argv: list[str],
+    measure: Callable[[float], list[Figure]],
+    otherwise: str = "",
+) -> int:
     """Run a benchmark that takes no settings of a run; returns the exit code.
 
     Args:
       command: for the help text.
+      description: likewise.
       argv: what the user typed: `seconds` for each figure, and `json`.
       measure: returns the figures, given the seconds for each.
       otherwise: the note to print if a figure cannot be judged.
     """
-    parser = numeric(command, None, seconds=3.0)
+    parser = numeric(command, description, seconds=3.0)
     parser.epilog = None
     options = parser.parse_args(argv)
     if not 0 < options.seconds < math.inf:

@@ -1,4 +1,4 @@
-"""`beast bench profile`: where a training run spends its CPU time, sampled by Linux's `perf`.
+"""Where a training run spends its CPU time, sampled by Linux's `perf`.
 
 The three parts that a step cannot do without show as `emulator` and `tensors`; the rest is the cost of the system
 itself.
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
     Raises:
       ConfigError: there is no perf.
     """
-    options, _, flags = parse("profile", argv, seconds=20.0, warmup=10.0)
+    options, _, flags = parse("profile", __doc__, argv, seconds=20.0, warmup=10.0)
     if shutil.which("perf") is None:
         raise ConfigError("beast bench profile needs perf: apt install linux-perf, or your system's name for it")
     with training(flags) as run, tempfile.TemporaryDirectory(prefix="beast-bench-") as folder:

@@ -67,7 +67,7 @@ WORKS = (
 
 def main(argv: list[str]) -> int:
     """`beast bench remote`."""
-    return run_plane("remote", argv, measure)
+    return run_plane("remote", __doc__, argv, measure)
 
 
 def measure(seconds: float) -> list[Figure]:

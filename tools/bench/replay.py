@@ -36,7 +36,7 @@ SMALL = Goal("<=", 0.333, of_ratio=True)  #: of the size of an agent step's whol
 
 def main(argv: list[str]) -> int:
     """`beast bench replay`."""
-    options, config, _ = parse("replay", argv, seconds=3.0)
+    options, config, _ = parse("replay", __doc__, argv, seconds=3.0)
     emit_figures(measure(config, options.seconds), options.json)
     return 0
 

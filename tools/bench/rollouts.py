@@ -42,7 +42,7 @@ BANDWIDTH = Goal(">=", 0.35, of_ratio=True)
 
 def main(argv: list[str]) -> int:
     """`beast bench rollouts`."""
-    return run_plane("rollouts", argv, measure)
+    return run_plane("rollouts", __doc__, argv, measure)
 
 
 def measure(seconds: float) -> list[Figure]:

@@ -15,7 +15,7 @@ FLAT = Goal(">=", 0.8)  #: fraction of the best rate; to fall below it with more
 def main(argv: list[str]) -> int:
     """`beast bench scale`."""
     own = ("--env", ENV.env_id, "--local.placement", "serve")  # the env-server is the only one that has it
-    options, _, flags = parse("scale", ["--preset", "classic", *argv, *own], seconds=10.0, warmup=5.0)
+    options, _, flags = parse("scale", __doc__, ["--preset", "classic", *argv, *own], seconds=10.0, warmup=5.0)
     rates: dict[int, float] = {}
     modules = {"envserver": "zerobeast.tools.bench.constant_envserver"}
     with private_folder() as folder, ThrowawayRun(flags, folder, modules=modules) as run:

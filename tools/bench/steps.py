@@ -38,7 +38,7 @@ LATENCY = Goal("<=", 6, of_ratio=True)
 
 def main(argv: list[str]) -> int:
     """`beast bench steps`."""
-    return run_plane("steps", argv, measure, otherwise=NO_COMPILER)
+    return run_plane("steps", __doc__, argv, measure, otherwise=NO_COMPILER)
 
 
 def measure(seconds: float) -> list[Figure]:

@@ -30,7 +30,7 @@ class Training(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """`beast bench train`: limit and training in turn, then the ratio."""
-    options, config, flags = parse("train", argv, seconds=60.0, warmup=20.0, part=0.5)
+    options, config, flags = parse("train", __doc__, argv, seconds=60.0, warmup=20.0, part=0.5)
     with limit.Yardstick(config) as yardstick:
         best = limit.combined(*yardstick.measure(options.part))["limit"]
         run, machine = _in_turn(flags, yardstick, options, max(best, key=lambda name: best[name]))

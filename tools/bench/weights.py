@@ -30,7 +30,7 @@ SPREAD = Goal("<=", 60)  #: milliseconds
 
 def main(argv: list[str]) -> int:
     """`beast bench weights`."""
-    return run_plane("weights", argv, measure)
+    return run_plane("weights", __doc__, argv, measure)
 
 
 def measure(seconds: float) -> list[Figure]:

@@ -1,4 +1,4 @@
-"""`beast chaos fuzz`: hostile peers on every plane and on the health ports, while a small run trains.
+"""Hostile peers on every plane and on the health ports, while a small run trains.
 
 Messages that are garbage, mutated, forged, late or absurd, from a seed; and between them silent, greedy and endless
 connections. Nothing may end, hang, grow, unpickle, fill the disk or harm the honest actor, and what is refused has to

@@ -1,4 +1,4 @@
-"""`beast chaos`: train under random faults, one after the other, and check every guarantee.
+"""Train under random faults, one after the other, and check every guarantee.
 
     beast chaos --minutes 60 --json soak.json --plot soak.png
 
@@ -29,8 +29,8 @@ from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.chaos.witness.env import ENV_ID
 from zerobeast.tools.chaos.witness.spec import HOME
 
-COLORS = {FaultKind.KILL: "tab:red", FaultKind.TERM: "tab:orange", FaultKind.STOP: "tab:blue"}  #: in a picture
-PERIOD_S = 2.0  #: of its rates
+PLOT_COLORS = {FaultKind.KILL: "tab:red", FaultKind.TERM: "tab:orange", FaultKind.STOP: "tab:blue"}
+PLOT_PERIOD_S = 2.0  #: of its rates
 FIRST_LOOK_S = 15.0  #: of undisturbed training, to see the usual rate
 #: a run that is only as fast as its environments, so that its rate does not depend on the machine; small messages, and
 #: a batch that is no whole number of them
@@ -175,9 +175,9 @@ def draw_soak(out: Path, watch: RunWatch, events: Sequence[Event], start: float)
 
     figure = Figure(figsize=(11, 6), layout="constrained")
     rate, memory = figure.subplots(2, 1, sharex=True)
-    moments, rates = watch.progress.rates(PERIOD_S)
+    moments, rates = watch.progress.rates(PLOT_PERIOD_S)
     rate.plot([(at - start) / 60 for at in moments], rates, color="black", linewidth=0.8)
-    for kind, color in COLORS.items():
+    for kind, color in PLOT_COLORS.items():
         same = [event for event in events if event.fault.kind is kind]
         spans = [((event.at - start) / 60, (event.ready_at - event.at) / 60) for event in same]
         rate.broken_barh(spans, (0, 1), transform=rate.get_xaxis_transform(), color=color, alpha=0.4, label=kind)

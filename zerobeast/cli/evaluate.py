@@ -19,7 +19,8 @@ from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.results import Evaluation
 
-HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy] [--json] [settings]
+HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy | --sample] [--max_steps N] [--levels A,B]
+                   [--opponent O] [--json] [settings]
 
   RUN            name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file
   --episodes N   whole episodes to play, 10 by default

@@ -10,7 +10,8 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import Section, setting
 
-HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--seed S] [--greedy | --sample] [settings]
+HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--levels A,B] [--seed S]
+                  [--greedy | --sample] [settings]
 
   RUN             name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file
   --episodes N    episodes of each of its environments, 1 by default

@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     parser = commands.parser("beast track", __doc__)
     parser.add_argument("run", metavar="RUN", help="name of a run, or its folder")
     parser.add_argument("--to", required=True, help="trackio, wandb, or module:Class of your own")
-    parser.add_argument("--project", default=PROJECT, help="under which the tracker shows the run; %(default)s")
+    parser.add_argument("--project", default=PROJECT, help="under which the tracker shows the run; default %(default)s")
     parser.add_argument("--follow", action="store_true", help="until Ctrl-C, as `beast train --track` does")
     commands.add_root(parser)
     parser.add_argument("--parent", type=int, default=0, help="process whose end ends this one; 0: none")

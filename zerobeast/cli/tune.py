@@ -1,4 +1,4 @@
-"""`beast tune`: which settings train fastest on this machine, found by short trials of the real system.
+"""Which settings train fastest on this machine, found by short trials of the real system.
 
 Groups of settings are varied one after the other, starting from the best combination so far; a change is kept if it is
 clearly faster. How much is learned per step can depend on the number of environments and groups and on the batch size:

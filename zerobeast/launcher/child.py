@@ -36,7 +36,7 @@ _ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
 class ChildSpec:
     """What to start."""
 
-    role: str  #: of the service, as in `python -m zerobeast.services.<role>`
+    role: str  #: of the service, as in `python -m zerobeast.services.<role>`, or "tracker"
     index: int  #: which of the processes of that role
     command: Sequence[str]  #: argv, the interpreter first
     environ: Mapping[str, str]  #: the whole environment
@@ -101,7 +101,8 @@ class Child:
                     pass_fds=self.spec.keep_open,
                 )
         except OSError as error:
-            raise BeastError(f"cannot start {self.spec.name}: {error.filename}: {error.strerror}") from error
+            where = f"{error.filename}: " if error.filename else ""  # empty if there is no process to be had
+            raise BeastError(f"cannot start {self.spec.name}: {where}{error.strerror}") from error
         if self.spec.log_bytes:
             threading.Thread(target=self._bound_log, args=(self._process,), daemon=True).start()
 

@@ -49,8 +49,8 @@ class Gatherer:
     Usage: `with Gatherer(lambda: children) as pages: pages.snapshot()`.
 
     Args:
-      find: returns the children whose pages are read, now and every PERIOD_S; of those without any, the warnings alone.
-        While there are none, those before count.
+      find: returns the children whose pages are read, now and every PERIOD_S; of one without pages, the log alone.
+        While it returns none, those before are read.
       watch: called in the gatherer's thread with each new snapshot.
     """
 
@@ -86,7 +86,10 @@ class Gatherer:
 
     def _run(self) -> None:
         while not self._closing.wait(PERIOD_S):
-            self._attach()
+            try:
+                self._attach()
+            except Exception as error:  # those that are known are read
+                self._note([f"the processes of the run cannot be found: {error!r}"])
             for source in self._sources:
                 try:
                     source.refresh()

@@ -5,6 +5,7 @@ override; --fresh moves the old folder aside and starts over.
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -38,9 +39,10 @@ Say = Callable[[str], None]
 
 
 def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
-    """Print a line; whoever stopped reading misses it."""
+    """Print a line, with escapes for what the file cannot encode; whoever stopped reading misses it."""
+    encoding = getattr(file or sys.stdout, "encoding", None) or "utf-8"
     with contextlib.suppress(OSError, ValueError):
-        print(text, file=file, end=end, flush=True)
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=file, end=end, flush=True)
 
 
 class RunFlags(Section):

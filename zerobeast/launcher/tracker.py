@@ -41,7 +41,7 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
     try:
         child.start()
     except BeastError as error:
-        raise ConfigError(f"tracker {name} cannot be started: {error}") from error
+        raise ConfigError(f"track {name}: {error}") from error
     try:
         yield [child]
     finally:

@@ -38,7 +38,7 @@ class Sink(Protocol):
         """Add a video, an MP4 or GIF, of the policy after so many agent steps."""
 
     def close(self) -> None:
-        """Write whatever is left."""
+        """Write whatever is left, before returning: processes that it has started end with this one."""
 
 
 class Trackio:

@@ -1,4 +1,4 @@
-"""`beast bench peers`: public packages on the same work on this machine, one after the other, beside ours.
+"""Public packages on the same work on this machine, one after the other, beside ours.
 
 The work is Pong (84x84 grey, 4 frames stacked, 4 skipped) with the network of Nature DQN, on policy or by DQN, or
 HalfCheetah-v5 by SAC. Each package is in a virtual environment of its own that is made when it is first needed. Nothing

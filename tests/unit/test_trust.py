@@ -64,7 +64,7 @@ def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: 
         lambda: evaluate(["gift"]),
         lambda: settle(["--name", "gift"], {}, NOW, own=TrainFlags),
         lambda: settle(["--config", "runs/gift/config.yaml"], {}, NOW, own=TrainFlags),
-        lambda: parse("limit", ["--config", "runs/gift/config.yaml"]),
+        lambda: parse("limit", None, ["--config", "runs/gift/config.yaml"]),
     ):
         with pytest.raises(ConfigError) as caught:
             attempt()

@@ -96,6 +96,7 @@ def test_what_is_left_out_is_said(root: Path, capsys: pytest.CaptureFixture[str]
         (["ppo*", "--out", "missing/c.png"], "missing/c.png cannot be written"),
         (["new", "--of", "training"], "none of 1 runs has mean_return_100 yet"),
         (["ppo*", "--x", "stepz"], "no column 'stepz'"),
+        (["new", "--of", "los"], "no column 'los' there; known: training, evaluation"),
         (["*"], "--by-env"),
         (["ppo*", "--env", "CartPole"], "did you mean CartPole-v1?"),
         (

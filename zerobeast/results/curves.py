@@ -58,7 +58,7 @@ def curve(run: SavedRun, x: str, of: str, *, env: str = "", smooth: int = 1) -> 
       ConfigError: there is no such column.
     """
     columns = _table(run, of, env)
-    across, up = (_column(columns, name, run) for name in (AXES.get(x, x), RETURNS.get(of, of)))
+    up, across = (_column(columns, name, run) for name in (RETURNS.get(of, of), AXES.get(x, x)))
     known = np.isfinite(across) & np.isfinite(up)
     newest = dict(zip(across[known].tolist(), up[known].tolist(), strict=True))  # of points at the same x
     x_values, y_values = np.array(sorted(newest.items()), float).reshape(-1, 2).T

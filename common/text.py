@@ -33,11 +33,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     flat = {_flat(path): path for path in names}
     if name in leaves:
         found = leaves[name]
-    elif whole := get_close_matches(_flat(name), flat, n=1, cutoff=SIMILAR):
-        found = [flat[whole[0]]]
+    elif whole := _closest(_flat(name), flat):
+        found = [flat[whole]]
     else:
-        part = get_close_matches(name.rpartition(".")[2], leaves, n=1, cutoff=SIMILAR)
-        found = leaves[part[0]] if part else []
+        part = _closest(name.rpartition(".")[2], leaves)
+        found = leaves[part] if part else []
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
@@ -62,6 +62,13 @@ def split_ids(text: str) -> list[str]:
             ids.append([part])
         depth += part.count("(") - part.count(")")
     return [",".join(parts) for parts in ids]
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    """The most similar of the names, if any; swapped letters make short ones, such as env and evn, too unlike."""
+    names = list(known)
+    swapped = (each for each in names if sorted(each) == sorted(name))
+    return next(iter(get_close_matches(name, names, n=1, cutoff=SIMILAR)), "") or next(swapped, "")
 
 
 def _flat(name: str) -> str:

@@ -12,6 +12,7 @@ from zerobeast.common.text import did_you_mean, suggestion
         ("batch_sise", ["learner.batch_size", "seed"], "; did you mean learner.batch_size?"),
         ("threads", ["learner.threads", "broker.threads"], "; did you mean learner.threads or broker.threads?"),
         ("health_prot", ["health.port"], "; did you mean health.port?"),
+        ("evn", ["seed", "env"], "; did you mean env?"),
         ("zzz", ["Pong"], ""),
     ],
 )

@@ -70,11 +70,11 @@ class CheckpointError(BeastError):
 
 
 class Diverged(BeastError):
-    """Loss, gradient or weights are not finite: `what` names which, and settings of `algo` may help."""
+    """Loss, gradient or weights are not finite: `what` names which, and a lower `rate`, a setting, may help."""
 
-    def __init__(self, what: str, algo: str) -> None:
+    def __init__(self, what: str, rate: str) -> None:
         super().__init__(
-            f"{what}: lower {algo}.learning_rate, or use --learner.precision float32; nothing of it was published, and "
+            f"{what}: lower {rate}, or use --learner.precision float32; nothing of it was published, and "
             f"the last checkpoint is unharmed"
         )
 

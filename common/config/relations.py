@@ -13,6 +13,7 @@ from zerobeast.common.settings import PAST, Relation, RunConfig
 
 #: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
 MAX_SQUASHED_LOG_STD = 0.0
+RESCALED = ("value_rescaling", "normalize_returns")  #: settings by which values are not in units of rewards
 DETERMINISTIC = "deterministic"
 ONE_THREAD = {"device": "cpu", "threads": 1, "precision": "float32"}
 
@@ -88,6 +89,14 @@ def _memory(config: RunConfig) -> Iterator[Relation]:
         yield Relation(
             ("memory.contrastive_rate", "net.memory"),
             "memory.contrastive_rate 0.0 with net.memory momentum: expected more, because that loss is its signal",
+        )
+    algorithm, name = config.algorithm, config.section
+    scaled = [each for each in RESCALED if getattr(algorithm, each, False)]
+    if net.memory == "td_error" and (scaled or (getattr(algorithm, "popart", False) and len(config.env.tasks) > 1)):
+        why = f"{name}.{scaled[0]}" if scaled else f"{name}.popart and several environments"
+        yield Relation(
+            ("net.memory", f"{name}.{scaled[0] if scaled else 'popart'}"),
+            f"net.memory td_error with {why}: expected another signal, because values are not in units of rewards",
         )
     yield from _replayed(config)
 

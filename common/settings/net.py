@@ -113,8 +113,8 @@ class MemoryConfig(Section):
         ge=1,
         le=LIMIT,
     )
-    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: there is none", ge=0)
-    contrastive_temperature: float = setting(0.2, "of the contrastive loss (Zhou et al. 2022)", gt=0)
+    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: there is none", ge=0, le=1)
+    contrastive_temperature: float = setting(0.2, "of the contrastive loss (Zhou et al. 2022)", ge=1e-3)
     negatives_below: float = setting(
         1.0,
         "entries are negatives of each other only if the cosine of their keys is below this; 1: all are",

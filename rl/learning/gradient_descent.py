@@ -45,11 +45,14 @@ class GradientDescent:
       config: of the run.
       settings: of the algorithm.
       parameters: to train, on the device where they are.
+      rate: path of the setting that is the learning rate, for messages; by default that of the algorithm.
     """
 
-    def __init__(self, config: RunConfig, settings: LearnerSettings, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(
+        self, config: RunConfig, settings: LearnerSettings, parameters: Iterable[nn.Parameter], rate: str = ""
+    ) -> None:
         self._settings = settings
-        self._algo = config.section
+        self._rate = rate or f"{config.section}.learning_rate"
         self._total_steps = config.total_steps
         self._parameters = list(parameters)
         self._device = self._parameters[0].device
@@ -84,7 +87,7 @@ class GradientDescent:
                 group["lr"] = learning_rate
             self.optimizer.step()
             if not squares_finite(self._parameters):
-                raise Diverged("a step of the optimiser made weights that overflow", self._algo)
+                raise Diverged("a step of the optimiser made weights that overflow", self._rate)
         self.optimizer.zero_grad(set_to_none=True)
         return Step(applied, loss_value, norm_value, learning_rate)
 

@@ -45,7 +45,8 @@ class Contrastive(Parts):
         pace = LearnerSettings(
             learning_rate=config.memory.contrastive_rate, schedule="constant", epsilon=1e-8, max_grad_norm=40.0
         )
-        self._descent = GradientDescent(config, pace, [*encoder.parameters(), *self._head.parameters()])
+        trained = [*encoder.parameters(), *self._head.parameters()]
+        self._descent = GradientDescent(config, pace, trained, "memory.contrastive_rate")
         self.parts = {"head": self._head, "optimizer": self._descent}
 
     def epoch(self, obs: Any, n: int, keys: Tensor | None = None) -> Tensor:

@@ -33,7 +33,6 @@ from zerobeast.rl.settings import LearnerSettings
 
 STATE = "episodic_memory"  #: name of its part of a checkpoint
 VALUES = ("value", "q_max")  #: extras that are values of states
-RESCALED = ("value_rescaling", "normalize_returns", "popart")  #: settings by which they are not in units of rewards
 
 
 class MemoryLearning:
@@ -57,11 +56,8 @@ class MemoryLearning:
         self._body, self._memory = memory_of(getattr(learning, "trained", net), self._what)
         extras = {field.name for field in algorithm.policy.extras}
         self._values = next((name for name in VALUES if name in extras), "")
-        if config.net.memory == "td_error":
-            scaled = next((name for name in RESCALED if getattr(config.algorithm, name, False)), "")
-            why = f" in units of rewards, with {config.section}.{scaled} true" if scaled else ""
-            if scaled or not self._values:
-                raise ConfigError(f"{self._what}: expected another, because {config.section} sends no values{why}")
+        if config.net.memory == "td_error" and not self._values:
+            raise ConfigError(f"{self._what}: expected another, because {config.section} sends no values")
         self._signal = signal_of(config.net.memory)
         self._familiar = deque[Entry]()
         self._remembered = Memory(self._memory.contents, config.memory.decay)

@@ -39,14 +39,13 @@ class Memory:
     """Keeps the entries of highest priority, whose images and rollouts stay here; the rest is in `contents`.
 
     Args:
-      contents: of the network; emptied, since a network that was trained before has no images here.
+      contents: of the network, without entries.
       decay: factor on all priorities whenever an entry is offered, so that what is new has a chance.
     """
 
     def __init__(self, contents: Contents, decay: float) -> None:
         self.entries: list[Entry] = []  #: by place
         self.contents, self._decay = contents, decay
-        contents.clear()
 
     def write(self, entry: Entry) -> int | None:
         """Keep an entry, in place of the most familiar one if there is no room; returns its place.
@@ -76,7 +75,9 @@ class Memory:
         self.contents.keys[: len(keys)] = keys
 
     def draw(self, n: int) -> list[Entry]:
-        """n entries, with replacement, by priority."""
+        """n entries, with replacement, by priority; none if n is below 1."""
+        if n < 1:  # which `torch.multinomial` refuses
+            return []
         weights = self.contents.priorities[: len(self.entries)].clamp(min=torch.finfo(torch.float32).tiny)
         return [self.entries[place] for place in torch.multinomial(weights, n, replacement=True).tolist()]
 

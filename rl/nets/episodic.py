@@ -11,7 +11,8 @@ The contents are buffers, so they travel with the weights: brokers and checkpoin
 learner, and a target network has those from when it followed. `zerobeast.rl.memory` decides what they are.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from zerobeast.rl.nets.precision import without_autocast
 
 TEMPERATURE = 0.1  #: of the weights
 EMPTY = -1e9  #: likeness of any key to a place without an entry, whose state is 0
+OF_CONTENTS = ".memory.contents."  #: in names of a state
 SEED = 0  #: of R, which every process makes for itself
 
 
@@ -41,7 +43,7 @@ class Contents(nn.Module):
     priorities: Tensor  #: [N] float32, in [0, 1]: how rare each one is
     versions: Tensor  #: [N] int64, the policy_version that wrote each one
     absent: Tensor  #: [N] float32, 0 if there is an entry, else `EMPTY`
-    written: Tensor  #: [] int64, how many entries were ever written, by which copies of the contents can be compared
+    written: Tensor  #: [] int64, how many entries were ever written
     centre: Tensor  #: [E] float32
 
     def __init__(self, config: NetConfig, feature_size: int) -> None:
@@ -63,6 +65,17 @@ class Contents(nn.Module):
         """Forget the entries from this place on."""
         self.states[start:] = 0.0
         self.absent[start:] = EMPTY
+
+
+def emptied(state: Any) -> Any:
+    """A state of modules, of any depth, with the contents of each episodic memory as they are at the start."""
+    if not isinstance(state, Mapping):
+        return state
+    return {name: _at_start(name, of) if OF_CONTENTS in f".{name}" else emptied(of) for name, of in state.items()}
+
+
+def _at_start(name: str, value: Tensor) -> Tensor:
+    return torch.full_like(value, EMPTY) if name.endswith("absent") else torch.zeros_like(value)
 
 
 class EpisodicMemory(nn.Module):

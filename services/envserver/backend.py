@@ -47,7 +47,8 @@ class Backend:
         first or None, and what its `InlineEnvs` need of the keywords of `Shard`; None: `make` makes them one by one.
       make_rendered: makes one environment to be seen, whose `scene` has a picture, given its settings and its seed, in
         a worker process; None: `make` does, given `render_mode` "rgb_array".
-      mixes: whether `make` makes several of other ids in one, for which it takes the keyword `leave_out` too.
+      mixes: whether `make` makes several of other ids in one, for which it takes the keywords `leave_out` and
+        `action_mask` too.
       levels: ids by name, such as "rare", of what an id can be evaluated in (`evaluate.levels`), itself among them.
     """
 

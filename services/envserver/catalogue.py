@@ -52,7 +52,15 @@ def make_vector_env(
                 return env
             if backend.make_part and not (masks or config.action_mask):
                 make_part = partial(backend.make_part, config)
-    make = partial(make_env, config.id, dict(config.kwargs), reference, several=True, leave_out=config.leave_out)
+    make = partial(
+        make_env,
+        config.id,
+        dict(config.kwargs),
+        reference,
+        several=True,
+        leave_out=config.leave_out,
+        action_mask=config.action_mask,
+    )
     part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
@@ -76,7 +84,13 @@ def _made_by(backend: Backend, reference: str, request: VectorRequest, padding: 
 
 
 def make_env(
-    env_id: str, kwargs: dict[str, Any], backend: str = "", *, several: bool = False, leave_out: tuple[str, ...] = ()
+    env_id: str,
+    kwargs: dict[str, Any],
+    backend: str = "",
+    *,
+    several: bool = False,
+    leave_out: tuple[str, ...] = (),
+    action_mask: str = "",
 ) -> Any:
     """Make one environment.
 
@@ -87,6 +101,7 @@ def make_env(
       several: whether it may have several agents; then it is one of PettingZoo's parallel ones, or has their methods.
       leave_out: entries that its observation space is to lack; its observations still have them. Those of several
         agents are left out where these are read.
+      action_mask: key of action masks, for the environments of a mix; that of others matters where they are read.
 
     Raises:
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.
@@ -97,7 +112,7 @@ def make_env(
     with contained(f"env.id {env_id!r} cannot be made"), alone as filled:
         import gymnasium
 
-        passed_on = {"leave_out": leave_out} if part and part.mixes else {}
+        passed_on = {"leave_out": leave_out, "action_mask": action_mask} if part and part.mixes else {}
         env = part.make(env_id, filled, **passed_on) if part else _by_reference(env_id, filled)
         kind = type(env).__name__
         if not isinstance(env, gymnasium.Env):

@@ -31,7 +31,7 @@ FORMS = {
     "rare": "rare(env1,env2,...)",
     "only": "only(env1,env2,...;rank)",
 }
-MASK = "action_mask"  #: in infos, as gymnasium's own environments name it
+MASK = "action_mask"  #: in infos, as gymnasium's own environments name it, unless `env.action_mask` names another
 SEEDS = 2**31
 
 
@@ -49,7 +49,7 @@ class Mixture(NamedTuple):
         listed, semicolon, text = rest.removesuffix(")").partition(";")
         what, ids = f"env.id {env_id!r}", split_ids(listed)
         listed_well = rest.endswith(")") and all(ids) and len(set(ids)) == len(ids)
-        if not listed_well or (semicolon and ";" not in FORMS[law]):
+        if not listed_well or (semicolon and ";" not in FORMS[law]) or (law == "only" and not semicolon):
             raise EnvError(f"{what}: expected {FORMS[law]}, each environment once")
         if any(each.partition("(")[0] in FORMS and "(" in each for each in ids):
             raise EnvError(f"{what}: expected environments in the list, not mixes")
@@ -92,17 +92,22 @@ class Mix(gymnasium.Env[Any, Any]):
     Args:
       env_id: of the mix.
       kwargs: of the constructor of each environment.
-      leave_out: as in `make_env`, of each environment.
+      leave_out, action_mask: as in `make_env`, of each environment, some of which may have no mask.
 
     Raises:
       EnvError: the id is malformed, or an environment cannot be made or is unlike the others.
     """
 
-    def __init__(self, env_id: str, kwargs: dict[str, Any], leave_out: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, env_id: str, kwargs: dict[str, Any], leave_out: tuple[str, ...] = (), action_mask: str = ""
+    ) -> None:
         mixture = Mixture.parse(env_id)
         self._probabilities = mixture.probabilities
         self._envs = [make_env(each, dict(kwargs), leave_out=leave_out) for each in mixture.ids]
-        self._readings = [Reading.of(*made) for made in zip(mixture.ids, self._envs, strict=True)]
+        self._readings = [
+            Reading.of(each, env, action_mask if action_mask in getattr(env.observation_space, "spaces", ()) else "")
+            for each, env in zip(mixture.ids, self._envs, strict=True)
+        ]
         specs = [reading.spec for reading in self._readings]
         self._padding = padding = alike(specs)
         self._spec = spec = padding.of(specs[0])
@@ -112,8 +117,10 @@ class Mix(gymnasium.Env[Any, Any]):
             low, high = min(box.low[0] for box in boxes), max(box.high[0] for box in boxes)
             obs = replace(boxes[0], low=(low,), high=(high,))
         self.observation_space, self.action_space = gym_space(obs), gym_space(spec.action)
-        if spec.action_mask:
-            self.metadata["action_mask"] = MASK
+        self._mask = action_mask or MASK
+        self._masks = spec.action_mask or bool(action_mask)
+        if self._masks:
+            self.metadata["action_mask"] = self._mask
         self.render_mode = kwargs.get("render_mode")
         self._rank = 0
         self._seeds: dict[int, int] = {}
@@ -160,11 +167,11 @@ class Mix(gymnasium.Env[Any, Any]):
     def _masked(self, obs: Any, info: Any, *, over: bool) -> dict[str, Any]:
         """A copy of an info, with the mask of the current environment within that of all, if there is one."""
         copy, own = dict(info or {}), self._readings[self._rank]
-        if self._spec.action_mask:
-            key, action = own.mask or (MASK if MASK in copy else ""), own.spec.action
-            legal = np.zeros(self._spec.mask_size, np.bool_)
+        if self._masks:
+            key, action = own.mask or (self._mask if self._mask in copy else ""), own.spec.action
+            legal = np.zeros(sum(self._spec.action.choices), np.bool_)
             legal[: sum(action.choices)] = mask_of(key, obs, copy, action, over=over) if key else True
-            copy[MASK] = legal
+            copy[self._mask] = legal
         return copy
 
 

@@ -1,7 +1,7 @@
 """A new run that begins with what another one has learned: its weights and, of the same algorithm, its optimisers.
 
-`beast train --from` leaves the parent's checkpoint in the folder of the new run. Its counters, its replay and the
-statistics of its episodes stay behind.
+`beast train --from` leaves the parent's checkpoint in the folder of the new run. Its counters, its replay, the
+contents of its episodic memory and the statistics of its episodes stay behind.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,6 +14,7 @@ from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import Network
+from zerobeast.rl.nets.episodic import emptied
 from zerobeast.rl.protocol import OF_ITS_RUN, Learning
 from zerobeast.services.learner.checkpoint import load_checkpoint, load_model
 
@@ -31,7 +32,7 @@ class Parent:
     """
 
     def __init__(self, run: str, path: Path, state: Mapping[str, Any]) -> None:
-        self._path, self._state = path, state
+        self._path, self._state = path, emptied(state)
         self._way_out = (
             f"settings of net, and the shapes of observations and actions, have to be those of {run}; a run without "
             f"--from begins with new weights"

@@ -239,7 +239,8 @@ class Trainer:
         if too_often or (learned.skipped and self.config.learner.on_nonfinite == "stop"):
             often = f" in {MAX_NONFINITE_IN_A_ROW} updates in a row" if too_often else ""
             at = f"at agent step {self.counters.agent_steps}"
-            raise Diverged(f"the loss or its gradient was not finite{often} {at}", self.config.section)
+            rate = f"{self.config.section}.learning_rate"
+            raise Diverged(f"the loss or its gradient was not finite{often} {at}", rate)
 
 
 def acting_dtype(config: RunConfig, device: torch.device) -> torch.dtype:

@@ -49,6 +49,16 @@ class Large(Small):
         return (*super().step(action)[:-1], {})
 
 
+class Few(Small):
+    """With a mask in its infos that only the user knows of."""
+
+    def reset(self, **given: Any) -> tuple[np.ndarray, dict]:
+        return super().reset(**given)[0], {"legal": [False, True]}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return (*super().step(action)[:-1], {"legal": [False, True]})
+
+
 class Plain(gymnasium.Env[int, int]):
     """Episodes of one step with a reward of the action. The observation is the second of two."""
 
@@ -159,6 +169,21 @@ def test_each_environment_has_its_own_mask_and_counts_from_its_own_start(ids: tu
     env.close()
 
 
+def test_masks_under_a_name_that_the_user_gives() -> None:
+    config = EnvConfig(id=f"uniform({__name__}:Few,{LARGE})", action_mask="legal")
+    env = make_vector_env(config, 2, 0, EnvServerConfig(in_process=True))
+    assert env.collect() or env.collect()
+    env.reset()
+    seen = set()
+    for _ in range(30):
+        assert env.collect()
+        seen |= {tuple(mask) for mask in env.rows["action_mask"].tolist()}
+        env.step(np.array([1, 1]))
+    assert seen == {(False, True, False, False), (True, True, True, True)}
+    assert env.errors == 0
+    env.close()
+
+
 def test_an_environment_of_the_old_interface_is_refused_at_once() -> None:
     env = make_vector_env(EnvConfig(id=f"rare({PLAIN},{OLD})"), 1, 0, EnvServerConfig(in_process=True))
     assert env.collect() or env.collect()
@@ -188,6 +213,7 @@ def test_environments_with_equal_spaces_need_no_mask() -> None:
         ("zipf(A-v0;nan)", "exponent 'nan', expected"),
         ("zipf(A-v0;inf)", "exponent 'inf', expected"),
         ("only(A-v0;2)", "rank '2', expected a number from 1 to 1$"),
+        ("only(A-v0)", r"expected only\(env1,env2,\.\.\.;rank\), each environment once$"),
         ("uniform(A-v0;1)", r"expected uniform\(env1,env2,\.\.\.\), each environment once$"),
         ("zipf(A-v0,rare(B-v0,C-v0))", "expected environments in the list, not mixes$"),
         (

@@ -73,9 +73,10 @@ def play(config: RunConfig, n: int, label: str) -> Seen:
         for step in range(100 * n):
             if len(labels) >= n:
                 break
-            seen = unpacked_rows(envs.rows, spec)["obs"]
-            for env in range(envs.num_envs) if step % PERIOD == 0 else ():
-                waiting[env].append(seen[env].copy())
+            seen, over = unpacked_rows(envs.rows, spec)["obs"], envs.rows["terminated"] | envs.rows["truncated"]
+            if step % PERIOD == 0:
+                for env in np.flatnonzero(~over).tolist():  # the episode of an end had its label in the last turn
+                    waiting[env].append(seen[env].copy())
             legal = envs.rows["action_mask"] if spec.action_mask else np.ones((envs.num_envs, spec.action.sizes[0]))
             envs.step((draws.random(legal.shape) * legal).argmax(-1))
             finish(envs)

@@ -118,10 +118,13 @@ class Actor(Service):
             "agent_steps": sum(group.steps.agent_steps for group in groups),
             "rollouts_sent": sum(outbox.sent for outbox in outboxes),
             "unacked": sum(outbox.unacked for outbox in outboxes),
-            "rollouts": sum(outbox.seq for outbox in outboxes) * groups[0].rollouts_each,
+            "rollouts": sum(group.rollouts.outbox.seq * group.rollouts_each for group in groups),
             "rollouts_cut": sum(cut.values()),
             "rollouts_cut_by_peer": cut,
-            "streams": [[each.stream.slot, groups[0].rollouts_each, each.seq, each.acked] for each in outboxes],
+            "streams": [
+                [each.stream.slot, group.rollouts_each, each.seq, each.acked]
+                for group, each in zip(groups, outboxes, strict=True)
+            ],
             "sender": self.sender,
             "policy_version": max(group.inference.version for group in groups),
             "policy_version_drops": sum(group.inference.version_drops for group in groups),

@@ -26,6 +26,7 @@ from zerobeast.services.envserver.padding import Padding, alike, padded_obs
 from zerobeast.services.envserver.reading import CALLS, Reading, given_mask, without_mask
 from zerobeast.services.envserver.shard import NOTHING_YET, Shard
 from zerobeast.services.envserver.spaces import without
+from zerobeast.services.envserver.vector import contained
 
 MASK = "action_mask"  #: entry of a Dict observation, as PettingZoo's games have it
 OBSERVATION = "observation"  #: the entry beside it
@@ -148,11 +149,12 @@ class AgentShard(Shard):
         if not names:
             raise EnvError(f"env.id {env_id!r}: expected possible_agents, the names of all agents that there can be")
         if self._asked not in (0, len(names)):
-            some = ", ".join(names[:10]) + ", ..." * (len(names) > 10)
+            some = ", ".join(map(str, names[:10])) + ", ..." * (len(names) > 10)
             raise EnvError(f"env.agents is {self._asked}, but {env_id} has {len(names)} agents: {some}")
         self.agents, self._numbers = len(names), {name: number for number, name in enumerate(names)}
-        self._readings = [AgentReading(env, env_id, name, mask, self._leave_out) for name in names]
-        roles = [NUMBER.sub("", name) for name in names]
+        with contained(f"env.id {env_id!r}: spaces of its agents cannot be read"):
+            self._readings = [AgentReading(env, env_id, name, mask, self._leave_out) for name in names]
+        roles = [NUMBER.sub("", str(name)) for name in names]
         self._roles = roles if len(set(roles)) > 1 else []
         specs = [reading.own.spec for reading in self._readings]
         padding = alike(specs)
@@ -176,14 +178,14 @@ class AgentShard(Shard):
         before, start = self._present[i], i * self.agents
         actions = {name: self._readings[n].action(self.actions[start + n]) for name, n in before.items()}
         answer = self._call(i, "step", actions)
-        obs, infos, now = answer[0], answer[-1], self._acting(i)
+        obs, infos = answer[0], answer[-1]
+        ended = [part for part in answer[2:4] if isinstance(part, Mapping)]  # some games list an agent after its end
+        now = {name: n for name, n in self._acting(i).items() if not any(part.get(name) for part in ended)}
         for name, n in before.items():
             own = [_entry(part, name, what) for part, what in zip(answer[:-1], CALLS["step"], strict=False)]
             over = self._write(start + n, self._readings[n], *own, (infos or {}).get(name))
             if not over and name not in now:
                 raise EnvError(f"agent {name!r} has left without having been terminated or truncated")
-            if over:
-                now.pop(name, None)
         self._open(i, {name: n for name, n in now.items() if name not in before}, obs, infos, kept=before)
         self._present[i], self._done[i] = now, not now
 
@@ -210,7 +212,7 @@ class AgentShard(Shard):
         """Names and numbers of the agents that act now. Raises EnvError if there is one that was not promised."""
         names = list(self._envs[i].agents)
         if unknown := [name for name in names if name not in self._numbers]:
-            raise EnvError(f"agent {unknown[0]!r} is none of possible_agents: {', '.join(self._numbers)}")
+            raise EnvError(f"agent {unknown[0]!r} is none of possible_agents: {', '.join(map(str, self._numbers))}")
         return {name: self._numbers[name] for name in names}
 
 

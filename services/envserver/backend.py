@@ -30,7 +30,10 @@ class VectorRequest(NamedTuple):
 
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
-    needed = "which env.leave_out, env.options, action masks, several agents, mixes and masked resets need"
+    needed = (
+        "which env.leave_out, env.options, env.agent_id, {number} in env.kwargs, action masks, several agents, mixes "
+        "and masked resets need"
+    )
     raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, {needed}")
 
 

@@ -25,10 +25,11 @@ from zerobeast.services.envserver.vector import Only, contained
 
 PREFIX, FOOTBALL = "envpool/", "gfootball/"
 MAX_SEED = 2**31  # a pool takes 31 bits
-#: options of a pool that are not the user's
+#: options of a pool that are not the user's: rewards are sent as they are, and a life is no episode
 OURS = {
     *("num_envs", "batch_size", "num_threads", "max_num_players", "thread_affinity_offset", "base_path"),
-    *("seed", "env_seed", "gym_reset_return_info"),
+    *("seed", "env_seed", "env_name", "gym_reset_return_info"),
+    *("episodic_life", "reward_clip", "zero_discount_on_life_loss"),
 }
 PIXELS = {"from_pixels", "render_width", "render_height", "render_camera_id"}  #: options that a pool does not list
 STACKED = "stack_num"  #: an option of what sends screens, Atari's games and ViZDoom's maps
@@ -68,7 +69,7 @@ class PoolEnvs(SteppedTogether):
             self._options = _options(config, self._task)
             pool = self._made()
             (obs, adapt_obs), action = self.seen(pool.observation_space), _action_space(pool.action_space)
-            skip = config.frame_skip if STACKED in self._options else 1
+            skip = int(self._options.get("frame_skip", 1))
             stack = config.frame_stack if self.stacked or STACKED in self._options else 1
             spec = env_spec(config.id, obs, action, stack=stack, skip=skip)
         super().__init__(pool, spec, adapt_obs, action_adapter(action), num_envs)

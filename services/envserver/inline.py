@@ -83,12 +83,12 @@ class InlineEnvs(ABC):
             packed[...] = pack_bits(values, space)
 
     def blank(self, row: int) -> None:
-        """Write a row without an observation, in which every action is legal."""
+        """Write a row without an observation, in which every action is legal but those of padding."""
         self.rows[row : row + 1].view(np.uint8)[:] = 0
         for _, values, _ in self._bits:
             values[row] = 0
-        if self.own.action_mask:
-            self.rows[row]["action_mask"][: self.own.mask_size] = True
+        if self.spec.action_mask:
+            self.rows[row]["action_mask"][: sum(self.own.action.choices)] = True
 
     @abstractmethod
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:

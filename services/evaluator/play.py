@@ -57,8 +57,7 @@ def play(
     """
     own = config.evaluate
     greedy = config.algorithm.drawing_explores if own.actions == "auto" else own.actions == "greedy"
-    agents, limit_s = config.env.agents or 1, START_LIMIT_S + config.envserver.step_timeout_s
-    num_envs = max(1, min(own.episodes, MAX_ENVS) // agents) * agents
+    num_envs, limit_s = rows_of(config, opposed=opponent is not None), START_LIMIT_S + config.envserver.step_timeout_s
     env = config.env.model_copy(update={"episodic_life": False}).terms()
     with (
         threads(config.broker.threads or 1),
@@ -83,6 +82,15 @@ def play(
             means(episode.infos for episode in found),
             counter.bounded,
         )
+
+
+def rows_of(config: RunConfig, *, opposed: bool) -> int:
+    """How many agents play at a time. If they face an opponent on either side, half of them are on each."""
+    agents = config.env.agents or 1
+    envs = max(1, min(config.evaluate.episodes, MAX_ENVS) // agents)
+    if opposed and not config.env.opponents:
+        envs = max(2, envs - envs % 2)
+    return envs * agents
 
 
 class Players:

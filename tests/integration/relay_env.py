@@ -9,7 +9,8 @@ from gymnasium.spaces import Box, Discrete, Space
 class Relay:
     """Ends after its 4th step: a leaves in the 1st, c joins in the 2nd, b is truncated and c terminated in the 4th.
 
-    The observation of an agent is the step and the seed, and its reward its action. `fault` is what goes wrong.
+    The observation of an agent is the step and the seed, and its reward its action. `fault` is what goes wrong; with
+    `lingers`, a is still listed after its last step, and that it has ended, as in some games with turns.
     """
 
     metadata: dict[str, Any] = {}  # noqa: RUF012  # PettingZoo's declaration
@@ -31,16 +32,19 @@ class Relay:
         return self._of(self._seen), {}
 
     def step(self, actions: dict[str, int]) -> tuple[dict, dict, dict, dict, dict]:
-        assert list(actions) == self.agents, "those that act, and no others"
+        acting = [agent for agent in self.agents if self._t == 0 or agent != self.possible_agents[0]]
+        assert list(actions) == acting, "those that act, and no others"
         assert all(isinstance(action, int) for action in actions.values())
         self._t, lives, (a, b, c) = self._t + 1, self.agents, self.possible_agents
         self.agents = {1: [b], 2: [b, c], 4: []}.get(self._t, self.agents)
+        lingers = self._fault == "lingers" and self._t < 3
+        self.agents = [a] * lingers + [agent for agent in self.agents if agent != a]
         if self._fault == "leaves":
             self.agents = ["a"]
         everyone = list(dict.fromkeys([*lives, *self.agents]))
         seen = {agent: self._seen(agent) for agent in everyone if self._fault != "silent"}
         rewards = {agent: float(actions.get(agent, 7)) for agent in everyone}
-        terminated = {agent: (self._t, agent) in ((1, a), (4, c)) for agent in everyone}
+        terminated = {agent: (self._t, agent) in ((1, a), (4, c)) or (lingers and agent == a) for agent in everyone}
         truncated = {agent: (self._t, agent) == (4, b) for agent in everyone}
         return seen, rewards, terminated, truncated, {agent: {"success": self._t > 2} for agent in everyone}
 
@@ -70,6 +74,17 @@ class Teams(Relay):
     """With agents of two roles."""
 
     possible_agents = ["red_0", "red_1", "blue_0"]  # noqa: RUF012
+
+
+class Numbered(Relay):
+    """With agents whose names are no text, as PettingZoo allows."""
+
+    possible_agents = [1, 2, 3]  # type: ignore[assignment]  # noqa: RUF012
+
+
+class Odd(Relay):
+    def action_space(self, agent: str) -> Space[Any]:
+        raise KeyError(agent)
 
 
 class Unnamed(Relay):

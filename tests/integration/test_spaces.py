@@ -116,6 +116,12 @@ def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused
     assert spec is not None
     assert (spec.env_id, spec.obs.arrays[0].shape, spec.action_mask) == ("CartPole-v1", (6,), True)
     assert spaces.padded(run) == run, "a run that continues"
+    for_two = config("tests.integration.relay_env:Relay")
+    small = for_two.model_copy(update={"broker": for_two.broker.model_copy(update={"max_batch_rows": 16})})
+    with pytest.raises(
+        ConfigError, match=r"broker\.max_batch_rows 16: expected at least 18, because actor\.envs_per_gr"
+    ):
+        spaces.padded(small)
     assert slurm.main(["--env", run.env.id, "--name", "x", "--root", str(tmp_path)]) == 0
     assert load(["--config", str(tmp_path / "x" / "config.yaml"), "--security.keys="], {}).env.pad_obs == (6,)
     assert spaces.padded(alike := config("CartPole-v1,CartPole-v0")) == alike

@@ -13,8 +13,8 @@ from zerobeast.services.envserver.sessions import SessionRequest
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.evaluator.play import EpisodeCounter
 
-RELAY, TURNS, TEAMS, UNNAMED = (
-    f"tests.integration.relay_env:{name}" for name in ("Relay", "Turns", "Teams", "Unnamed")
+RELAY, TURNS, TEAMS, UNNAMED, NUMBERED, ODD = (
+    f"tests.integration.relay_env:{name}" for name in ("Relay", "Turns", "Teams", "Unnamed", "Numbered", "Odd")
 )
 CONNECT_FOUR = "pettingzoo/classic/connect_four_v3"
 #: obs, reward, terminated, truncated, first of a, b and c, if the action of each is its number plus 1
@@ -52,8 +52,9 @@ def stepped(env: VectorEnv, actions: Any) -> VectorEnv:
     return env
 
 
-def test_an_agent_that_has_left_or_not_joined_has_rows_that_are_first_of_episodes() -> None:
-    env = made(envs=2)
+@pytest.mark.parametrize("fault", ["", "lingers"])
+def test_an_agent_that_has_left_or_not_joined_has_rows_that_are_first_of_episodes(fault: str) -> None:
+    env = made(envs=2, kwargs={"fault": fault})
     for number, (rows, episodes) in enumerate(zip([*TIMELINE, TIMELINE[0]], [*EPISODES, []], strict=True)):
         if number:
             stepped(env, [1, 2, 3] * 2)
@@ -86,6 +87,10 @@ def test_smaller_observations_and_actions_of_an_agent_are_padded() -> None:
     assert (env.spec.obs.arrays[0].shape, env.spec.action.choices, env.spec.action_mask) == ((2,), (5,), True)
     assert env.rows["action_mask"].tolist() == [[True] * 3 + [False] * 2, [True] * 5, [True] * 5]
     assert stepped(env, [2, 4, 0]).rows["obs"].tolist() == [[1, 3], [1, 0], [0, 0]]
+    env = made(pad_actions=7)
+    for _ in range(3):  # an agent that is away may choose what it could if it were there
+        assert env.rows["action_mask"].tolist() == [[True] * 5 + [False] * 2] * 3
+        stepped(env, [0, 0, 0])
 
 
 def test_an_agent_that_waits_for_its_turn_has_one_choice() -> None:
@@ -103,6 +108,7 @@ def test_an_observation_says_of_which_agent_it_is_if_asked() -> None:
 def test_returns_are_reported_by_role() -> None:
     env = made(TEAMS)
     assert stepped(env, [1, 2, 3]).episodes == [[1.0, 1, {"return.red": 1.0, "success": 0.0}]]
+    assert len(stepped(made(NUMBERED), [1, 2, 3]).episodes) == 1
 
 
 @pytest.mark.parametrize(
@@ -114,6 +120,7 @@ def test_returns_are_reported_by_role() -> None:
         (RELAY, {"kwargs": {"fault": "leaves"}}, "agent 'b' has left without having been terminated or truncated"),
         (RELAY, {"kwargs": {"fault": "dtype"}}, "agent 'c': obs.dtype is |u1, expected <f4 as in .*, agent 'a'"),
         (RELAY, {"agents": 2}, "env.agents is 2, but .*:Relay has 3 agents: a, b, c"),
+        (ODD, {}, "env.id .*:Odd': spaces of its agents cannot be read: KeyError: 'a'"),
         (UNNAMED, {}, "expected possible_agents, the names of all agents"),
         ("CartPole-v1", {}, "env.agents is 3, but CartPole-v1 has a single agent"),
         ("CartPole-v1", {"agents": 1, "agent_id": True}, "env.agent_id is true, but CartPole-v1 has a single agent"),

@@ -157,6 +157,8 @@ def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
         ("envpool/Pong-v5", {"episodic_life": True}, "env.episodic_life true: expected false"),
         ("envpool/Pong-v5", {"noop_max": 0}, "env.noop_max 0: expected at least 1"),
         ("envpool/Pong-v5", {"kwargs": {"frame_skip": 2}}, "env.kwargs: 'frame_skip' is not for envpool/Pong-v5"),
+        ("envpool/Pong-v5", {"kwargs": {"episodic_life": True}}, "env.kwargs: 'episodic_life' is not for"),
+        ("envpool/Pong-v5", {"kwargs": {"reward_clip": True}}, "env.kwargs: 'reward_clip' is not for"),
         ("envpool/CartPole-v1", {"kwargs": {"num_envs": 2}}, "'num_envs' is not for envpool/CartPole-v1, expected any"),
         ("envpool/CartPole-v1", {"kwargs": {"max_episode_steps": "x"}}, "envpool/CartPole-v1' cannot be made: "),
         (FOOTBALL, {"kwargs": {"rewards": "scoring,checkpoints"}}, f"'rewards' is not for .*; expected g{FOOTBALL}"),

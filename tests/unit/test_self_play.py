@@ -12,11 +12,13 @@ from tests.unit.test_broker_inference import STACKED, infer, make
 from zerobeast.common.config.relations import broken
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
+from zerobeast.common.settings.run import EvaluateConfig
 from zerobeast.common.wire import step_record
 from zerobeast.common.wire.episodes import MAX_NAMES, Episode, are_infos
 from zerobeast.rl.acting.opponents import MOST_PAST, RENEW_S, Games, Opponents
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT
 from zerobeast.services.actor.sides import Sides
+from zerobeast.services.evaluator.play import rows_of
 
 
 def env(agents: int = 2, opponent: str = "past", opponents: Any = ()) -> EnvConfig:
@@ -98,6 +100,18 @@ def test_an_episode_says_who_has_won_against_whom() -> None:
         Episode(3.0, 2, {"x": 1.0, "win": 0.5}),
     ]
     assert sides.judged(rows, ended[:3]) == [], "an env-server that reports others"
+
+
+@pytest.mark.parametrize(
+    ("episodes", "opponents", "expected"), [(1, "", 4), (3, "", 4), (10, "", 8), (100, "", 16), (10, "1", 10)]
+)
+def test_both_seats_play_as_many_games_of_an_evaluation(episodes: int, opponents: str, expected: int) -> None:
+    config = RunConfig(env=env(opponents=opponents), evaluate=EvaluateConfig(episodes=episodes))
+    assert rows_of(config, opposed=True) == expected
+    assert rows_of(config, opposed=False) == max(1, min(episodes, 16) // 2) * 2
+    opposed = config.env.opposed(expected)
+    assert opposed is not None
+    assert opponents or opposed.reshape(-1, 2).sum(0).tolist() == [expected / 4] * 2
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,11 @@ def padded(config: RunConfig) -> RunConfig:
     env = EnvConfig(**{**config.env.model_dump(), **found})
     envs = -(-envs // agents) * agents
     env.opposed(envs)
+    if envs > config.broker.max_batch_rows:
+        raise ConfigError(
+            f"broker.max_batch_rows {config.broker.max_batch_rows}: expected at least {envs}, because "
+            f"actor.envs_per_group is enlarged to a multiple of {agents}, the agents of each environment"
+        )
     return config.model_copy(update={"env": env, "actor": config.actor.model_copy(update={"envs_per_group": envs})})
 
 

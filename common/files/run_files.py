@@ -87,7 +87,7 @@ def find_all(names: Sequence[str], root: Path | str) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for name in names:
-        runs = next(filter(None, map(_runs_at, places(name, root))), [])
+        runs = next(filter(None, (_runs_at(place, str(at(root))) for place in places(name, root))), [])
         if not runs:
             raise _no_run(name, root)
         found |= dict.fromkeys(run.resolve() for run in runs)
@@ -100,14 +100,14 @@ def named(run: str, root: Path | str) -> Path:
     Raises:
       ConfigError: there is none of that name.
     """
-    if (given := at(run)).is_file():
+    if os.path.isfile(given := at(run)):  # unlike `Path.is_file`, of any name
         return given
     name, _, which = run.rpartition(":")
     if not (name and (which == "best" or which.isdecimal())):
         return find(run, root)
     folder = find(name, root)
     path = folder / (BEST_CHECKPOINT if which == "best" else numbered(int(which)))
-    if path.is_file():
+    if os.path.isfile(path):
         return path
     those = [str(steps) for steps, _ in kept(folder)] + ["best"] * (folder / BEST_CHECKPOINT).is_file()
     others = f"one of {', '.join(those)}" if those else f"{name} for its newest, as it keeps no others"
@@ -119,10 +119,13 @@ def folder_of(checkpoint: Path) -> Path | None:
     return next(filter(is_run, (checkpoint, *checkpoint.absolute().parents[:2])), None)
 
 
-def _runs_at(place: Path) -> list[Path]:
+def _runs_at(place: Path, root: str) -> list[Path]:
+    """Runs in a folder, or of a pattern, in which the name of the root has no special characters."""
     if is_run(place):
         return [place]
-    inside = map(Path, glob.glob(str(place) if glob.has_magic(str(place)) else f"{place}/*"))
+    name, start = str(place), root * str(place).startswith(root)
+    pattern = f"{glob.escape(name)}/*" if os.path.isdir(place) else glob.escape(start) + name[len(start) :]
+    inside = map(Path, glob.glob(pattern))
     return sorted(path for path in inside if is_run(path) and not SET_ASIDE.search(path.name))
 
 

@@ -133,6 +133,7 @@ class Evaluator(Service):
         if saved is None:
             raise BeastError(f"{path}: it is gone")
         policy, played = Policy(Loaded(self.config, None, {}, ()), saved, path), path.stat()
+        evaluations.read(self.config.folder)  # before it plays for a table that cannot be read
         rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
         if not path.exists() or not os.path.samestat(path.stat(), played):
             raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
@@ -166,7 +167,7 @@ class Evaluator(Service):
         if not (every := self.config.evaluate.video_every):
             return
         try:
-            if (len(self._scores()) + 1) % every:
+            if len(self._scores()) % every:
                 return
             from zerobeast.services.evaluator.video import record
 

@@ -75,6 +75,17 @@ def test_what_is_found_about_a_policy_that_is_gone_does_not_count(run: RunConfig
     assert evaluations.read(run.folder) == []
 
 
+def test_a_table_that_cannot_be_read_costs_a_policy_and_not_the_run(
+    run: RunConfig, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damage(_path: Path) -> None:
+        (run.folder / run_files.EVALUATIONS).write_text("agent_steps\nx\n")
+
+    monkeypatch.setattr(service, "DISK_S", 0.0)
+    evaluate(damage, {10: 3.0})
+    assert not run_files.kept(run.folder, run_files.TO_EVALUATE)
+
+
 def test_a_policy_whose_row_cannot_be_written_waits_until_it_can(
     run: RunConfig, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

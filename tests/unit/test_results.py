@@ -11,7 +11,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.results import statistics
 from zerobeast.results.atari import human_normalized
-from zerobeast.results.curves import Curve, curve, mean_curve
+from zerobeast.results.curves import Curve, curve, mean_curve, overlapping
 from zerobeast.results.groups import by_env, grouped
 from zerobeast.results.run import SavedRun, read
 from zerobeast.results.style import ALGORITHMS, look
@@ -35,6 +35,11 @@ def test_a_run_is_found_by_name_folder_and_pattern_and_each_once(tmp_path: Path)
     assert names(root, "b", str(root / "b"), "latest") == ["b"]
     assert names(tmp_path, "runs") == ["a-1", "a-2", "b"]
     assert names(root, "a-1.old-20260101-120000") == ["a-1.old-20260101-120000"]
+    for name in ("c-1", "c-2"):
+        saved(tmp_path / "of[1]" / "x[2]", name)
+    assert names(tmp_path / "of[1]" / "x[2]", "c-*") == names(tmp_path / "of[1]", "x[2]") == ["c-1", "c-2"]
+    with pytest.raises(ConfigError, match="there is no run"):
+        run_files.named(f"{'x' * 300}:{'1' * 5000}", root)
     for missing in ("a-3", "c*", "nothing", "x" * 5000, "~nobody/x"):
         for one_of in (run_files.find, lambda name, root: run_files.find_all([name], root)):
             with pytest.raises(ConfigError, match="there is no run"):
@@ -98,7 +103,7 @@ def test_evaluations_of_several_environments_are_averaged_or_chosen(tmp_path: Pa
     run = read(folder)
     assert curve(run, "steps", "evaluation").y.tolist() == [2.0, 5.0]
     assert curve(run, "steps", "evaluation", env="y").y.tolist() == [3.0]
-    assert curve(run, "steps", "info/is_success").y.tolist() == [1.0, 1.0]
+    assert curve(run, "steps", "info/is_success", smooth=10**13).y.tolist() == [1.0, 1.0]
 
 
 def test_the_mean_is_of_points_that_all_runs_have() -> None:
@@ -119,7 +124,14 @@ def test_the_mean_is_of_points_that_all_runs_have() -> None:
     shorter = mean_curve([first, Curve(first.x[:2], first.y[:2])])
     assert shorter.x.tolist() == [0.0, 10.0]
     assert mean_curve([first]).low is None
-    assert not len(mean_curve([first, second._replace(x=second.x + 50)]).x)
+    late = second._replace(x=second.x + 50)
+    assert overlapping([first, late, second]) == [True, False, True], "the one that begins after the others' ends"
+    assert overlapping([late, first]) == [True, False], "of two, the shorter"
+    cut = mean_curve([first, first._replace(x=np.array([0.0, 10.0, 18.0]))])
+    assert cut.x.tolist() == [0.0, 10.0, 18.0], "to the end of the shortest"
+    long = Curve(np.arange(5000.0), np.arange(5000.0))
+    many = mean_curve([long, long])
+    assert (len(many.x), many.x[0], many.x[-1]) == (200, 0.0, 4999.0)
 
 
 def test_intervals_cover_the_mean_as_often_as_they_say() -> None:

@@ -19,6 +19,7 @@ from zerobeast.cli.main import main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations
 from zerobeast.common.files.run_files import is_held
+from zerobeast.results.overview import overview
 
 RISING = [{100: 10.0, 200: 20.0, 300: 30.0}, {100: 20.0, 200: 30.0, 300: 50.0}, {100: 0.0, 200: 10.0, 300: 10.0}]
 
@@ -59,7 +60,7 @@ def test_training_is_shown_unless_all_runs_were_evaluated(
 ) -> None:
     saved(root, "ppo-seed4", {100: 1.0}, seed=4)
     figure = drawn(monkeypatch, ["ppo*", "--root", str(root), "--out", str(root / "c.pdf"), "--smooth", "2"])
-    assert figure.axes[0].get_ylabel() == "training return\n(mean of 100 episodes),\nmean of the last 2 points"
+    assert figure.axes[0].get_ylabel() == "training return\n(mean of up to 100 episodes),\nmean of the last 2 points"
     assert "since ppo-seed4 has no evaluations" in capsys.readouterr().err
 
 
@@ -85,7 +86,7 @@ def test_what_is_left_out_is_said(root: Path, capsys: pytest.CaptureFixture[str]
     assert plot.main(["ppo*", *out]) == 0
     said = capsys.readouterr().out
     assert "left out: ppo-seed4, which has no training yet" in said
-    assert "PPO: not drawn, because its runs have no steps in common" in said
+    assert "left out: ppo-seed5, which has no steps in common with the others of its group" in said
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,9 @@ def test_what_is_left_out_is_said(root: Path, capsys: pytest.CaptureFixture[str]
         (["ppo*", "--out", "missing/c.png"], "missing/c.png cannot be written"),
         (["new", "--of", "training"], "none of 1 runs has mean_return_100 yet"),
         (["ppo*", "--x", "stepz"], "no column 'stepz'"),
-        (["new", "--of", "los"], "no column 'los' there; known: training, evaluation"),
+        (["new", "--of", "los"], "nothing to draw: none of 1 runs has los yet"),
+        (["ppo*", "--of", "los"], "no column 'los' there"),
+        (["mixed", "dqn*", "--by-env", "--of", "loss"], "--of loss: of mixed it is in metrics.csv, of dqn-seed1 in"),
         (["*"], "--by-env"),
         (["ppo*", "--env", "CartPole"], "did you mean CartPole-v1?"),
         (
@@ -110,6 +113,9 @@ def test_a_plot_that_cannot_be_is_refused_in_a_sentence(
 ) -> None:
     monkeypatch.chdir(root.parent)
     saved(root, "new", env="Pong-v5")
+    if "mixed" in argv:
+        (root / "dqn-seed1" / "evaluations.csv").write_text("agent_steps,env,mean_return,loss\n1,x,1,2\n")
+        (saved(root, "mixed") / "metrics.csv").write_text("agent_steps,loss\n1,2\n")
     if "broken" in argv:
         (saved(root, "broken") / "evaluations.csv").write_text("agent_steps,mean_return\n1,2\n3,y\n")
     assert main(["plot", *argv]) == 2
@@ -133,6 +139,24 @@ def test_a_comparison_counts_runs_that_never_reached_the_threshold(
     assert (ppo["reached"], ppo["steps_to_threshold"], ppo["seconds_to_threshold"]) == (2, 300.0, 30.0)
     ppo, dqn = rows(["*", "--root", str(root), "--threshold", "40"], capsys)
     assert (ppo["reached"], ppo["steps_to_threshold"], dqn["reached"]) == (1, None, 0)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "many"])
+def test_a_threshold_is_a_finite_number(root: Path, number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (plot.main, compare.main):
+        with pytest.raises(SystemExit):
+            command(["ppo*", "--root", str(root), "--threshold", number])
+        assert f"{number!r}, expected a finite number" in capsys.readouterr().err
+
+
+def test_a_mean_of_few_training_episodes_reaches_no_threshold(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ("1,10,1,500", "2,20,99,300", "3,30,100,200", "4,40,150,250")
+    for seed in (1, 2):
+        folder = saved(root, f"few-{seed}", seed=seed)
+        (folder / "metrics.csv").write_text("\n".join(["elapsed_s,agent_steps,episodes,mean_return_100", *lines, ""]))
+    (found,) = rows(["few-*", "--root", str(root), "--of", "training", "--threshold", "210"], capsys)
+    assert (found["reached"], found["steps_to_threshold"], found["mean"]) == (2, 40.0, 250.0)
+    assert overview(root / "few-1", 0.0)["best_score"] == 250.0
 
 
 def test_each_level_of_evaluations_is_a_line_and_a_row(

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,7 @@ import yaml
 
 from tests.helpers import no_file_longer_than
 from tests.learner_fakes import ENV
+from tests.results_fakes import saved
 from zerobeast.cli.sweep import main
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import ConfigError
@@ -278,6 +281,30 @@ def test_each_run_has_a_free_place_and_one_that_is_not_done_runs_again(
         again, trained = runner(tmp_path, journal, monkeypatch, (0,))
         again.run(TRIALS)
     assert trained == [("b", (0,))]
+
+
+def test_a_run_that_is_gone_is_trained_again_and_one_that_cannot_be_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned(tmp_path, seeds=[1, 2, 3])
+    file, trained = str(tmp_path / "lr.yaml"), list[str]()
+
+    def begun(runner: Runner, trial: Trial, _place: int) -> Any:
+        trained.append(trial.name)
+        saved(runner._folder, trial.name, {100: 1.0}, {100: 1.0}, seed=len(trained))
+        return SimpleNamespace(wait=lambda _timeout: True, ending=Ending(0, finished=True))
+
+    monkeypatch.setattr(Runner, "_begun", begun)
+    assert main([file, "--parallel", "1", "--root", str(tmp_path)]) == 0
+    shutil.rmtree(tmp_path / "lr" / "seed-2")
+    (tmp_path / "lr" / "seed-1" / "config.yaml").write_text("[")
+    capsys.readouterr()
+    assert main([file, "--parallel", "1", "--root", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert trained == ["seed-1", "seed-2", "seed-3", "seed-2"]
+    assert "seed-2 was done, but its folder is gone: it is trained again" in said.out
+    assert "left out: " in said.err
+    assert "| n | " in re.sub(" +", " ", said.out)
 
 
 def test_a_full_disk_costs_a_sentence_for_each_run_and_not_the_journal(

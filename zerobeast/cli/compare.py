@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from zerobeast import commands
-from zerobeast.cli.plot import add_runs, chosen, positive
+from zerobeast.cli.plot import add_runs, chosen, finite, positive
 from zerobeast.common.errors import ConfigError
 from zerobeast.results import curves
 from zerobeast.results.comparison import Row, markdown, row, values
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
 
     for own in by_env(runs, asked=flags.by_env).values():
         known = [run for run in own if has(run, flags.env)]
-        remarks += [f"left out: {run.name}, which has no {of} until then" for run in own if run not in known]
+        remarks += [f"left out: {run.name}, which has no {of} {'yet' if flags.at is None else 'until then'}" for run in own if run not in known]
         for group in by_level(grouped(known, each=flags.each), of, has, flags.env):
             rows.append(row(group, of, at=flags.at, threshold=flags.threshold))
     if not rows:
@@ -64,7 +64,7 @@ def _csv(rows: Sequence[Row]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = commands.parser("beast compare", __doc__)
     add_runs(parser)
-    parser.add_argument("--threshold", type=float, metavar="R", help="when the runs reached this")
+    parser.add_argument("--threshold", type=finite, metavar="R", help="when the runs reached this")
     parser.add_argument("--at", type=positive, metavar="STEPS", help="values after so many agent steps, not the last")
     parser.add_argument("--each", action="store_true", help="a row for each run")
     form = parser.add_mutually_exclusive_group()

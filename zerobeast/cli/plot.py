@@ -6,7 +6,9 @@ far as the shortest has come. Every algorithm has one colour and one marker, in 
 """
 
 import argparse
+import math
 import sys
+from itertools import compress
 from pathlib import Path
 
 from zerobeast import commands
@@ -50,10 +52,14 @@ def _panel(env: str, x: str, of: str, groups: list[Group], flags: argparse.Names
     lines = []
     for group in groups:
         own = [_curve(run, x, of, group.env, flags) for run in group.runs]
-        mean = curves.mean_curve(own)
-        lines.append(Line(group, mean))
-        if not len(mean.x):
-            remarks.append(f"{group.label}: not drawn, because its runs have no {x} in common")
+        kept = curves.overlapping(own)
+        remarks += [
+            f"left out: {run.name}, which has no {x} in common with the others of its group"
+            for run, keeps in zip(group.runs, kept, strict=True)
+            if not keeps
+        ]
+        group = group._replace(runs=[*compress(group.runs, kept)])
+        lines.append(Line(group, curves.mean_curve([*compress(own, kept)])))
     return Panel(env, x, lines)
 
 
@@ -66,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add_runs(parser)
     parser.add_argument("--x", default="steps", help="steps, frames, time or a column; with commas: a panel for each")
     parser.add_argument("--smooth", type=positive, default=1, metavar="N", help="draw means of the last N points")
-    parser.add_argument("--threshold", type=float, metavar="R", help="draw a line there")
+    parser.add_argument("--threshold", type=finite, metavar="R", help="draw a line there")
     parser.add_argument("--title", default="")
     parser.add_argument("--dark", action="store_true", help="on dark paper")
     parser.add_argument("--out", type=Path, default=Path("curves.png"), help=".png, .svg or .pdf; default %(default)s")
@@ -100,7 +106,26 @@ def chosen(flags: argparse.Namespace) -> tuple[list[SavedRun], str]:
         raise ConfigError(f"--env {flags.env!r}: none of the runs was evaluated in it{suggestion(flags.env, envs)}")
     if flags.of is None and 0 < len(without) < len(runs):
         sys.stderr.write(f"of training, since {without[0]} has no evaluations; --of evaluation shows the others'\n")
-    return runs, flags.of or (curves.TRAINING if without else curves.EVALUATION)
+    of = flags.of or (curves.TRAINING if without else curves.EVALUATION)
+    there = [run for run in runs if run.metrics and of in run.metrics]
+    elsewhere = [run for run in runs if run not in there and any(of in row for row in run.evaluations)]
+    if there and elsewhere and of not in curves.RETURNS:
+        raise ConfigError(
+            f"--of {of}: of {there[0].name} it is in metrics.csv, of {elsewhere[0].name} in evaluations.csv alone, and "
+            f"these are not the same; expected runs of one kind"
+        )
+    return runs, of
+
+
+def finite(text: str) -> float:
+    """A number from a flag, neither infinite nor NaN."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a finite number")
+    return number
 
 
 def positive(text: str) -> int:

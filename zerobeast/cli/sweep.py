@@ -11,8 +11,10 @@ from zerobeast.common.config import trust
 from zerobeast.common.config.flags import read_flags, unknown
 from zerobeast.common.config.table import settings_of
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.launcher.start import say
+from zerobeast.results.run import read
 from zerobeast.sweep import spec
 from zerobeast.sweep.cores import Place, places
 from zerobeast.sweep.journal import opened
@@ -70,15 +72,29 @@ def _train(sweep: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) ->
         write_atomically(sweep.folder / FILE, sweep.file.read_text(encoding="utf-8"))
         each = f"{len(free[0])} CPU{'s' * (len(free[0]) > 1)} each"
         say(f"{len(trials)} runs in {sweep.folder}, {min(len(free), len(trials))} at a time with {each}")
+        for name in [each for each in journal.done if not run_files.is_run(sweep.folder / each)]:
+            say(f"{name} was done, but its folder is gone: it is trained again")
+            journal.done.remove(name)
         runner = Runner(sweep.folder, free, journal, lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))
         number = runner.run(trials)
     for name, sentence in runner.failed.items():
         say(f"beast sweep: {name}: {sentence}", sys.stderr)
     if number:
         return 128 + number
-    if done := [str(sweep.folder / trial.name) for trial in trials if trial.name in journal.done]:
+    folders = [sweep.folder / trial.name for trial in trials if trial.name in journal.done]
+    if done := [str(folder) for folder in folders if _readable(folder)]:
         try:
             compare.main([*done, "--by-env"])
         except ConfigError as error:  # there is nothing to compare
             say(str(error), sys.stderr)
     return int(bool(runner.failed))
+
+
+def _readable(folder: Path) -> bool:
+    """Whether a run can be compared; if it cannot, that is said."""
+    try:
+        read(folder)
+    except ConfigError as error:
+        say(f"left out: {error}", sys.stderr)
+        return False
+    return True

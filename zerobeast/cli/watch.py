@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"run {folder.name!r}: nothing runs there now; {done}")
     learner, seconds = watch(folder, config, plain=flags.plain)
     final: Mapping[str, Any] = metrics.last(folder) or learner
-    finished = (number(final, "agent_steps") or 0) >= config.total_steps
+    finished = metrics.is_over(folder, config.total_steps)
     say(view.summary(config, final, seconds, finished=finished))
     return 0
 

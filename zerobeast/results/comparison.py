@@ -16,9 +16,9 @@ Row = dict[str, Any]
 WORDS = ("environment", "runs")  #: columns to the left
 
 
-def values(run: SavedRun, of: str, *, env: str = "", at: int | None = None) -> Curve:
+def values(run: SavedRun, of: str, *, env: str = "", at: int | None = None, full: bool = False) -> Curve:
     """The curve of a run over agent steps, as `curves.curve`, until `at` agent steps."""
-    points = curve(run, "steps", of, env=env)
+    points = curve(run, "steps", of, env=env, full=full)
     past = len(points.x) if at is None else int(np.searchsorted(points.x, at, "right"))
     return Curve(points.x[:past], points.y[:past])
 
@@ -29,7 +29,7 @@ def row(group: Group, of: str, *, at: int | None = None, threshold: float | None
     Args:
       group: of runs that all have `values`.
       of, at: as for `values`.
-      threshold: that is looked for in these values.
+      threshold: that is looked for in these values; of training, in means of 100 episodes alone.
 
     Raises:
       ConfigError: there is no such column.
@@ -43,9 +43,10 @@ def row(group: Group, of: str, *, at: int | None = None, threshold: float | None
         low, high = (None if end is None else float(end) for end in ends)
         found |= {name: float(statistic(scores)), f"{name}_low": low, f"{name}_high": high}
     if threshold is not None:
-        steps_to = [_first(each, threshold) for each in points]
+        whole = [values(run, of, env=group.env, at=at, full=True) for run in group.runs]
+        steps_to = [_first(each, threshold) for each in whole]
         seconds_to = [
-            _first(curve(run, "time", of, env=group.env), threshold) if steps < np.inf else np.inf
+            _first(curve(run, "time", of, env=group.env, full=True), threshold) if steps < np.inf else np.inf
             for run, steps in zip(group.runs, steps_to, strict=True)
         ]
         found |= {
@@ -98,7 +99,7 @@ def _cells(found: Row, meaning: str, *, with_env: bool) -> dict[str, str]:
         cells["IQM (95 % interval)"] = _interval(found, "iqm")
     if "threshold" in found:
         steps, seconds = found["steps_to_threshold"], found["seconds_to_threshold"]
-        cells[f"{found['threshold']:g} reached by"] = f"{found['reached']} of {found['n']}"
+        cells[f"{short(found['threshold'])} reached by"] = f"{found['reached']} of {found['n']}"
         cells["agent steps until then"] = "never" if steps is None else f"{steps:,.0f}"
         cells["time until then"] = "never" if steps is None else duration(seconds)
     if "human_normalized" in found:

@@ -14,7 +14,8 @@ from zerobeast.results.statistics import Values, interval
 
 TRAINING, EVALUATION = "training", "evaluation"
 RETURNS = {TRAINING: "mean_return_100", EVALUATION: "mean_return"}
-MEANINGS = {TRAINING: "training return (mean of 100 episodes)", EVALUATION: "evaluation return"}
+MEANINGS = {TRAINING: "training return (mean of up to 100 episodes)", EVALUATION: "evaluation return"}
+FULL = 100  #: episodes of a whole mean of training
 AXES = {"steps": "agent_steps", "frames": "env_frames", "time": "elapsed_s"}
 POINTS = 200  #: at most, of a mean
 
@@ -45,7 +46,7 @@ def meaning(of: str, runs: Sequence[SavedRun]) -> str:
     return MEANINGS.get(of, of) + (f" ({how})" if how else "")
 
 
-def curve(run: SavedRun, x: str, of: str, *, env: str = "", smooth: int = 1) -> Curve:
+def curve(run: SavedRun, x: str, of: str, *, env: str = "", smooth: int = 1, full: bool = False) -> Curve:
     """A curve of a run; it is empty if the run has not come that far.
 
     Args:
@@ -53,13 +54,18 @@ def curve(run: SavedRun, x: str, of: str, *, env: str = "", smooth: int = 1) -> 
       of: a key of `RETURNS`, or a column of metrics.csv or evaluations.csv.
       env: whose evaluations, if the run has several environments; the mean of all if empty.
       smooth: each point is the mean of so many, of which it is the last.
+      full: of training, leave out means of fewer than 100 episodes, which the first ones of a run are.
 
     Raises:
       ConfigError: there is no such column.
     """
+    if not run.metrics and not run.evaluations:  # it has just begun
+        return Curve(np.empty(0), np.empty(0))
     columns = _table(run, of, env)
     up, across = (_column(columns, name, run) for name in (RETURNS.get(of, of), AXES.get(x, x)))
     known = np.isfinite(across) & np.isfinite(up)
+    if full and of == TRAINING and "episodes" in columns:
+        known &= columns["episodes"] >= FULL
     newest = dict(zip(across[known].tolist(), up[known].tolist(), strict=True))  # of points at the same x
     x_values, y_values = np.array(sorted(newest.items()), float).reshape(-1, 2).T
     return Curve(x_values, _smoothed(y_values, smooth))
@@ -83,16 +89,18 @@ def _column(columns: Mapping[str, Values], name: str, run: SavedRun) -> Values:
 
 
 def _smoothed(y: Values, smooth: int) -> Values:
-    if smooth == 1 or not len(y):
+    smooth = min(smooth, len(y))
+    if smooth <= 1:
         return y
     sums: Values = np.convolve(y, np.ones(smooth))[: len(y)]
     return sums / np.minimum(np.arange(1, len(y) + 1), smooth)
 
 
 def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
-    """The mean over runs where all of them have points, and its 95 % bootstrap interval.
+    """The mean over runs where all of them have points, and its 95 % bootstrap interval, at up to 200 places.
 
-    It is at the points that all runs have, if these are at least half, or else between points, at equal distances.
+    These are points that all runs have, if that are at least half, or else lie between points, at equal distances. The
+    curves overlap (`overlapping`).
     """
     first = curves[0]
     if len(curves) == 1:
@@ -101,7 +109,19 @@ def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
     within = max(int(((start <= each.x) & (each.x <= end)).sum()) for each in curves)
     grid = reduce(np.intersect1d, [each.x for each in curves])
     if 2 * len(grid) < within:
-        grid = np.unique(np.linspace(start, end, min(POINTS, max(len(each.x) for each in curves))))
+        grid = np.linspace(start, end, min(POINTS, max(len(each.x) for each in curves)))
+    grid = np.union1d(grid, [start, end])
+    grid = grid[np.unique(np.linspace(0, len(grid) - 1, min(POINTS, len(grid))).astype(int))]
     values = np.array([np.interp(grid, each.x, each.y) for each in curves])
-    low, high = interval(values, np.mean) if len(grid) else (grid, grid)
+    low, high = interval(values, np.mean)
     return MeanCurve(grid, values.mean(0), low, high)
+
+
+def overlapping(curves: Sequence[Curve]) -> list[bool]:
+    """Which curves to keep, so that all of them have a part in common: those that go with most others."""
+    ends = np.array([(each.x[0], each.x[-1]) for each in curves])
+    apart = (ends[:, :1] > ends[:, 1]) | (ends[:, :1] > ends[:, 1]).T  #: [n, n], whether two have no part in common
+    kept = np.ones(len(curves), np.bool_)
+    while (clashes := (apart & kept).sum(1) * kept).any():
+        kept[max(range(len(curves)), key=lambda n: (clashes[n], -ends[n, 1]))] = False
+    return kept.tolist()

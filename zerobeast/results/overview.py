@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from zerobeast.common.config.table import LEVELS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.text import printable
+from zerobeast.results.curves import FULL, RETURNS, TRAINING
 from zerobeast.results.run import SavedRun, read
 
 RUNNING, DONE, STOPPED, FAILED, UNKNOWN = "running", "done", "stopped", "failed", "unknown"
@@ -84,12 +86,15 @@ def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]
     Raises:
       ConfigError: a table cannot be read.
     """
-    steps, returns = (_finite(run, name) for name in ("agent_steps", "mean_return_100"))
+    steps, returns = (_finite(run, name) for name in ("agent_steps", RETURNS[TRAINING]))
+    counts = run.metrics.get("episodes", repeat(FULL))
+    means = zip(run.metrics.get(RETURNS[TRAINING], ()), counts, strict=False)
+    whole = [mean for mean, count in means if math.isfinite(mean) and count >= FULL]  # as for `stop_at_return`
     first = evaluations.first_level(str(run.settings.get(LEVELS) or ""))
     evaluated = evaluations.scores(run.evaluations, [first])
     done = max([*steps[-1:], *evaluated], default=None)
-    scores = [*evaluated.values()] or returns
-    last, best = (scores[-1], max(scores)) if scores else (None, None)
+    scores, candidates = [*evaluated.values()] or returns, [*evaluated.values()] or whole
+    last, best = scores[-1] if scores else None, max(candidates, default=None)
     return None if done is None else int(done), last, best, "evaluation" if evaluated else "training"
 
 

@@ -34,7 +34,8 @@ def main(argv: list[str]) -> int:
 
     for own in by_env(runs, asked=flags.by_env).values():
         known = [run for run in own if has(run, flags.env)]
-        remarks += [f"left out: {run.name}, which has no {of} {'yet' if flags.at is None else 'until then'}" for run in own if run not in known]
+        when = "yet" if flags.at is None else "until then"
+        remarks += [f"left out: {run.name}, which has no {of} {when}" for run in own if run not in known]
         for group in by_level(grouped(known, each=flags.each), of, has, flags.env):
             rows.append(row(group, of, at=flags.at, threshold=flags.threshold))
     if not rows:

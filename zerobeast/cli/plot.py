@@ -58,8 +58,8 @@ def _panel(env: str, x: str, of: str, groups: list[Group], flags: argparse.Names
             for run, keeps in zip(group.runs, kept, strict=True)
             if not keeps
         ]
-        group = group._replace(runs=[*compress(group.runs, kept)])
-        lines.append(Line(group, curves.mean_curve([*compress(own, kept)])))
+        drawn = group._replace(runs=[*compress(group.runs, kept)])
+        lines.append(Line(drawn, curves.mean_curve([*compress(own, kept)])))
     return Panel(env, x, lines)
 
 

@@ -90,15 +90,21 @@ def _memory(config: RunConfig) -> Iterator[Relation]:
             ("memory.contrastive_rate", "net.memory"),
             "memory.contrastive_rate 0.0 with net.memory momentum: expected more, because that loss is its signal",
         )
-    algorithm, name = config.algorithm, config.section
-    scaled = [each for each in RESCALED if getattr(algorithm, each, False)]
-    if net.memory == "td_error" and (scaled or (getattr(algorithm, "popart", False) and len(config.env.tasks) > 1)):
-        why = f"{name}.{scaled[0]}" if scaled else f"{name}.popart and several environments"
-        yield Relation(
-            ("net.memory", f"{name}.{scaled[0] if scaled else 'popart'}"),
-            f"net.memory td_error with {why}: expected another signal, because values are not in units of rewards",
-        )
+    if net.memory == "td_error":
+        yield from _unfit_values(config)
     yield from _replayed(config)
+
+
+def _unfit_values(config: RunConfig) -> Iterator[Relation]:
+    """Settings with which values give no TD error."""
+    algo, what = config.section, "net.memory td_error with"
+    for name in RESCALED:
+        if getattr(config.algorithm, name, False):
+            sentence = f"{what} {algo}.{name}: expected another signal, because values are not in units of rewards"
+            yield Relation(("net.memory", f"{algo}.{name}"), sentence)
+    if getattr(config.algorithm, "popart", False) and len(config.env.tasks) > 1:
+        sentence = f"{what} {algo}.popart and several environments: expected another signal, because values are sent "
+        yield Relation(("net.memory", f"{algo}.popart"), f"{sentence}of the first one alone")
 
 
 def _replayed(config: RunConfig) -> Iterator[Relation]:

@@ -28,3 +28,5 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     steps = [int(each.replace(",", "")) for each in re.findall(r"^0 of 3 episodes, (\S+) agent steps$", lines, re.M)]
     assert steps, lines
     assert steps == sorted(set(steps))
+    assert evaluate.main([str(run), "--env", ENDLESS, "--episodes", "20", "--max_steps", "9"]) == 0
+    assert "16 of 20 episodes, 16 cut off at evaluate.max_steps" in capsys.readouterr().out

@@ -83,7 +83,7 @@ def run_in(root: Path) -> Path:
 
 
 def test_where_nothing_runs_there_is_nothing_to_watch(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no run"):
+    with pytest.raises(ConfigError, match=f"^no run in {tmp_path} has been started; --root names another folder$"):
         main(["--root", str(tmp_path)])
     with pytest.raises(ConfigError, match="there is no run 'x'"):
         main(["x", "--root", str(tmp_path)])

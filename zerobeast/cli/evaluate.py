@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
                 policy, alone, endpoint, opponent=opponent, watch=_Announcer(config.evaluate.episodes, rows=not as_json)
             )
             result = {"run": place.name if place.is_dir() else str(place), **described(found)}
-            sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result))
+            sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result, config.evaluate.episodes))
     return 0
 
 
@@ -105,9 +105,12 @@ class _Announcer:
             sys.stderr.write(f"{self._done} of {self._all} episodes, {steps:,} agent steps\n")
 
 
-def _conclusion(result: dict[str, Any]) -> str:
+def _conclusion(result: dict[str, Any], wanted: int) -> str:
     trained = f"{result['run']} after {result['agent_steps_trained']:,} agent steps, {result['env']}"
-    played = "1 episode" if result["episodes"] == 1 else f"{result['episodes']} episodes"
+    done = result["episodes"]
+    played = f"{done} episodes" if done > 1 else "1 episode"
+    if done < wanted:  # an environment plays on after an episode that ends, but not after one that is cut off
+        played = f"{done} of {wanted} episodes"
     error = "" if result["stderr_return"] is None else f" (standard error {result['stderr_return']:.2f})"
     infos = "".join(f", {name[5:]} {value:.4g}" for name, value in result.items() if name.startswith("info/"))
     cut = f", {result['bounded']} cut off at evaluate.max_steps" if result["bounded"] else ""

@@ -34,7 +34,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")
     flags, settings = parser.parse_known_args(argv)
     root = Path(flags.root).expanduser()
-    folder = run_files.find(flags.run or str(newest(root) or root), root)
+    if (run := flags.run or newest(root)) is None:
+        raise ConfigError(f"no run in {root} has been started; --root names another folder")
+    folder = run_files.find(str(run), root)
     config = gather(["--config", str(folder / run_files.CONFIG), *settings], {}, read_only=True).config
     if not runs(folder):
         steps = metrics.last(folder).get("agent_steps", 0)

@@ -21,17 +21,19 @@ SIGNS = (run_files.CONFIG, run_files.METRICS, run_files.EVALUATIONS, run_files.C
 
 
 def folders(root: Path) -> list[Path]:
-    """The folders that look like runs.
+    """The folders that look like runs, and links to such folders elsewhere.
 
     Raises:
       ConfigError: there is no such folder.
     """
     try:
         with os.scandir(root) as entries:
-            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            found = sorted(root / entry.name for entry in entries if entry.is_dir())
     except OSError as error:
         raise ConfigError(f"{root}: {error.strerror or error}; --root names another folder of runs") from error
-    return [root / name for name in sorted(names) if any(os.path.lexists(root / name / sign) for sign in SIGNS)]
+    home = root.resolve()
+    own = (folder for folder in found if not (folder.is_symlink() and folder.resolve().parent == home))
+    return [folder for folder in own if any(os.path.lexists(folder / sign) for sign in SIGNS)]
 
 
 def overview(folder: Path, now: float) -> dict[str, Any]:

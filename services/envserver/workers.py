@@ -91,6 +91,8 @@ class WorkerVectorEnv(VectorEnv):
             if self._together and worker.was_reset and seed is not None and worker.pipe is not None:
                 worker.process.kill()  # a seed makes them anew, and simulators in C++ do not free all of the old ones
                 self._drop(worker)
+                if isinstance(first := terms[0], int):
+                    worker.seed, worker.seeded = first, True  # so that the process makes them once
             worker.was_reset = True
             self._begin(worker, RESET + pack([*terms, part_only]) if asked else b"", RESET + pack([*terms, None]))
 

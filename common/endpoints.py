@@ -105,7 +105,7 @@ class Endpoint:
         except (OSError, UnicodeError) as error:
             reason = (isinstance(error, OSError) and error.strerror) or error
             raise PeerLost(f"cannot resolve {self.host!r}: {reason}") from error
-        # Servers bind IPv4 unless told otherwise, while "localhost" often names the IPv6 address first.
+        # Servers bind IPv4 by default, while "localhost" often names the IPv6 address first.
         v4 = [str(address[0]) for family, _, _, _, address in found if family == socket.AF_INET]
         v6 = [f"[{address[0]}]" for family, _, _, _, address in found if family == socket.AF_INET6]
         return [replace(self, host=host) for host in dict.fromkeys(v4 or v6)]

@@ -95,8 +95,8 @@ class VersionMismatch(RemoteProtocolError):
     """A peer uses another protocol version; `sender` still identifies it."""
 
     def __init__(self, theirs: int, ours: tuple[int, ...], sender: int) -> None:
-        spoken = " or ".join(map(str, ours))
-        super().__init__(f"the peer speaks protocol version {theirs}, this process speaks {spoken}", "version")
+        own = " or ".join(map(str, ours))
+        super().__init__(f"the peer uses protocol version {theirs}, this process uses {own}", "version")
         self.sender = sender
 
 

@@ -67,7 +67,7 @@ class Flag(NamedTuple):
 
 @dataclass
 class CommandLine:
-    """What the flags say."""
+    """The flags of a command line, sorted by what they set."""
 
     settings: list[Given] = field(default_factory=list)
     own: list[Given] = field(default_factory=list)  #: of the command itself, not of the run
@@ -97,7 +97,7 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
 
 
 def unknown(line: CommandLine, own: Table, section: str = "") -> Iterator[str]:
-    """A sentence for each unknown flag; without a section of its own, it is of the algorithm of this one."""
+    """A sentence for each unknown flag; suggestions for one without a dot are of the run and of algorithm `section`."""
     settings = [*RUN, *of_algorithm(section)]
     known = [*settings, *SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
     for flag in line.unknown:

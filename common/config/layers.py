@@ -22,7 +22,7 @@ from zerobeast.common.wire import short
 
 PREFIX = "BEAST_"
 CONFIG = "config"
-#: what runs did before a setting existed, where that is not its default; their files do not have the setting
+#: what runs did before a setting existed, if that is not its default; their files do not have the setting
 EARLIER = {"net.last_action_reward": "always", "net.pixels": "all"}
 OF_A_RUN = frozenset({"name", "root", "seed", "net.torso", "net.use_lstm", "net.lstm_size"})  #: only its file has all
 #: What Kubernetes and Docker links put into the environment for a service called beast-<something>.

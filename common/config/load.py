@@ -47,10 +47,10 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]  #: remarks for the log, such as on flags without effect
 
     def for_its_env(self, file: str) -> "Loaded":
-        """The same, without the levels of a run's file if its environment is not that of this file.
+        """The same, without `evaluate.levels` of a run's file if another layer gives another environment.
 
         Args:
-          file: how the origins of what this file gives begin.
+          file: how the origins of the settings in this file begin.
         """
         theirs = (self.origins.get(path, file).startswith(file) for path in ("env.id", LEVELS))
         if tuple(theirs) != (False, True):
@@ -87,7 +87,7 @@ def gather(
       argv: flags, without the program's name.
       environ: environment variables; those without the prefix BEAST_ are ignored.
       own: flags of the command itself.
-      describe: called if the environment's id does not tell which preset fits; without it the classic one is taken.
+      describe: called if the environment's id does not determine the preset; without it the classic one is taken.
       groups: called if the run is deterministic; without it `learner.batch_size` is taken as it is.
       read_only: nothing is started under these settings, so a file may decide all but what is imported (`trust`).
       partial: these are not all layers, so what must hold between several settings is not checked yet.

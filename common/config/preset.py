@@ -2,8 +2,9 @@
 beside the settings of an algorithm, where PPO's `atari.yaml` is called "atari-ppo".
 
 If the user names none, the family of the environment and the algorithm choose it: what suits Pong does not suit
-CartPole. An algorithm without its own for the family has its parent's, and otherwise the preset that is named after the
-family alone, with IMPALA's settings, of which it gets those of the run, as the origin of the preset says.
+CartPole. An algorithm without a preset for the family has its parent's. If there is none either, it has the preset that
+is named after the family alone: this one has IMPALA's settings, of which only those of the run apply, as the origin of
+the preset notes.
 The family follows from the spaces of the environment; widely used environments are recognised by their ids.
 """
 
@@ -77,7 +78,7 @@ def fitting(
       env_id: one id, or several with commas.
       spec: the algorithm.
       describe: returns the spec of an environment whose id is unknown; without it, its family is the classic one.
-      with_arguments: whether the environment's constructor gets arguments, so that its id does not tell the family.
+      with_arguments: whether the environment's constructor gets arguments, so that its id does not decide the family.
     """
     family = family_of(split_ids(env_id)[0])
     if describe and (with_arguments or not family):

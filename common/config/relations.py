@@ -155,10 +155,10 @@ def _ranks(config: RunConfig) -> Iterator[Relation]:
             f"many rollouts",
         )
     alone = {
-        "sync.rule": (config.sync.parsed.measured, "the first rank sees no rollouts of the others"),
+        "sync.rule": (config.sync.parsed.measured, "the first rank gets no rollouts of the others"),
         DETERMINISTIC: (config.deterministic, "it does not order what several ranks receive"),
         "local.placement": (config.local.placement in ("serial", "serve"), "it has one learner"),
-        "net.memory": (config.net.memory != "none", "each rank would remember what it has seen alone"),
+        "net.memory": (config.net.memory != "none", "each rank would store only steps of its own rollouts"),
     }
     for path, (used, why) in alone.items():
         if ranks > 1 and used:

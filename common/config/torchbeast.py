@@ -42,11 +42,11 @@ NEEDLESS = {
     "num_threads": ONE_LOOP,
     "num_inference_threads": "the broker is one loop; broker.threads is the number of its torch threads",
     "num_servers": "one env-server hosts all environments; local.env_servers and envserver.workers add more",
-    "num_actions": "the environment says how many actions it has",
+    "num_actions": "the environment determines the number of actions",
     "max_learner_queue_size": "learner.window bounds what is in flight",
     "pipes_basename": "every service has an endpoint, such as broker.endpoint",
-    "disable_checkpoint": "a checkpoint is always kept; learner.checkpoint_every_s says how often",
-    "write_profiler_trace": "the health page of each service says where its time goes",
+    "disable_checkpoint": "a checkpoint is always kept; learner.checkpoint_every_s sets how often",
+    "write_profiler_trace": "the health page of each service shows where its time goes",
 }
 FLAGS = (*SAME, *FIXED, MODE, *COUNTS, *NEEDLESS)
 

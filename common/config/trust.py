@@ -1,4 +1,4 @@
-"""What a file may not decide alone, since a config or a run folder may come from a stranger.
+"""What a file may not decide alone, since a config or a run folder may come from an untrusted source.
 
 A file is data. Which module is imported, who may take part and what is reached beyond this machine is decided by the
 flags and environment variables of whoever starts a process; a file that gives such a value is refused unless one of
@@ -37,7 +37,7 @@ def refusals(given: Mapping[str, Given], guarded: Collection[str] = GUARDED) -> 
     for path, value, where in given.values():
         if path in guarded and where.startswith("file ") and _matters(path, value):
             why, flag = GUARDED[path], shlex.join(flag_of(path, value))
-            yield f"{where}: {value!r} {why}, which a file may not decide alone: say {flag} as well"
+            yield f"{where}: {value!r} {why}, which a file may not decide alone: give {flag} as well"
 
 
 def flags_of(config: RunConfig) -> list[str]:

@@ -30,7 +30,7 @@ BEST_CHECKPOINT = Path("best", "checkpoint.pt")  #: of the policy with the best 
 VIDEOS = "videos"
 TENSORBOARD = "tensorboard"  #: event files of the learner
 TENSORBOARD_EVALUATIONS = Path(TENSORBOARD, "evaluations")  #: event files of the evaluator
-TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the launcher, which sees all services
+TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the launcher, which reads all pages
 STORE = "store"  #: rows kept by an algorithm that has its own replay
 LOGS = "logs"  #: <role>-<index>.log
 SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is
@@ -210,7 +210,7 @@ def set_aside(path: Path) -> None:
 
 
 def videos(folder: Path) -> list[Path]:
-    """The videos of a run that are complete; no links, which may lead out of a folder that comes from a stranger."""
+    """The videos of a run that are complete; no links, which may lead out of an untrusted folder."""
     found = (folder / VIDEOS).glob("[!.]*")
     return sorted(
         path for path in found if path.suffix in (".mp4", ".gif") and path.is_file() and not path.is_symlink()

@@ -1,7 +1,7 @@
 """`python -m zerobeast.services.<role> health`: checks a process from outside, as a container's health check does.
 
 Exit code: 0 all its services take work, 1 one does not, 2 unreachable. A stalled service still takes work; `beast
-health` tells whether the run trains. Imports little, because a health check runs every few seconds.
+health` reports whether the run trains. Imports little, because a health check runs every few seconds.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def view_at(address: str, role: str = "") -> ServiceView:
     found = str(page.get("role", "")) if page else ""
     if page is not None and role in ("", found):
         return ServiceView(found if role else f"{found} {address}", found, page)
-    note = f"no answer from {address}" if page is None else f"the service at {address} is a {found or 'stranger'}"
+    note = f"no answer from {address}" if page is None else f"the service at {address} has role {found or 'unknown'}"
     return ServiceView(role or address, role, silent_s=UNREACHABLE, note=note)
 
 

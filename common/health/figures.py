@@ -163,9 +163,9 @@ def state(view: ServiceView) -> str:
     if not view.page:
         return "starting"
     loop_age = number(view.page, "loop_age_s")
-    said = str(view.page.get("state", UNKNOWN))
-    if said != READY:
-        return said
+    reported = str(view.page.get("state", UNKNOWN))
+    if reported != READY:
+        return reported
     if loop_age is not None and loop_age > SILENT_S:
         return "stuck"
     return STALLED if view.page.get("stalled") is True else READY

@@ -90,7 +90,7 @@ METRICS: dict[str, Metric] = {
     "sessions_making": _gauge("those of them that are still to be made"),
     "env_errors": _counter("environments that raised or died"),
     "env_timeouts": _counter("processes of environments that were killed because they hung"),
-    "env_recycled": _counter("processes of environments that were replaced as envserver.max_... say"),
+    "env_recycled": _counter("processes of environments that were replaced at a limit of envserver.max_..."),
     "infos_left_out": _counter("infos of steps that cannot travel to the clients that asked for them"),
     # learner
     "env_frames": _counter("frames of the simulator behind the agent steps"),

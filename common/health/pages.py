@@ -19,7 +19,7 @@ def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str,
 
 
 def announced(status: Path) -> tuple[str, str]:
-    """Of the service that wrote a status file, the address of its page, empty if not for us; its machine if another."""
+    """The address of the page in a status file, empty if out of reach from here; and its machine, if another."""
     try:
         found = json.loads(status.read_text())
         address, host = str(found["health"]), str(found.get("host") or socket.gethostname())

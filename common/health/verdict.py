@@ -104,9 +104,9 @@ def _stalled(services: Sequence[ServiceView]) -> str:
 
 
 def _troubles(services: Sequence[ServiceView]) -> list[str]:
-    """What actors say keeps them from going on, without duplicates."""
-    said = dict.fromkeys(str(view.page["trouble"]) for view in _of(services, "actor") if view.page.get("trouble"))
-    return [sentence[:MOST_TEXT] for sentence in said][:MOST]
+    """What keeps actors from going on, by their own pages, without duplicates."""
+    found = dict.fromkeys(str(view.page["trouble"]) for view in _of(services, "actor") if view.page.get("trouble"))
+    return [sentence[:MOST_TEXT] for sentence in found][:MOST]
 
 
 def _refusing(services: Sequence[ServiceView]) -> Iterator[str]:

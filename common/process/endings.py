@@ -14,7 +14,7 @@ COUNTERS = {
 
 
 def oom_kills() -> dict[str, int]:
-    """How many processes the kernel has ended so far for lack of memory, by where; empty if it does not say."""
+    """How many processes the kernel has ended so far for lack of memory, by place; empty if unknown."""
     for file, place in COUNTERS.items():
         with contextlib.suppress(OSError, ValueError, KeyError):
             return {place: int(dict(line.split() for line in file.read_text().splitlines())["oom_kill"])}

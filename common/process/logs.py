@@ -41,14 +41,14 @@ class _Share(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[tuple[str, int], tuple[float, int]] = {}  # when the period began, and events since
+        self._events: dict[tuple[str, int], tuple[float, int]] = {}  # when the period began, and events since
 
     def filter(self, record: logging.LogRecord) -> bool:
         statement, now = (record.pathname, record.lineno), time.monotonic()
-        began, events = self._said.get(statement, (now, 0))
+        began, events = self._events.get(statement, (now, 0))
         if now - began > PERIOD_S:
             if events > MAX_PER_PERIOD:
                 record.msg, record.args = f"{record.getMessage()} (and {events - MAX_PER_PERIOD} more before)", ()
             began, events = now, 0
-        self._said[statement] = began, events + 1
+        self._events[statement] = began, events + 1
         return events < MAX_PER_PERIOD

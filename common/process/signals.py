@@ -26,8 +26,8 @@ def handled(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType
             handler(number, frame)
 
     under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    heard = [number for number in numbers if number != signal.SIGHUP or not under_nohup]
-    before = {number: signal.signal(number, once) for number in heard}
+    caught = [number for number in numbers if number != signal.SIGHUP or not under_nohup]
+    before = {number: signal.signal(number, once) for number in caught}
     try:
         yield
     finally:

@@ -118,7 +118,7 @@ def max_files() -> int:
 
 
 def open_files() -> int:
-    """How many files this process has open; 0 if the system does not say."""
+    """How many files this process has open; 0 if unknown."""
     try:
         return os.stat(OPEN).st_size or len(os.listdir(OPEN))  # since Linux 6.2 the size is the count: no file to open
     except OSError:

@@ -26,7 +26,7 @@ REPORT_PERIOD_S = 0.5
 BUSY_SPAN_S = 5.0
 DRAIN_LIMIT_S = 4.0
 LINGER_S = 30.0  #: a service of a run that is over lives as long: compose takes one that was never healthy for failed
-STANDSTILL_S = 5.0  #: a longer gap between two turns means that this process was stopped and knows nothing of its peers
+STANDSTILL_S = 5.0  #: a longer gap between two turns means that this process was stopped, not that its peers were
 
 
 class Service(ABC):

@@ -209,7 +209,7 @@ def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
 
 
 def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -> None:
-    """Tell the supervisor, in a file written atomically, where the health page is.
+    """Write the address of the health page, for the supervisor, to a file that is replaced atomically.
 
     Services that share a process have a file each, beside the one that the process was given.
     """

@@ -137,7 +137,7 @@ class HealthServer:
         return self._answers[asked]
 
     def page(self) -> dict[str, Any]:
-        """What the loop last wrote, plus what only a reader can tell: how long ago it turned, and what follows."""
+        """What the loop last wrote, and what is computed at each reading: how long ago it turned, and what follows."""
         service = self._service
         page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
         page["live"] = page["loop_age_s"] < STUCK_S and all(context.sound for context in service.contexts)

@@ -26,7 +26,7 @@ from zerobeast.common.settings.section import Section
 from zerobeast.common.wire import Space
 
 GROUP = "zerobeast.algorithms"
-_found: dict[str, AlgorithmSpec] = {}  #: by what `algo` said
+_found: dict[str, AlgorithmSpec] = {}  #: by the value of `algo`
 
 
 class Relation(NamedTuple):

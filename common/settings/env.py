@@ -74,7 +74,7 @@ class EnvConfig(Section):
     agents: int = setting(
         0, "agents of each environment, which share one policy; 0: 1, or what beast train finds", ge=0, le=MAX_AGENTS
     )
-    agent_id: bool = setting(False, "of several agents: an observation says which of them it is of")
+    agent_id: bool = setting(False, "of several agents: an observation has the number of its agent")
     opponent: str = setting(
         "",
         "of several agents: who acts for the other side, which is not learned from: latest, past (one of this run's "
@@ -86,7 +86,7 @@ class EnvConfig(Section):
     )
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
-    frame_stack: int = setting(4, "Atari, football: number of most recent frames that the policy sees", ge=1, le=16)
+    frame_stack: int = setting(4, "Atari, football: number of most recent frames that the policy gets", ge=1, le=16)
     frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=16, le=256)
     sticky_actions: float | None = setting(
         None,

@@ -70,7 +70,7 @@ class NetConfig(Section):
     memory: Memory = setting(
         "none",
         "add an episodic memory to the LSTM, which keeps what is rare by momentum, knn or td_error, or anything by "
-        "uniform; or what a signal of a package says, module:NAME",
+        "uniform; or by the signal of a package, module:NAME",
     )
     memory_size: int = setting(512, "entries of the episodic memory", ge=1, le=1_000_000)
     memory_key_size: int = setting(32, "width of their keys", ge=1, le=4096)
@@ -143,7 +143,7 @@ class TorsoSpec:
     fills_a_core: bool = False  #: whether its learner never waits, so that workers must not be bound to cores
 
     def load(self, name: str, *, bare: bool = False) -> Callable[..., Any]:
-        """The class, or the bare one; `name` is what `net.torso` says.
+        """The class, or the bare one; `name` is the value of `net.torso`.
 
         Raises:
           ConfigError: it cannot be imported.

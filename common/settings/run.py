@@ -115,7 +115,7 @@ class LearnerConfig(Section):
     ranks: int = setting(1, "processes that learn as one, each from its part of every batch", ge=1, le=1024)
     rank_endpoints: Addresses = setting("", "with ranks: where actors connect to those after the first, with commas")
     meeting: Meeting = setting(
-        "", "with ranks: where they meet, tcp://host:port of the first or file:///path; empty: as torchrun says"
+        "", "with ranks: where they meet, tcp://host:port of the first or file:///path; empty: as set by torchrun"
     )
     rank_timeout_s: float = setting(60.0, "with ranks: how long one of them may stay away", gt=0, le=LIMIT)
     window: int = setting(

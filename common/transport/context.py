@@ -29,8 +29,8 @@ Socket = zmq.Socket[bytes]
 
 MAX_SOCKETS = 65_535  #: per context, the most that libzmq can count; files run out first
 REREAD_S = 1.0
-LOG_PERIOD_S = 1.0  #: between two log lines about strangers
-MAX_NAMED = 1024  #: strangers that are remembered, so that each is logged once
+LOG_PERIOD_S = 1.0  #: between two log lines about refused connections
+MAX_NAMED = 1024  #: refused clients that are recorded, so that each is logged once
 
 
 class Admission(threading.Thread):
@@ -165,7 +165,7 @@ class Context(AbstractContextManager["Context"]):
             if not (self._keys or self._insecure or place.is_loopback):
                 raise ConfigError(
                     f"{place} would be open to every machine that reaches it: expected --security.keys (`beast keygen` "
-                    f"makes them), or --insecure where the network keeps strangers out"
+                    f"makes them), or --insecure if no untrusted machine reaches it"
                 )
             for index, socket in sockets.items():
                 self._bind(socket, plane, place, index)
@@ -207,7 +207,7 @@ class Context(AbstractContextManager["Context"]):
 
 
 def open_context(security: SecurityConfig, role: str, within: Context | None = None) -> Context:
-    """The context of a service, protected as its settings say; `within` is that of its process, if services share it.
+    """The context of a service, protected as configured; `within` is that of its process, if services share it.
 
     Raises:
       ConfigError: its keys cannot be used.

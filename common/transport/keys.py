@@ -5,8 +5,8 @@
     keys/secret/actor.key_secret     secret: held by its own process alone
 
 A client needs its own secret file and the public ones of its servers, a server its own secret file and the public
-ones of its clients. Clients may each have a certificate; the servers of a role share one, since a client has to know
-the server's key before it knows which server answers. Sockets at an ipc path are not encrypted: the path's permissions
+ones of its clients. Clients may each have a certificate; the servers of a role share one, since a client needs their
+key before one of them answers. Sockets at an ipc path are not encrypted: the path's permissions
 guard them.
 """
 
@@ -74,7 +74,7 @@ class Keys:
         """The public keys admitted on a plane, as the folder has them now. Unusable files are skipped.
 
         Raises:
-          OSError: this process or the disk cannot read now, which says nothing about the keys.
+          OSError: this process or the disk cannot read now; the keys may be valid.
         """
         found = set()
         for file in _of_role(self.folder, CLIENTS[plane]):
@@ -162,5 +162,5 @@ def _refuse_open(file: Path) -> None:
     if status.st_mode & others:
         mode = stat.S_IMODE(status.st_mode)
         raise ConfigError(
-            f"security.keys: {file} has mode {mode:o} and is no secret: expected 600, or 440 where it is mounted"
+            f"security.keys: {file} has mode {mode:o} and is no secret: expected 600, or 440 if it is mounted"
         )

@@ -103,7 +103,7 @@ class ServerPort(Port):
     Args:
       plane: its letter opens the topics.
       endpoint: "tcp://*:5555" or "ipc:///path"; two sockets are bound, starting there.
-      epoch: id of this start of the server, told to every client whose subscription arrives; 0 to say nothing.
+      epoch: id of this start of the server, sent to every client whose subscription arrives; 0: it is not sent.
 
     Raises:
       ConfigError: the endpoint cannot be bound.
@@ -141,7 +141,7 @@ class ServerPort(Port):
     def changes(self) -> dict[int, bool]:
         """Clients that came or went since the last call, and whether they are here now.
 
-        New arrivals are told the epoch of this server: a client that knew another epoch greets again at once.
+        New arrivals are sent the epoch of this server: a client that has another one sends HELLO again at once.
         """
         if turned_away := self._context.turned_away:
             self.refused["key"] = turned_away
@@ -166,11 +166,11 @@ class ServerPort(Port):
         return True
 
     def here(self, request: Header, epoch: int) -> None:
-        """Say HERE to a request that is still being worked on."""
+        """Send HERE for a request that is still being worked on."""
         self.send(Header(Kind.HERE, request.sender, request.slot, epoch, max(1, request.seq)))
 
     def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
-        """Count a request as refused, and say so to its sender."""
+        """Count a request as refused, and send an ERROR to its sender."""
         self.refuse(error)
         self.error(request, ANSWERED.get(error.reason, Reason.TERMS), str(error), epoch=epoch)
 
@@ -236,7 +236,7 @@ class ClientPort(Port):
         """The next well-formed reply, or None.
 
         Raises:
-          VersionMismatch: the server speaks a version that this client does not know; no session is possible.
+          VersionMismatch: the server uses a version that this client does not support; no session is possible.
         """
         return self._next(self._replies, TOPIC_BYTES)
 

@@ -2,7 +2,7 @@
 
 By itself an XPUB grants any subscription, even to the empty topic, which is every reply to every client. Here each
 subscription is checked first. With keys it has to come from the holder of the key that the client id belongs to;
-without keys, only a peer that knows the 63 random bits of a topic can subscribe to it.
+without keys, only a peer that has the 63 random bits of a topic can subscribe to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.messages import Plane, sender_of
 
 MAX_EVENTS = 4096  #: read in one call: a flood must not keep a service from its loop
-MAX_CLIENTS = 1 << 16  #: that may hear replies, with or without a session
+MAX_CLIENTS = 1 << 16  #: that may receive replies, with or without a session
 
 
 class Subscriptions:
@@ -101,7 +101,7 @@ class Subscriptions:
                 self._owners.check(sender, str(event.get("User-Id")))
 
 
-MAX_IDS = 4096  #: remembered per key, so that a client that keeps drawing new ids displaces only its own
+MAX_IDS = 4096  #: kept per key, so that a client that keeps drawing new ids displaces only its own
 
 
 class Owners:

@@ -81,8 +81,8 @@ class WeightsPublisher:
             except zmq.Again:
                 break
             asked = NEWS_TOPIC if event == SUBSCRIBED + NEWS_TOPIC else WEIGHTS_TOPIC
-            # This applies to the client behind the event, whatever the event says: if it is not a subscription, libzmq
-            # 4.3.5 picks a client whose own event is still to come. One that wants news and gets none subscribes again.
+            # This applies to the client behind the event, whatever the event is: if it is not a subscription, libzmq
+            # 4.3.5 picks a client whose own event is still to come. One that gets no news for that subscribes again.
             admitted = event[:1] != SUBSCRIBED or self._admits()
             if admitted:
                 self._socket.set(zmq.SUBSCRIBE, asked)

@@ -1,4 +1,4 @@
-"""What services say to one another; the face describes observations, actions and the rows that carry them."""
+"""Messages between services; exported are the descriptions of observations, actions and the rows that carry them."""
 
 from zerobeast.common.wire.description import flat as flat
 from zerobeast.common.wire.description import short as short

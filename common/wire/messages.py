@@ -25,10 +25,10 @@ below 2**63, including those in the body. An entry with ? may be nil, and is lef
 is followed by rows of one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO; nothing on the wire is ever
 pickled.
 
-Version 3 packs observed arrays of bits (`zerobeast.common.wire.bits`). No release spoke version 2, and no peer does.
+Version 3 packs observed arrays of bits (`zerobeast.common.wire.bits`). No release used version 2, and no peer does.
 
-Each plane has its own version. Servers speak only the newest. A client greets in the newest and, if a server answers
-that it speaks another one of `VERSIONS`, greets again in that one.
+Each plane has its own version. Servers use only the newest. A client sends HELLO in the newest and, if a server
+answers that it uses another one of `VERSIONS`, again in that one.
 """
 
 import struct
@@ -46,7 +46,7 @@ MAX_INTEGER = 2**63 - 1
 TOPIC_BYTES = 9
 MAX_EPISODES = 1000  #: in one ROLLOUT
 MAX_OPTIONS_BYTES = 16 << 10  #: of a RESET, in msgpack
-MAX_WINDOW = 64  #: unacknowledged ROLLOUTs of one slot, whatever either side believes its window to be
+MAX_WINDOW = 64  #: unacknowledged ROLLOUTs of one slot, whatever window either side assumes
 
 
 class Kind(IntEnum):
@@ -80,11 +80,11 @@ class Plane(Enum):
 class Reason(StrEnum):
     """Why a server refused, and so whether the client should try again."""
 
-    UNKNOWN_SESSION = "unknown_session"  #: say HELLO again: the server restarted or reaped the session
-    VERSION = "version"  #: the server speaks the version of this header: say HELLO in that one, or give up
+    UNKNOWN_SESSION = "unknown_session"  #: send HELLO again: the server restarted or reaped the session
+    VERSION = "version"  #: the server uses the version of this header: send HELLO in that one, or give up
     TERMS = "terms"  #: the server cannot accept what HELLO asked for: give up
     ENVIRONMENT = "environment"  #: the environment cannot be built: give up
-    BUSY = "busy"  #: no room for another session now: say HELLO again later
+    BUSY = "busy"  #: no room for another session now: send HELLO again later
 
 
 #: The reason sent for these refusals; all others are sent as TERMS.
@@ -96,7 +96,7 @@ ANSWERED: dict[Refusal, Reason] = {
 }
 
 
-#: versions that clients speak, the newest first; servers speak only the newest
+#: versions that clients can use, the newest first; servers use only the newest
 VERSIONS: dict[Plane, tuple[int, ...]] = {
     Plane.STEPS: (PROTOCOL_VERSION, 1),
     Plane.INFERENCE: (PROTOCOL_VERSION,),
@@ -127,7 +127,7 @@ BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Ki
 #: what answers each request
 ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}
 _OF_SESSIONS = {Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.HERE}
-#: what a server may say on each plane that has sessions
+#: what a server may send on each plane that has sessions
 REPLY_KINDS = {
     Plane.STEPS: frozenset({Kind.OBS, *_OF_SESSIONS}),
     Plane.INFERENCE: frozenset({Kind.ACT, *_OF_SESSIONS}),
@@ -193,11 +193,11 @@ def unpack_header(
 ) -> Header:
     """Decode and check a header of one of these versions.
 
-    `check` raises RemoteProtocolError if the header cannot be from this sender. It runs before the version check, or a
-    client would be told that its version is wrong when a stranger's is.
+    `check` raises RemoteProtocolError if the header cannot be from this sender. It runs before the version check:
+    otherwise a client would get an ERROR about the version of a message that another peer sent under its id.
 
     Raises:
-      VersionMismatch: the peer speaks another version.
+      VersionMismatch: the peer uses another version.
       RemoteProtocolError: anything else is wrong with it.
     """
     if len(data) > MAX_HEADER_BYTES:

@@ -34,7 +34,7 @@ class Origin(NamedTuple):
 def step_record(env: EnvSpec, *, packed: bool = True) -> RecordSpec:
     """One environment's row from env-server to actor, and on to the broker unchanged.
 
-    first: obs opens an episode (or the broker must forget what came before); reward, terminated and truncated are
+    first: obs opens an episode (or the broker must drop what came before); reward, terminated and truncated are
     zero in such a row. action_mask: True for each choice that is legal now. Not `packed`, observations are as their
     space has them, and not as they travel (`zerobeast.common.wire.bits`).
     """
@@ -61,9 +61,9 @@ def act_record(env: EnvSpec, policy: PolicySpec) -> RecordSpec:
 def rollout_record(env: EnvSpec, policy: PolicySpec, unroll_length: int) -> RecordSpec:
     """One environment's unroll of T steps and the observation after them.
 
-    obs holds T + k frames for a stack of k: the k - 1 that precede obs[0] in its stack as the policy saw it (first
-    frame repeated where the episode is younger), then the T + 1 of the unroll. core_state is the recurrent state
-    before obs[0] was seen.
+    obs holds T + k frames for a stack of k: the k - 1 that precede obs[0] in the stack that the policy got (first
+    frame repeated if the episode is younger), then the T + 1 of the unroll. core_state is the recurrent state before
+    obs[0].
     """
     steps = unroll_length
     return RecordSpec.of(

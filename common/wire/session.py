@@ -23,7 +23,7 @@ class Arrival(Enum):
 
     NEW = auto()  #: do it
     REPEATED = auto()  #: already answered: send `Session.reply` again
-    PENDING = auto()  #: already being worked on: say HERE, or nothing
+    PENDING = auto()  #: already being worked on: send HERE, or nothing
     STALE = auto()  #: older than the newest: ignore it
     AHEAD = auto()  #: an earlier one is missing, on a plane where none may be
 
@@ -88,7 +88,7 @@ class SessionTable(Generic[S]):
     def of(self, header: Header) -> Session[S] | None:
         """The session of a HELLO, BYE or request, or None if this start of the server has none.
 
-        HELLO and BYE need not know the epoch: a client that leaves may not have been welcomed yet.
+        HELLO and BYE need not have the epoch: a client that leaves may not have got WELCOME yet.
         """
         if header.kind not in (Kind.HELLO, Kind.BYE) and header.epoch != self.epoch:
             return None
@@ -110,7 +110,7 @@ class SessionTable(Generic[S]):
     def unused(self, now: float, awake_since: float = 0.0) -> list[Session[S]]:
         """Sessions that have asked for nothing for UNUSED_S: a HELLO costs its sender nothing. Looks once a second.
 
-        No client could be heard before `awake_since`.
+        No message could arrive before `awake_since`.
         """
         if now < self._sweep_at:
             return []

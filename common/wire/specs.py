@@ -32,9 +32,9 @@ ROLLOUT_FIELDS = (
 
 @dataclass(frozen=True)
 class EnvSpec(Description):
-    """What a policy has to know about an environment.
+    """What a policy depends on in an environment.
 
-    One frame travels per step; if `frame_stack` is k > 1, policies see the newest k frames of the episode, the
+    One frame travels per step; if `frame_stack` is k > 1, policies get the newest k frames of the episode, the
     first frame repeated before its start.
     """
 
@@ -90,7 +90,7 @@ class EnvSpec(Description):
 
 @dataclass(frozen=True)
 class PolicySpec(Description):
-    """What an actor has to know about a policy: what it answers besides an action, and how much it remembers."""
+    """What an actor depends on in a policy: what it answers besides an action, and the size of its recurrent state."""
 
     extras: tuple[Field, ...]  #: in an answer, per environment: logits, a value, or whatever its algorithm learns from
     core_size: int  #: floats of recurrent state per environment, 0 for feed-forward

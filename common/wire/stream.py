@@ -1,13 +1,13 @@
 """The client's half of a conversation, without sockets. Time is an argument. `session` is the server's half.
 
-A stream says HELLO every 200 ms until WELCOME comes, because a subscription needs an unknown time to take effect and a
+A stream sends HELLO every 200 ms until WELCOME comes, because a subscription needs an unknown time to take effect and a
 server may not be there yet. Afterwards it has at most one request outstanding; one that stays unanswered is sent again
-under the same number, less and less often. A server that does not know the stream (it restarted, or reaped it) says so,
-and the stream greets again. A server that has just started says HERE to a client that reaches it, so that no client has
-to wait out a silence. A server also says HERE to a repeated request that it is still working on, so one that stays
-silent after a repetition is behind a dead connection.
+under the same number, less and less often. A server that does not have the stream (it restarted, or reaped it) answers
+with an ERROR, and the stream sends HELLO again. A server that has just started sends HERE to a client that reaches it,
+so that no client has to wait out a silence. A server also sends HERE for a repeated request that it is still working
+on, so one that stays silent after a repetition is behind a dead connection.
 
-A stream speaks the newest version until a server says that it speaks another; ports let only known versions through.
+A stream uses the newest version until a server answers with another; ports let only known versions through.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ LASTING_S = 2.0  #: an answer in a session that has been open for this long clea
 
 
 class Reply(Enum):
-    """What a message from the server means to a stream."""
+    """What a message from the server means for a stream."""
 
     WELCOME = auto()  #: the session is open; the terms are in `Stream.terms`
     ANSWER = auto()  #: the outstanding request is answered
-    LOST = auto()  #: the server has forgotten this stream or is shutting down; the stream greets again
+    LOST = auto()  #: the server no longer has this stream or is shutting down; the stream sends HELLO again
     STALE = auto()  #: late or repeated: ignore it
 
 
@@ -49,9 +49,9 @@ class Stream:
         self.epoch = 0
         self.seq = 0
         self.open = False
-        self.heard_at = -1.0  #: when the server was last heard; negative before
+        self.heard_at = -1.0  #: when the server last sent something; negative before
         self.stale = 0  #: replies since then that answered nothing this stream had asked
-        self.busy = ""  #: why the server has no room for this stream, if it said so
+        self.busy = ""  #: why the server has no room for this stream, if it reported that
         self.trouble = ""  #: a sentence on what the server keeps doing instead of answering
         self.setbacks = 0  #: those that were followed by a pause
         self._in_a_row = 0  #: setbacks since a session lasted
@@ -114,7 +114,7 @@ class Stream:
         return 0.0 if self.open and not self.waiting else now - max(self.heard_at, self._asked_at)
 
     def prepared(self, now: float, silent_s: float) -> bool:
-        """Whether the server works on opening the session: it has said HERE to HELLO within the last `silent_s`."""
+        """Whether the server works on opening the session: its HERE to HELLO came within the last `silent_s`."""
         return not self.open and not self.trouble and now - silent_s <= self.heard_at >= self._asked_at >= 0
 
     def complaint(self, malformed: int, silence_s: float) -> str:
@@ -159,7 +159,7 @@ class Stream:
             self._rejects_since, self.useless_s = None, 0.0
 
     def bye(self) -> Header:
-        """The BYE that ends the session, or one that has not been welcomed yet."""
+        """The BYE that ends the session, whether or not WELCOME has come yet."""
         return self._header(Kind.BYE, ())
 
     def reject(self, why: str, now: float) -> None:
@@ -181,7 +181,7 @@ class Stream:
         return False
 
     def greet_again(self, now: float) -> None:
-        """Forget the session and start over with HELLO."""
+        """Drop the session and start over with HELLO."""
         self.open, self._outstanding, self.busy = False, None, ""
         self._send_at = self._asked_at = now
 
@@ -205,7 +205,7 @@ class Stream:
         return Reply.STALE
 
     def _lose(self, what: str, now: float) -> Reply:
-        """Greet again, after a pause if that has happened too often."""
+        """Send HELLO again, after a pause if that has happened too often."""
         self.set_back(what, now)
         self._quiet_until = now + self._pause_s
         self.greet_again(self._quiet_until)
@@ -219,7 +219,7 @@ class Stream:
         if header.seq > MAX_INTEGER // 2:
             raise RemoteProtocolError(f"WELCOME: seq is {header.seq}, which leaves no numbers for requests", "order")
         if self.open:
-            self._lose("says WELCOME with another epoch", now)
+            self._lose("sends WELCOME with another epoch", now)
             if now < self._quiet_until:
                 return Reply.LOST
         self.heard_at, self.stale, self.busy = now, 0, ""
@@ -231,7 +231,7 @@ class Stream:
     def _dismissed(self, header: Header, now: float) -> Reply:
         if not self.open or header.epoch != self.epoch:
             return self._ignored()
-        return self._lose("says BYE", now)
+        return self._lose("sends BYE", now)
 
     def _noticed(self, header: Header, now: float) -> Reply:
         """Take a HERE: the server works on what was asked, or has just got this client's subscription."""
@@ -239,20 +239,20 @@ class Stream:
         if header.seq or self._asked_at < 0:  # the latter: nothing has been asked of it, so it owes nothing
             return Reply.STALE
         if self.open and header.epoch != self.epoch:
-            return self._lose("says HERE with another epoch", now)
-        if self.set_back("says HERE", now):
+            return self._lose("sends HERE with another epoch", now)
+        if self.set_back("sends HERE", now):
             self.busy = ""
             self.ask_again(now)
         return Reply.STALE
 
     def _refused(self, header: Header, now: float) -> Reply:
         reason, sentence = header.body
-        if reason == Reason.VERSION and (reply := self._told_version(header, now)):
+        if reason == Reason.VERSION and (reply := self._other_version(header, now)):
             return reply
         if not self._is_refused_by(header, reason):
             return self._ignored()
         if reason == Reason.UNKNOWN_SESSION:
-            return self._lose("does not know the session that it has opened", now)
+            return self._lose("does not recognise the session that it has opened", now)
         if reason == Reason.BUSY:
             self._send_at, self.busy = now + BUSY_PERIOD_S, printable(sentence)
             return Reply.STALE
@@ -262,12 +262,12 @@ class Stream:
         refused.exit_code = 1 if failed else refused.exit_code
         raise refused
 
-    def _told_version(self, header: Header, now: float) -> Reply | None:
-        """React to a server that does not speak this version; None if there is no other version left to try."""
+    def _other_version(self, header: Header, now: float) -> Reply | None:
+        """React to a server that does not use this version; None if there is no other version left to try."""
         if header.version != self.version and self._changed_at is None:
             self.version, self._changed_at = header.version, now
             if self.open:
-                return self._lose("speaks another version", now)
+                return self._lose("uses another version", now)
             self.heard_at = now
             self.greet_again(now)
             return Reply.STALE
@@ -279,7 +279,7 @@ class Stream:
         unknown = reason == Reason.UNKNOWN_SESSION
         if not self.open:
             return header.seq == 0 and not unknown
-        # A server that does not know the session has another epoch; one that knows it has the same, or does not say.
+        # A server without the session has another epoch; one that has it has the same, or gives none.
         return header.seq == self.seq and (unknown or header.epoch in (0, self.epoch))
 
 

@@ -1,9 +1,9 @@
 """Rollouts in flight to the learner: at most a window of them, each kept until it was consumed. Pure.
 
-A rollout is numbered, sent, and kept until an ACK says that an update has used it. After a new WELCOME (the learner
-restarted, forgot this client or misses a number) everything unacknowledged is sent again, except what that learner
-says it has received; it drops duplicates by their numbers. HELLO carries the first unacknowledged number, so that a
-learner knows which rollouts it can no longer get.
+A rollout is numbered, sent, and kept until an ACK confirms that an update has used it. After a new WELCOME (the learner
+restarted, dropped this client or misses a number) everything unacknowledged is sent again, except what that learner
+reports as received; it drops duplicates by their numbers. HELLO carries the first unacknowledged number: a learner can
+no longer get any rollout before it.
 With a window no larger than the sockets' queues, no pipe ever fills, and the window bounds the policy lag.
 """
 
@@ -38,7 +38,7 @@ class Outbox:
 
     Args:
       stream: the conversation with the learner; the outbox numbers its messages.
-      no_progress_s: seconds without an ACK before the learner is greeted again.
+      no_progress_s: seconds without an ACK before HELLO is sent to the learner again.
     """
 
     def __init__(self, stream: Stream, no_progress_s: float = Timeouts.no_progress) -> None:
@@ -70,7 +70,7 @@ class Outbox:
 
     @property
     def in_transit(self) -> bool:
-        """Whether rollouts are in flight to a learner that has welcomed this group."""
+        """Whether rollouts are in flight to a learner that has sent this group WELCOME."""
         return self.stream.open and bool(self._kept)
 
     def push(self, rows: Rows, episodes: list[Entry], now: float, acting: int = 0) -> None:
@@ -130,7 +130,7 @@ class Outbox:
             self._follow(*progress)
             return Reply.ANSWER, self._acknowledge(consumed_seq, window, now)
         if header.kind is Kind.HERE and not header.seq and header.epoch == self.stream.epoch and self.in_transit:
-            if self.stream.set_back("says HERE", now):
+            if self.stream.set_back("sends HERE", now):
                 self.stream.greet_again(now)  # the connection is new: what was in flight on the old one may be lost
             return Reply.STALE, []
         reply = self.stream.accept(header, now)

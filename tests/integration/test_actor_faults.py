@@ -115,7 +115,7 @@ def stage(context: Context, tmp_path: Any) -> Iterator[Stage]:
     [
         (lambda asked: obs(asked, reward=np.nan), "cannot be used (OBS: reward of row 1", {"values"}),
         (lambda asked: obs(asked, legal=0), "cannot be used (OBS: action_mask", {"values"}),
-        (lambda asked: (reply(asked, Kind.BYE), ()), "says BYE", set()),
+        (lambda asked: (reply(asked, Kind.BYE), ()), "sends BYE", set()),
     ],
     ids=["nan", "mask", "bye"],
 )

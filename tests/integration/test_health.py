@@ -195,7 +195,7 @@ def test_the_command_of_a_container_says_healthy_unhealthy_or_unreachable(capsys
     with served() as (_, address):
         capsys.readouterr()
         assert probe("envserver", ["--endpoint", address], {}) == 2
-        assert "is a broker" in capsys.readouterr().out
+        assert "has role broker" in capsys.readouterr().out
 
 
 def test_a_worker_is_ready_once_all_its_services_are(capsys: pytest.CaptureFixture[str]) -> None:

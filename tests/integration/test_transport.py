@@ -176,7 +176,7 @@ def test_sending_an_oversized_frame_is_a_local_error(
 
 
 def test_a_refusal_is_an_error_message_that_repeats_the_request(client: ClientPort, server: ServerPort) -> None:
-    server.error(Header(Kind.STEP, ME, 4, 9, 8), Reason.UNKNOWN_SESSION, "say HELLO " * 1000, epoch=55)
+    server.error(Header(Kind.STEP, ME, 4, 9, 8), Reason.UNKNOWN_SESSION, "send HELLO " * 1000, epoch=55)
     header = wait_until(client.receive).header
     assert (header.kind, header.slot, header.epoch, header.seq) == (Kind.ERROR, 4, 55, 8)
     assert header.body[0] == Reason.UNKNOWN_SESSION

@@ -126,7 +126,7 @@ def test_a_mounted_secret_may_be_readable_by_the_group_of_its_service_and_by_no_
     assert Keys(str(keys), "actor").secret
     for mode in (0o444, 0o460, 0o644):
         (keys / ACTOR).chmod(mode)
-        with pytest.raises(ConfigError, match=rf"has mode {mode:o} and is no secret: .* or 440 where it is mounted"):
+        with pytest.raises(ConfigError, match=rf"has mode {mode:o} and is no secret: .* or 440 if it is mounted"):
             Keys(str(keys), "actor")
 
 

@@ -52,4 +52,4 @@ def test_a_client_of_another_version_is_told_both_versions_in_a_sentence(
         header = refusal(context, plane, endpoint, version, turn)
     reason, sentence = header.body
     assert (header.kind, header.version, header.slot, reason) == (Kind.ERROR, 3, 0, Reason.VERSION)
-    assert sentence == f"the peer speaks protocol version {version}, this process speaks 3"
+    assert sentence == f"the peer uses protocol version {version}, this process uses 3"

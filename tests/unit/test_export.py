@@ -172,7 +172,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "shape": ({"settings.net": {"hidden_size": 8}}, "of another architecture"),
     "code": (
         {"settings.algo": "evil:SPEC"},
-        "imports a module, which a file may not decide alone: say --algo evil:SPEC",
+        "imports a module, which a file may not decide alone: give --algo evil:SPEC",
     ),
     "torso": ({"settings.net": {"torso": "evil.py:T"}}, "imports a module, which a file may not decide alone"),
 }

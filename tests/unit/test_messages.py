@@ -138,10 +138,10 @@ def test_version_1_has_no_seed_no_options_and_no_infos() -> None:
 def test_only_the_clients_of_the_steps_plane_read_version_1() -> None:
     assert {plane for plane, versions in VERSIONS.items() if 1 in versions} == {Plane.STEPS}
     packed = pack_header(Header(Kind.BYE, 7, version=1))
-    with pytest.raises(VersionMismatch, match=f"speaks protocol version 1, this process speaks {PROTOCOL_VERSION}$"):
+    with pytest.raises(VersionMismatch, match=f"uses protocol version 1, this process uses {PROTOCOL_VERSION}$"):
         unpack_header(packed)
     newer = PROTOCOL_VERSION + 1
-    with pytest.raises(VersionMismatch, match=f"version {newer}, this process speaks {PROTOCOL_VERSION} or 1$"):
+    with pytest.raises(VersionMismatch, match=f"version {newer}, this process uses {PROTOCOL_VERSION} or 1$"):
         unpack_header(msgpack.packb([newer, 4, 7]), versions=VERSIONS[Plane.STEPS])
 
 

@@ -93,13 +93,13 @@ class Liar:
 
 
 INSTEAD: dict[str, tuple[str, Liar]] = {
-    "bye": ("says BYE", Liar(lambda me, _: said(Kind.BYE, me.epoch))),
-    "here": ("says HERE", Liar(lambda me, _: said(Kind.HERE, me.epoch))),
-    "here to hello": ("says HERE", Liar(lambda me, _: said(Kind.HERE, me.epoch), welcomes=False)),
-    "here of another start": ("says HERE with another epoch", Liar(lambda me, _: me.of_another_start(Kind.HERE))),
-    "welcome": ("says WELCOME with another epoch", Liar(lambda me, _: me.of_another_start(Kind.WELCOME, {}))),
+    "bye": ("sends BYE", Liar(lambda me, _: said(Kind.BYE, me.epoch))),
+    "here": ("sends HERE", Liar(lambda me, _: said(Kind.HERE, me.epoch))),
+    "here to hello": ("sends HERE", Liar(lambda me, _: said(Kind.HERE, me.epoch), welcomes=False)),
+    "here of another start": ("sends HERE with another epoch", Liar(lambda me, _: me.of_another_start(Kind.HERE))),
+    "welcome": ("sends WELCOME with another epoch", Liar(lambda me, _: me.of_another_start(Kind.WELCOME, {}))),
     "unknown": (
-        "does not know the session",
+        "does not recognise the session",
         Liar(lambda me, asked: said(Kind.ERROR, me.epoch, asked.seq, str(Reason.UNKNOWN_SESSION), "?")),
     ),
 }

@@ -1,1 +1,1 @@
-"""The RL library: algorithms, networks, replay and acting, in torch. It knows no socket; services run it."""
+"""The RL library: algorithms, networks, replay and acting, in torch. It has no sockets; services run it."""

@@ -1,4 +1,4 @@
-"""Whether a run fits its environment: what the environment's description tells before any network is made."""
+"""Whether a run fits its environment: what its description shows before any network is made."""
 
 from collections.abc import Iterator
 

@@ -18,7 +18,7 @@ else belongs to the algorithm's `Learning`, which also decides how many steps ea
 steps each of those takes. So the interface needs nothing more for
 
     a target network          `deepcopy(net)`, in `state`
-    a target that acts        `net` is the target; a copy is trained, and `changed` says when it was copied back
+    a target that acts        `net` is the target; a copy is trained, and `changed` shows when it was copied back
     multipliers               an `nn.Module`, in the policy's `GradientDescent` or in its own, and in `state`
     old batches               `rollouts.batch.packed(k)`, or `copy()`; in `state` if they will be used again
     rows in a file            `rollouts.rows`, in `config.store`, which outlives the process: `recovered`, "after_store"

@@ -1,4 +1,4 @@
-"""What the broker remembers about every environment between two requests: newest frames, last action, recurrent state.
+"""What the broker keeps of every environment between two requests: newest frames, last action, recurrent state.
 
 Each environment owns one slot, an index into tensors on the inference device; the environments of one session own
 consecutive ones. A batch addresses them through an index tensor, so no operation here costs Python per environment.

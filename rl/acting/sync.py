@@ -49,7 +49,7 @@ class Sync:
 
     Args:
       rule: of the process.
-      acting: its epoch, by which the learner knows it.
+      acting: its epoch, by which the learner identifies it.
       publish_every: the learner's.
     """
 
@@ -58,7 +58,7 @@ class Sync:
         self._epoch = 0  #: of the learner whose weights act
         self._version, self._taken_at = -1, -math.inf  #: of the weights that act
         self._announced_epoch, self._news = 0, News(-1, {})
-        self._heard_at = -math.inf  #: when news last came or a version was taken
+        self._news_at = -math.inf  #: when news last came or a version was taken
         self._syncs = self._announced = 0  #: versions taken, and published meanwhile
         self._n_bytes = 0  #: of the weights
 
@@ -81,7 +81,7 @@ class Sync:
         news = News.from_wire(header.body)
         if header.epoch == self._announced_epoch:
             self._announced += max(0, news.version - self._news.version) // self._every
-        self._announced_epoch, self._news, self._heard_at = header.epoch, news, now
+        self._announced_epoch, self._news, self._news_at = header.epoch, news, now
 
     def wants(self, now: float) -> bool:
         """Whether to take the newest weights now: the first of each learner, then according to the rule."""
@@ -90,12 +90,12 @@ class Sync:
         name, value = self.rule
         if name == "never":
             return False
-        return now - self._heard_at > SILENCE_S or (self._behind > 0 and self._due(value, now))
+        return now - self._news_at > SILENCE_S or (self._behind > 0 and self._due(value, now))
 
     def took(self, epoch: int, version: int, n_bytes: int, now: float) -> None:
         """Count a version of `n_bytes` that acts from now on."""
         self._epoch, self._version, self._n_bytes, self._taken_at = epoch, version, n_bytes, now
-        self._heard_at = max(self._heard_at, now)
+        self._news_at = max(self._news_at, now)
         self._syncs += 1
 
     def page(self) -> dict[str, Any]:

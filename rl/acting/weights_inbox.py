@@ -3,8 +3,8 @@
 A version is taken if its layout and size are those of the broker's own network, its checksum is right, and it is newer
 than the current one or from a new start of the learner. Of several waiting versions only the newest is used. Whatever
 else arrives is counted and named. Weights that a learner on this machine shares in memory come first; while there are
-any, there is no subscription to the weights. Nor is there one while `sync.rule` wants no newer version; a subscription
-to the news tells when it does.
+any, there is no subscription to the weights. Nor is there one while `sync.rule` requires no newer version; a
+subscription to the news shows when it does.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ SILENCE_S = 10.0  #: after which the learner may have moved, or the connection m
 PATIENCE_LIMIT_S = 300.0  #: that a version may take on a slow link; each attempt gets twice as long as the last
 LOOK_PERIOD_S = 0.5  #: a learner that was started again has new memory
 MAX_VERSIONS = 16  #: read in one call: a flood must not keep the broker from its loop
-MAX_EPOCHS = 1024  #: of learners that have ended, remembered
+MAX_EPOCHS = 1024  #: of learners that have ended, kept
 
 
 class Subscription(WeightsSubscriber):
@@ -48,12 +48,12 @@ class Subscription(WeightsSubscriber):
         self._lookup = Lookup(endpoint, resolve)
         self._lookup_at = float("-inf")
         self._address: Endpoint | None = None
-        self._heard_at = float("-inf")  # when the last message came or the connection was made
+        self._received_at = float("-inf")  # when the last message came or the connection was made
         self._patience_s = SILENCE_S
 
     def connect(self, now: float) -> bool:
         """Subscribe, or resubscribe if a silent learner has moved or is silent for long. True if `pollable` changed."""
-        silent_s = now - self._heard_at
+        silent_s = now - self._received_at
         if silent_s < SILENCE_S:
             return False
         if now >= self._lookup_at:
@@ -69,7 +69,7 @@ class Subscription(WeightsSubscriber):
             self._patience_s = min(2 * self._patience_s, PATIENCE_LIMIT_S)
         self.close()
         self.open(found[0])
-        self._address, self._heard_at = found[0], now
+        self._address, self._received_at = found[0], now
         return True
 
     def take(self, now: float) -> Incoming | None:
@@ -80,13 +80,13 @@ class Subscription(WeightsSubscriber):
         """
         incoming = self.receive()
         if incoming is not None:
-            self._patience_s, self._heard_at = max(SILENCE_S, 2 * (now - self._heard_at)), now
+            self._patience_s, self._received_at = max(SILENCE_S, 2 * (now - self._received_at)), now
         return incoming
 
     def close(self) -> bool:
         """End the subscription, until the next `connect`. True if there was one."""
         self._address = None
-        self._heard_at = self._lookup_at = float("-inf")
+        self._received_at = self._lookup_at = float("-inf")
         return super().close()
 
 
@@ -146,7 +146,7 @@ class LocalWeights:
 
 
 class WeightsInbox:
-    """Receives weights for one network, known by its `layout_id` and the `n_bytes` of its flat weights."""
+    """Receives weights for one network, identified by its `layout_id` and the `n_bytes` of its flat weights."""
 
     def __init__(
         self,
@@ -180,12 +180,12 @@ class WeightsInbox:
         return self._weights.refused + self._news.refused
 
     def connect(self, now: float) -> bool:
-        """Subscribe, or end a subscription that is not wanted now. True if `pollable` changed.
+        """Subscribe, or end a subscription that is not needed now. True if `pollable` changed.
 
         A new subscriber is served the newest version at once.
         """
         changed = not self.sync.continuous and self._news.connect(now)
-        self._hear(now)
+        self._read_news(now)
         if not self.sync.wants(now) or (self._local is not None and self._local.serves(now)):
             return self._weights.close() or changed
         return self._weights.connect(now) or changed
@@ -219,7 +219,7 @@ class WeightsInbox:
         self._weights.close()
         self._news.close()
 
-    def _hear(self, now: float) -> None:
+    def _read_news(self, now: float) -> None:
         for _ in range(MAX_VERSIONS):
             try:
                 if (incoming := self._news.take(now)) is None:

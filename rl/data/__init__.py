@@ -1,4 +1,4 @@
-"""Rollouts as an algorithm sees them: rows, batches, and the pace at which they are used."""
+"""Rollouts as an algorithm gets them: rows, batches, and the pace at which they are used."""
 
 from zerobeast.rl.data.batch import Batch as Batch
 from zerobeast.rl.data.pace import Pace as Pace

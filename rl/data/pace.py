@@ -1,7 +1,7 @@
 """Samples per insert: how many samples are learned from for each agent step inserted into a replay.
 
     pace = Pace(ratio=4.0, min_size=1000)
-    due = pace.may_sample(batch_size)       # what `Learning.due` says
+    due = pace.may_sample(batch_size)       # what `Learning.due` returns
     pace.insert(steps); pace.sample(steps)  # what was done
 
 The learner inserts only when it may not sample, so with r rows per insert and s per sample

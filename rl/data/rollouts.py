@@ -33,7 +33,7 @@ class Rollouts:
     Args:
       rows: [B] of `record`, in memory that may be reused once they are learned from or stored.
       record: the layout of a row.
-      env: says what the rows hold.
+      env: what the rows hold.
       device: of the batch.
       steps: number of agent steps that may be learned from; counted row by row, any beyond it are masked; None: all.
       tasks: [B], which of the run's environments each row is from; None: all from the first.

@@ -38,7 +38,7 @@ class Updated(NamedTuple):
 class ReplayLearning(Parts, ABC, Generic[S]):
     """Implements `add` and `step` of `zerobeast.rl.protocol.Learning` in terms of one method: `update`.
 
-    Each rank has a replay of its own, which holds and draws its share of what the settings say.
+    Each rank has a replay of its own, which holds and draws its share of the configured numbers.
 
     Args:
       config: of the run, whose algorithm has replay settings.

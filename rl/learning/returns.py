@@ -15,7 +15,7 @@ CLIP = 10.0  #: limit on rewards in units of the deviation of returns
 
 
 def shaped(rewards: Tensor, settings: LearnerSettings) -> Tensor:
-    """Rewards as the learner sees them: scaled, then clipped.
+    """Rewards as the learner uses them: scaled, then clipped.
 
     `soft_asymmetric` is the optimistic asymmetric clipping of IMPALA's runs on DMLab (Espeholt et al. 2018, figure D.1)
     in the form of their released code, whose slope at 0 is 1 for gains: the paper has 5 tanh(r) for them.
@@ -61,7 +61,7 @@ def estimate(
 class ReturnScale(Moments):
     """Running deviation of returns. Rewards are divided by it, so that values stay in the range of a fresh network.
 
-    Gymnasium's NormalizeReward and its like track the discounted sum of rewards in each environment. A learner sees
+    Gymnasium's NormalizeReward and its like track the discounted sum of rewards in each environment. A learner gets
     rollouts without their past, so it uses its value targets instead, which are estimates of the same returns. They are
     added in units of rewards, [N] at a time.
     """
@@ -77,7 +77,7 @@ class ReturnScale(Moments):
 
 
 def explained_variance(targets: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """1 - Var(target - V) / Var(target) over valid transitions; 0 where the targets do not vary."""
+    """1 - Var(target - V) / Var(target) over valid transitions; 0 if the targets do not vary."""
     target_variance = _variance(targets, mask)
     explained = 1.0 - _variance(targets - values, mask) / target_variance
     return explained.masked_fill(target_variance == 0.0, 0.0)

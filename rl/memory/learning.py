@@ -134,7 +134,7 @@ class MemoryLearning:
             self._contrastive.load(own["contrastive"])
 
     def _joined(self, rollouts: Rollouts) -> Rollouts:
-        """The rollouts, and as many remembered ones as `replay_share` says; what rounding takes from it is owed."""
+        """The rollouts, and as many remembered ones as `replay_share` requires; what rounding leaves out is owed."""
         share = self._settings.replay_share
         if not share or not self._remembered.entries:
             return rollouts

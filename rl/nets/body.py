@@ -1,4 +1,4 @@
-"""From what a network sees to features, before any head: torso, optional last action and reward, optional LSTM.
+"""From the inputs of a network to features, before any head: torso, optional last action and reward, optional LSTM.
 
                                   +--> [episodic memory] --+
 obs --> normalisation --> torso --+----------------------> [LSTM] --> features
@@ -96,7 +96,7 @@ class Body(nn.Module):
             self.core.to(dtype)
 
     def _last_step(self, inputs: StepInput) -> list[Tensor]:
-        """Features of the last action and the reward, [T, B, F] each, if the network sees them."""
+        """Features of the last action and the reward, [T, B, F] each, if the network takes them."""
         if self.last_action is None:
             return []
         reward = inputs.reward.clamp(-1.0, 1.0) if self._clip_reward else inputs.reward

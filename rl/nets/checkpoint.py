@@ -64,7 +64,7 @@ def _read(path: Path) -> Any:
 
 
 def load_model(path: Path, net: nn.Module, saved: dict[str, Any], way_out: str = SAME_RUN) -> None:
-    """Put the checkpoint's parameters into a network; `way_out` says what to do if they do not fit.
+    """Put the checkpoint's parameters into a network; `way_out` is the advice if they do not fit.
 
     Raises:
       CheckpointError: they belong to another architecture.

@@ -2,7 +2,7 @@
 
     q_t = (p_t - c) R / |(p_t - c) R|                   the key of a step, of its torso's features p_t
     w_i = softmax_i(q_t . k_i / 0.1)                    over the k entries whose keys are nearest
-    m_t = tanh(g) * sum_i w_i h_i                       is added to the hidden state that the gates of the LSTM see
+    m_t = tanh(g) * sum_i w_i h_i                       is added to the hidden state that enters the gates of the LSTM
 
 R is a fixed random projection, c the mean of recent features, and g a gate per unit, learned, which is 0 at first: then
 the network computes what it would without a memory, bit for bit. Retrieval has no gradient; the gate and the core do.
@@ -62,7 +62,7 @@ class Contents(nn.Module):
         self.clear()
 
     def clear(self, start: int = 0) -> None:
-        """Forget the entries from this place on."""
+        """Remove the entries from this place on."""
         self.states[start:] = 0.0
         self.absent[start:] = EMPTY
 

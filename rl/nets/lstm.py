@@ -46,7 +46,7 @@ class LSTM(nn.Module):
           x: [T, B, input_size].
           first: [T, B] bool, True where the state is reset before the step.
           state: [B, 2 H] float32 before step 0.
-          reinstated: [T, B, H], added to the hidden states that the gates see; None: nothing is.
+          reinstated: [T, B, H], added to the hidden states that enter the gates; None: nothing is.
 
         Returns:
           outputs [T, B, H] float32 and the state after the last step.

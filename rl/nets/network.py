@@ -9,7 +9,7 @@ from zerobeast.rl.nets.normalize import ObsNorm
 
 
 class StepInput(NamedTuple):
-    """What a network sees at each step; see `zerobeast.common.wire.records` for the time index."""
+    """The inputs of a network at each step; see `zerobeast.common.wire.records` for the time index."""
 
     obs: Any  #: [T, B, *frame], or [T, B, k, *frame] with a frame stack of k > 1; a tree if it has several arrays
     last_action: Any  #: [T, B, *action shape], or a tree of such, ignored where first
@@ -19,7 +19,7 @@ class StepInput(NamedTuple):
 
 
 class Network(nn.Module):
-    """Base of networks. Services copy its state, set its dtype and say how far the run is.
+    """Base of networks. Services copy its state, set its dtype and its `agent_steps`.
 
     Only a network and the algorithm that made it need to agree on what `forward` takes and returns.
     """

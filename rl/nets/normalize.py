@@ -1,6 +1,6 @@
 """Normalised observations: running statistics that are part of the policy and travel with its weights.
 
-A pixel that hardly changes tells nothing, and in Pong almost no pixel changes. Without normalisation, one constant
+A pixel that hardly changes has no information, and in Pong almost no pixel changes. Without normalisation, one constant
 vector is 99.9 % of the second moment of the shallow torso's features: every noisy gradient is mostly noise along it,
 and what the ball does has to be learned from the rest.
 
@@ -37,7 +37,7 @@ class Moments(nn.Module):
 
     mean: Tensor  #: [*shape] float32
     variance: Tensor  #: [*shape] float32
-    count: Tensor  #: [] float32, number of entries seen, at most HORIZON
+    count: Tensor  #: [] float32, number of entries so far, at most HORIZON
     alone: bool = False  #: whether entries are those of this rank only
 
     def __init__(self, shape: tuple[int, ...] = (), variance: float = 1.0) -> None:
@@ -68,7 +68,7 @@ class Moments(nn.Module):
 
 
 class ArrayNorm(Moments):
-    """Mean and variance of every entry of an array, over the arrays seen so far.
+    """Mean and variance of every entry of an array, over the arrays so far.
 
     Before the first entry it does what a network does without it. Images are centred pixel by pixel but share one
     scale: a pixel that has never changed must not outweigh all others when it does.
@@ -128,7 +128,7 @@ class ObsNorm(nn.Module):
                 norm.observe(values[~away].unsqueeze(0) if some and away is not None else values)
 
     def apart(self) -> "ObsNorm":
-        """A copy that has seen nothing, and will see the observations of this rank only."""
+        """A copy without observations so far, to which those of this rank alone will be added."""
         other = deepcopy(self)
         for norm in filter(None, other.of_arrays):
             norm.alone = True
@@ -136,7 +136,7 @@ class ObsNorm(nn.Module):
         return other
 
     def join(self, other: "ObsNorm") -> None:
-        """Add what the copies `apart` of all ranks have seen, after which they have seen nothing."""
+        """Add the observations of the copies `apart` of all ranks, which then have none again."""
         for norm, own in zip(self.of_arrays, other.of_arrays, strict=True):
             if norm is not None and own is not None:
                 norm.merge(*ranks.moments(own.count, own.mean, own.variance, "statistics"))

@@ -2,10 +2,10 @@
 
 Each version is written once, in the number formats used for acting, to one of two places of an unnamed memory file;
 readers copy it from there whenever they like. The state of a place is even while the place is whole and odd while it is
-being written, so that readers notice a torn copy; on processors that reorder stores, its
-checksum shows them one. Whenever a writer dies, the announced place is whole.
+being written, so that readers notice a torn copy; on processors that reorder stores, its checksum shows one. Whenever a
+writer dies, the announced place is whole.
 
-A small file says which process holds the memory. The memory goes with that process, so there is nothing to clean up.
+A small file names the process that holds the memory, which goes with that process, so there is nothing to clean up.
 
     writer = WeightsWriter(path, net, epoch)        # the net in the formats used for acting
     writer.write(trained, version)
@@ -59,7 +59,7 @@ class WeightsWriter:
     """The learner's side.
 
     Args:
-      path: of the file that says where the memory is.
+      path: of the file that locates the memory.
       net: in the number formats used for acting.
       epoch: of this start of the learner.
 
@@ -154,7 +154,7 @@ class WeightsReader:
 
 
 def _checksum(weights: Bytes, version: int) -> int:
-    """A sum, modulo 2^63: it only has to tell versions and mixtures of them apart, and a CRC takes far longer."""
+    """A sum, modulo 2^63: it only has to distinguish versions and mixtures of them, and a CRC takes far longer."""
     words = len(weights) // 8 * 8
     total = int(weights[:words].view(np.uint64).sum(dtype=np.uint64)) + int(weights[words:].sum())
     return (total + version) % 2**63

@@ -12,8 +12,8 @@
             ...
 
 `obs` has N rows: a tensor [N, *shape], or a dict of tensors by name, nested as `env.obs` is; with frame stacks, each
-is [N, k, *shape]. Boxes are float32, pictures scaled and numbers normalised as the settings say; all else is int64.
-Names of parameters are those of the checkpoint. Its weights stay float32; where the run computes in bfloat16, so does
+is [N, k, *shape]. Boxes are float32, pictures scaled and numbers normalised as configured; all else is int64.
+Names of parameters are those of the checkpoint. Its weights stay float32; if the run computes in bfloat16, so does
 autocast in it.
 
 A subclass of `zerobeast.rl.nets.body.Body` takes the place of all that is in front of the heads, memory included. A
@@ -51,7 +51,7 @@ class Torso(nn.Module):
 
 
 class Own(Torso):
-    """A torso of another package, which sees the observation as a whole.
+    """A torso of another package, which gets the observation as a whole.
 
     Args:
       torso: as described above.
@@ -101,14 +101,14 @@ def make_torso(net: NetConfig, env: EnvSpec, *, bare: bool = False) -> Torso:
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{what} made {type(made).__name__}, expected a torch.nn.Module")
     torso = made if isinstance(made, Torso) else Own(made, net, env)
-    if torch.get_default_device().type != "meta":  # where only sizes are computed
+    if torch.get_default_device().type != "meta":  # on which only sizes are computed
         _try(torso, env, what)
     return torso
 
 
 @torch.no_grad()
 def _try(torso: Torso, env: EnvSpec, what: str) -> None:
-    """Raise ConfigError unless it maps observations of the smallest and of the largest numbers as it promises."""
+    """Raise ConfigError unless it maps observations of the smallest and of the largest numbers as it declares."""
     arrays = [_samples(array, env.frame_stack) for array in env.obs.arrays]
     training = torso.training
     with calling(f"{what} cannot read observations of {env.env_id}"):

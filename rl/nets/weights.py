@@ -1,8 +1,8 @@
 """Weights as one flat row of bytes, the form in which a version of the policy is sent.
 
 Tensors follow one another in the order of `state_dict`, each C-contiguous. They are sent in float32, or int64 if they
-are counts, whatever format and memory layout the module keeps them in. `layout_id` tells apart two networks that happen
-to have the same size.
+are counts, whatever format and memory layout the module keeps them in. `layout_id` distinguishes two networks that
+happen to have the same size.
 """
 
 import zlib

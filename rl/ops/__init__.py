@@ -1,1 +1,1 @@
-"""Pure functions on time-major [T, B] tensors. They know nothing of networks or algorithms."""
+"""Pure functions on time-major [T, B] tensors. They depend on no network and no algorithm."""

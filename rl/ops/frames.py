@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def stack_frames(frames: Tensor, first: Tensor, k: int) -> Tensor:
-    """The stacks that the policy saw in an unroll.
+    """The stacks that the policy got in an unroll.
 
     One strided copy makes the stack of every step as if no episode had begun; the few stacks that then reach back
     across the start of an episode get its first frame instead.
@@ -20,7 +20,7 @@ def stack_frames(frames: Tensor, first: Tensor, k: int) -> Tensor:
       [T + 1, B, k, *frame], the oldest frame first; [T + 1, B, *frame] for k == 1. Of the dtype of `frames`.
     """
     n_steps = first.shape[1]
-    assert frames.shape[:2] == (len(first), n_steps - 1 + k), "want frames [B, T + k, ...] and first [B, T + 1]"
+    assert frames.shape[:2] == (len(first), n_steps - 1 + k), "expected frames [B, T + k, ...] and first [B, T + 1]"
     if k == 1:
         return frames.transpose(0, 1).contiguous()
     windows = frames.unfold(1, k, 1)  # [B, T + 1, *frame, k], a view

@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 
 from zerobeast.common.wire import ArraySpace
 
-EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 tells 1 - 6e-8 from 1
+EDGE = 1e-6  #: squashed actions keep this far from the bounds: float32 distinguishes 1 - 6e-8 from 1
 NODES = 32  #: of the quadrature for the entropy of squashed actions
 
 

@@ -19,7 +19,7 @@ MIN_DEVIATION = 1e-8
 
 def masked_reduce(entries: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:
     """Sum or mean of [T, B] `entries` where [T, B] bool `mask` is true: a scalar, 0 if nothing is valid."""
-    assert entries.shape == mask.shape, "want entries and mask of one shape"
+    assert entries.shape == mask.shape, "expected entries and mask of one shape"
     total = entries.masked_fill(~mask, 0.0).sum()
     return ranks.size() * total if reduction == "sum" else total / mask.sum().clamp(min=1)
 

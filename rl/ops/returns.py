@@ -19,8 +19,8 @@ def n_step_returns(*, rewards: Tensor, discounts: Tensor, values: Tensor, mask: 
     Returns:
       [T, B]; entries where `mask` is False are meaningless.
     """
-    assert rewards.shape == discounts.shape == mask.shape, "want three [T, B]"
-    assert values[1:].shape == rewards.shape, "want values [T + 1, B]"
+    assert rewards.shape == discounts.shape == mask.shape, "expected three [T, B]"
+    assert values[1:].shape == rewards.shape, "expected values [T + 1, B]"
     returns = values
     for _ in range(n):  # m = 0 everywhere, then one more where there is one more transition
         longer = rewards + discounts * returns[1:]
@@ -61,7 +61,7 @@ def project(probs: Tensor, rewards: Tensor, discounts: Tensor, v_min: float, v_m
     Returns:
       [N, K], each row with the mass of its row of `probs`.
     """
-    assert probs.shape[:1] == rewards.shape == discounts.shape, "want probs [N, K], rewards [N] and discounts [N]"
+    assert probs.shape[:1] == rewards.shape == discounts.shape, "expected probs [N, K], rewards [N] and discounts [N]"
     last = probs.shape[1] - 1
     values = rewards.unsqueeze(1) + discounts.unsqueeze(1) * atoms(probs, v_min, v_max)
     places = (values.clamp(v_min, v_max) - v_min) * (last / (v_max - v_min))  # in units of the distance, 0 to K - 1

@@ -64,8 +64,8 @@ def vtrace(  # noqa: PLR0913 - all by keyword, named as in the paper
       trace_decay: lambda of remark 2; it acts on the trace alone, never on the bootstrap.
     """
     shapes = log_rhos.shape, discounts.shape, mask.shape
-    assert shapes == 3 * (rewards.shape,), "want log_rhos, discounts, rewards and mask all [T, B]"
-    assert values.shape == (len(rewards) + 1, *rewards.shape[1:]), "want values [T + 1, B]"
+    assert shapes == 3 * (rewards.shape,), "expected log_rhos, discounts, rewards and mask all [T, B]"
+    assert values.shape == (len(rewards) + 1, *rewards.shape[1:]), "expected values [T + 1, B]"
     rhos = log_rhos.clamp(-MAX_LOG_RHO, MAX_LOG_RHO).exp()
     deltas = _only(mask, rhos.clamp(max=rho_bar) * (rewards + discounts * values[1:] - values[:-1]))
     traces = _only(mask, discounts * rhos.clamp(max=c_bar) * trace_decay)

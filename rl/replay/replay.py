@@ -88,7 +88,7 @@ class Replay(Generic[S]):
         self._rng = np.random.default_rng(seed)
         self._priorities = ring.priorities.reshape(-1)  #: by id, not raised to alpha; a view of the file
         self._largest = 1.0
-        self._known = 0  #: insert number of the newest row that the checkpoint knows
+        self._known = 0  #: insert number of the newest row that the checkpoint counts
         self._begun = 0  #: insert number after which the ring was filled, above 0 if its file was lost
         self._index_rows()
 
@@ -152,7 +152,7 @@ class Replay(Generic[S]):
         self._assign(ids[good], np.maximum(values[good], MIN_PRIORITY))
 
     def recovered(self) -> Sequence[Origin]:
-        """Origins of the rows that the file has and the checkpoint does not know, in order of insertion."""
+        """Origins of the rows that the file has and the checkpoint does not count, in order of insertion."""
         rows = self._ring.origins(self._ring.after(self._known))
         return [origin for origin in rows if origin.rows]
 
@@ -173,7 +173,7 @@ class Replay(Generic[S]):
         self._rng.bit_generator.state = state["random"]
         if (there := self._ring.number) < self._known:
             lost = self._known - there
-            log.warning("%s has lost the newest %d rollouts that the checkpoint knows", self._ring.path, lost)
+            log.warning("%s has lost the newest %d rollouts that the checkpoint counts", self._ring.path, lost)
             self._ring.skip_to(self._known)
             self._begun = self._known
             self._index_rows()

@@ -14,7 +14,7 @@ flush, no log. Rows may not survive a power loss; those torn by one are found by
     rows              [capacity] of the rollout record, without frames if these are compressed
     frames            [capacity] spaces of `zerobeast.rl.replay.frames.Compressed`, mostly holes
 
-Insert number i, counted from 1, is in slot (i - 1) % capacity, so the numbers alone say where the ring begins. While a
+Insert number i, counted from 1, is in slot (i - 1) % capacity, so the numbers alone show where the ring begins. While a
 row is being written its number is 0: a kill loses that row and no other.
 
 A step takes 1 / T of a row. On Atari (84 x 84, stack of 4, T = 20) a row is 24 frames and 0.5 kB, so a step takes

@@ -50,7 +50,7 @@ class RowFields:
         return {name: self.entries(name, slots, ts) for name in self._extras}
 
     def inputs(self, slots: Ints, ts: Ints, *, obs: bool) -> StepInput:
-        """[N, ...] of what the policy saw at steps; without `obs`, an empty tensor stands for it."""
+        """[N, ...] of what the policy got at steps; without `obs`, an empty tensor stands for it."""
         return StepInput(
             obs=self._obs(slots, ts) if obs else torch.empty(0, device=self._device),
             last_action=self.entries("last_action", slots, ts),

@@ -35,7 +35,7 @@ class Chains:
         self._newest: dict[tuple[int, int, int], int] = {}  #: slot of the newest row, by stream
 
     def _cut(self, slot: int) -> None:
-        """Forget the row in this slot."""
+        """Remove the row in this slot."""
         for there, back in ((self.after, self.before), (self.before, self.after)):
             if (other := there[slot]) >= 0:
                 there[slot] = back[other] = -1

@@ -7,7 +7,7 @@ efficiency in model-free reinforcement learning from images", arXiv:1910.01741),
 (arXiv:2107.09645).
 
 Dense layers are initialised as torch's are, with U(-1, 1) / sqrt(inputs): as in the code of TD3 and of
-Stable-Baselines3, and as in Lillicrap et al. 2016 except for the last layers. None sees last actions or rewards.
+Stable-Baselines3, and as in Lillicrap et al. 2016 except for the last layers. None takes last actions or rewards.
 """
 
 import math

@@ -130,7 +130,7 @@ class DivergenceWeight:
     """Adaptive weight of KL(target || policy), set once per target (Schulman et al. 2017, section 4; numbers: RLlib).
 
     Adapts to the mean divergence over all steps of one target, as RLlib does over an iteration. One step's divergence
-    says little: it is 0 in a target's first step and largest in its last, and differs by batch.
+    is not representative: it is 0 in a target's first step and largest in its last, and differs by batch.
 
     Args:
       initial: the weight at the start; 0: there is none, and it never adapts.

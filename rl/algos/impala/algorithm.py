@@ -1,4 +1,4 @@
-"""IMPALA: V-trace on every batch, and on old rollouts and batches if the settings say so."""
+"""IMPALA: V-trace on every batch, and on old rollouts and batches if configured."""
 
 from collections import deque
 from typing import Any
@@ -142,7 +142,7 @@ class EntropyWeight(Parts):
         # Dual keeps what it measures below a limit, so it measures minus the entropy
         self._dual = Dual(settings.entropy_cost, limit=-settings.entropy_target).to(device)
         pace = {"optimizer": "adam", "learning_rate": PACE * settings.entropy_cost, "schedule": "constant"}
-        # with Adam's epsilon at a hundredth of a nat, steps shrink where the entropy is nearer to its target than that
+        # with Adam's epsilon at a hundredth of a nat, steps shrink when the entropy is nearer to its target than that
         own = settings.model_copy(update={**pace, "epsilon": 0.01})
         self._descent = GradientDescent(config, own, self._dual.parameters())
         self.parts = {"weight": self._dual, "optimizer": self._descent}

@@ -1,4 +1,4 @@
-"""What all actor-critic algorithms share: the network, how it acts, how it sees a batch, and a loss of three terms."""
+"""What all actor-critic algorithms share: the network, acting, the outputs for a batch, and a loss of three terms."""
 
 from typing import Any, Generic, TypeVar, cast
 
@@ -101,7 +101,7 @@ def logits_and_value(n_logits: int) -> tuple[Field, ...]:
 def unroll(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
     """Logits [T, B, A] and values [T + 1, B] of a batch, each row's values being those of its own task.
 
-    The last step of the unroll is needed only for its value, so the network sees it without gradient.
+    The last step of the unroll is needed only for its value, which is computed without gradient.
     """
     (logits, values), core = net(steps(batch.inputs, slice(-1)), batch.core_state, batch.task)
     with torch.no_grad():

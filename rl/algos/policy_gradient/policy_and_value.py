@@ -41,8 +41,8 @@ class PolicyAndValue(Network):
         Args:
           inputs: T steps of B environments.
           core: [B, core_size] the state before step 0.
-          task: [B] int64, the task whose value to return if there is one per task; None: the first. The policy does
-            not see it.
+          task: [B] int64, the task whose value to return if there is one per task; None: the first. It is no
+            input of the policy.
 
         Returns:
           the answers to all steps, and the state after the last one, [B, core_size].

@@ -160,13 +160,13 @@ def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Sample
 class Samples(NamedTuple):
     """S sequences of T steps, computed once per batch, without gradient."""
 
-    inputs: StepInput  #: [T, S, ...] each, what the network sees
+    inputs: StepInput  #: [T, S, ...] each, of the network
     actions: Any  #: [T, S, *action shape] that were taken, or a tree of such
     behaviour: Tensor  #: [T, S] their log-probabilities under the policy that acted
     logits: Tensor  #: [T, S, A] of the policy before the batch
     values: Tensor  #: [T, S] of the same policy
     targets: Tensor  #: [T, S] for the values
-    advantages: Tensor  #: [T, S] of the actions, normalised over the batch if the settings say so
+    advantages: Tensor  #: [T, S] of the actions, normalised over the batch if configured
     mask: Tensor  #: [T, S] bool, True where a step is valid
     core_state: Tensor  #: [S, core_size] before step 0
 

@@ -114,7 +114,7 @@ def unroll(net: QNetwork, batch: Sequences) -> Tensor:
 
 
 def targets(config: R2D2Config, batch: Sequences, values: Tensor, mask: Tensor) -> Tensor:
-    """y, [M, N]; n is smaller where the sequence or its episode ends earlier.
+    """y, [M, N]; n is smaller if the sequence or its episode ends earlier.
 
     Args:
       config: of R2D2.

@@ -12,7 +12,7 @@ class R2D2Config(r.QSettings):
     """Recurrent Q-learning from prioritised sequences. Sources: Kapturowski et al. 2019, table 2, unless
     noted.
 
-    `samples_per_insert` is SEED RL's replay ratio, which says how often each of its unrolls is drawn. Its unrolls share
+    `samples_per_insert` is SEED RL's replay ratio, the number of times that each of its unrolls is drawn. They share
     no step to learn from, so each step is drawn as often as its unroll. Sequences here overlap: with
     `learner.unroll_length` T there is one for every T steps, and it is drawn T / sequence_length times as often as a
     step: 0.375 times with the published numbers.

@@ -49,7 +49,7 @@ class QAlgorithm(ABC, Generic[Settings]):
       env: what the environment sends and takes.
     """
 
-    clip_reward: ClassVar[bool] = True  #: whether the network sees the reward clipped
+    clip_reward: ClassVar[bool] = True  #: whether the network gets the reward clipped
 
     def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         self.env = env
@@ -133,9 +133,9 @@ class ValueLearning(ReplayLearning[S]):
         items: Items[S],
         first_priorities: Callable[[S], Tensor],
     ) -> None:
-        told = first_priorities if ACTED_BY[0] in algorithm.policy.extras else None
+        first = first_priorities if ACTED_BY[0] in algorithm.policy.extras else None
         config, settings = algorithm.config, algorithm.settings
-        super().__init__(config, algorithm.env, algorithm.policy, items, net.device, told)
+        super().__init__(config, algorithm.env, algorithm.policy, items, net.device, first)
         self._net = net
         self._descent = GradientDescent(config, settings, net.parameters())
         copy = deepcopy(net).requires_grad_(requires_grad=False)

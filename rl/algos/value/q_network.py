@@ -26,7 +26,7 @@ class QNetwork(Network):
       dueling: whether values are made of a state value and the advantages of actions (Wang et al. 2016).
       atoms: None: one value per action. K: K logits per action, of a distribution over returns (Bellemare et al. 2017).
       head_size: width of a hidden layer before the last one, in each stream of the head; 0: none.
-      clip_reward: whether the reward that the body sees is clipped.
+      clip_reward: whether the reward that the body gets is clipped.
     """
 
     def __init__(

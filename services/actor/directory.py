@@ -1,10 +1,10 @@
 """Which addresses the name of a plane's servers has, and which of them each env group uses. No sockets, no clock.
 
 A name with several addresses stands for several servers: replicas of a compose service, pods behind a headless one. The
-env groups of an actor spread over them evenly, and each actor counts from a place of its own, so that actors that know
-nothing of each other spread evenly too. A group stays where it is unless its server leaves or falls silent, or the
-groups of this actor have become uneven by more than one. Groups avoid a server that one of them has fled from until
-the name has dropped it, or `forgive` is called.
+env groups of an actor spread over them evenly, and each actor counts from a place of its own, so that independent
+actors spread evenly too. A group stays where it is unless its server leaves or falls silent, or the groups of this
+actor have become uneven by more than one. Groups avoid a server that one of them has left until the name has dropped
+it, or `forgive` is called.
 """
 
 from collections.abc import Sequence
@@ -57,14 +57,14 @@ class Directory:
         return self.choice[slot]
 
     def forgive(self) -> None:
-        """Stop avoiding servers that groups have fled from."""
+        """Stop avoiding servers that groups have left."""
         self._avoided.clear()
 
     def _own(self, slot: int) -> Address:
         return self.addresses[(self._first + slot) % len(self.addresses)]
 
     def _ring(self, start: Address | None) -> tuple[Address, ...]:
-        """The addresses from `start` on, so that groups that flee from different servers do not all meet at one."""
+        """The addresses from `start` on, so that groups of different servers do not all move to one."""
         at = self.addresses.index(start) if start in self.addresses else 0
         return self.addresses[at:] + self.addresses[:at]
 

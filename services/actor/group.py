@@ -46,7 +46,7 @@ class Group:
         go on    rollout incomplete   both sessions known    INFER                   BROKER
 
     A session is new until its RESET is answered, or its first INFER sent. INFER in a new one begins a rollout, since
-    the broker remembers nothing of the one in progress. "In step" is `actor.collect_ahead false`.
+    the broker keeps nothing of the one in progress. "In step" is `actor.collect_ahead false`.
 
     Args:
       slot: which of its client's groups this is.
@@ -89,7 +89,7 @@ class Group:
         self._react(plane, reply, now)
 
     def abandon(self, plane: Plane, now: float) -> None:
-        """Give up the session with a server, because another one will be greeted."""
+        """Give up the session with a server, because HELLO goes to another one next."""
         self.planes[plane].give_up(now)
         self._react(plane, Reply.LOST, now)
 
@@ -98,7 +98,7 @@ class Group:
             transition(self, now)
 
     def _introduce(self) -> None:
-        """Greet on the next plane, if the WELCOMEs so far hold what its HELLO needs."""
+        """Send HELLO on the next plane, if the WELCOMEs so far hold what it needs."""
         env, policy = self.steps.env, self.inference.policy
         if env and not self.inference.greets:
             self.inference.greet_with(env, self.num_envs)

@@ -1,4 +1,4 @@
-"""How the groups of a process find, ask, hear and leave their servers, plane by plane."""
+"""How the groups of a process find, use and leave their servers, plane by plane."""
 
 import logging
 import math
@@ -46,12 +46,12 @@ class Link:
                 return
 
     def farewell(self) -> None:
-        """Say BYE, even to a server that has not answered yet: it may be making environments."""
+        """Send BYE, even to a server that has not answered yet: it may be making environments."""
         if self.port and self.end.greets:
             self.port.send(self.stream.bye())
 
     def abandon(self, now: float) -> None:
-        """Leave the server; another one will be greeted."""
+        """Leave the server; HELLO goes to another one next."""
         self.farewell()
         self.group.abandon(self.servers.plane, now)
         self.moves += 1
@@ -177,7 +177,7 @@ class Peers:
         return all(link.stream.prepared(now, self._timeouts.silent) for link in self._links[servers])
 
     def farewell(self) -> None:
-        """Say BYE to all servers."""
+        """Send BYE to all servers."""
         for link in self.links:
             link.farewell()
 

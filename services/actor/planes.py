@@ -1,7 +1,7 @@
 """An env group's ends of its three planes: the stream of each, and the messages on it. No sockets, no clock.
 
-Each WELCOME holds what the next HELLO needs, so a broker is greeted once an environment is known, the learner once a
-policy is. `group` decides which of the three goes on when.
+Each WELCOME holds what the next HELLO needs, so HELLO is sent to a broker once an environment is known, and to the
+learner once a policy is. `group` decides which of the three goes on when.
 """
 
 import math
@@ -53,7 +53,7 @@ class GroupPlane:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.greets = False  #: whether the terms of HELLO are known
-        self.new = True  #: whether the server that answers next knows nothing of this group
+        self.new = True  #: whether the server that answers next has no state of this group
         self.cut = 0  #: rollouts in progress that were lost with sessions on this plane
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
@@ -68,7 +68,7 @@ class GroupPlane:
         return self.stream.deadline() if self.greets else math.inf
 
     def take(self, message: Incoming, refuse: Refuse, now: float) -> Reply:
-        """Take a message, and say what it means. An answer that cannot be used ends its session.
+        """Take a message, and return what it means. An answer that cannot be used ends its session.
 
         Raises:
           ConfigError: a peer refuses for good, or offers something impossible or different from before.
@@ -84,15 +84,15 @@ class GroupPlane:
             self.stream.reject(str(error), now)
             reply = Reply.LOST
         if reply is Reply.LOST or reply is Reply.WELCOME:
-            self._forgotten()
+            self._lost()
         if reply is Reply.WELCOME:
             self._welcomed()
         return reply
 
     def give_up(self, now: float) -> None:
-        """End the session, because another server will be greeted."""
+        """End the session, because HELLO goes to another server next."""
         self.stream.give_up(now)
-        self._forgotten()
+        self._lost()
 
     def _accept(self, message: Incoming, refuse: Refuse, now: float) -> Reply:
         if self.stream.expects(message.header):
@@ -104,7 +104,7 @@ class GroupPlane:
 
     def _welcomed(self) -> None: ...
 
-    def _forgotten(self) -> None:
+    def _lost(self) -> None:
         self.new = True
 
     def _offered(self, name: str, read: Callable[[Any], D], before: D | None) -> D:
@@ -153,8 +153,8 @@ class StepsPlane(GroupPlane):
             self.rows = np.zeros(self._num_envs, step_record(env).dtype)  #: the newest observations
             self._action_rows = np.zeros(self._num_envs, action_record(env.action).dtype)
 
-    def _forgotten(self) -> None:
-        super()._forgotten()
+    def _lost(self) -> None:
+        super()._lost()
         # the next environments must not repeat the episodes that these began with
         self.stream.hello_terms["seed"] = continued(self._seed, self.agent_steps) % (MAX_ENV_SEED + 1)
 
@@ -191,7 +191,7 @@ class InferencePlane(GroupPlane):
         self._with_core = False
 
     def greet_with(self, env: EnvSpec, num_envs: int) -> None:
-        """Say HELLO from now on, for N environments with this spec."""
+        """Send HELLO from now on, for N environments with this spec."""
         self._env, self._num_envs, self.greets = env, num_envs, True
         self.stream.hello_terms.update(env=env.to_wire(), num_envs=num_envs)
 
@@ -238,7 +238,7 @@ class RolloutsPlane(GroupPlane):
             self.stream.hello_terms["unroll_length"] = unroll_length
 
     def greet_with(self, env: EnvSpec, policy: PolicySpec, num_envs: int) -> None:
-        """Say HELLO from now on."""
+        """Send HELLO from now on."""
         self._env, self._policy, self._num_envs, self.greets = env, policy, num_envs, True
         self.stream.hello_terms.update(env=env.to_wire(), policy=policy.to_wire(), num_envs=num_envs)
         if self.unroll_length is not None:

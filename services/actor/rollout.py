@@ -8,7 +8,7 @@
         builder.act(act_rows, policy_version, core) # the policy's answer to the newest observation
         builder.observe(rows)                       # what the environments answered to those actions
 
-`zerobeast.common.wire.records` says which entry means what. The last step of a rollout is the first of the next.
+`zerobeast.common.wire.records` defines the entries. The last step of a rollout is the first of the next.
 """
 
 from typing import Any
@@ -58,7 +58,7 @@ class RolloutBuilder:
         """Drop the unroll in progress and begin at this observation [N], as if episodes started here.
 
         Rows whose `first` is not set are recorded with it set: the caller must show them to the broker the same
-        way, so that both forget what came before.
+        way, so that both drop what came before.
         """
         self._t = 0
         self._action[...] = 0
@@ -108,7 +108,7 @@ class RolloutBuilder:
         self._rows["last_action"][:, t] = self._action
 
     def _stack_at_end(self, done: Rows) -> NDArray[Any]:
-        """[N, k, *frame]: the stack of obs[T] as the policy saw it, oldest frame first."""
+        """[N, k, *frame]: the stack of obs[T] as the policy got it, oldest frame first."""
         last = self.unroll_length
         steps = np.arange(1, last + 1)
         episode_start = np.where(done["first"][:, 1:], steps, -self._history).max(axis=1)

@@ -46,7 +46,7 @@ class Servers:
     def refresh(self, now: float) -> list[int]:
         """Look up the name when it is time; returns groups that have to change their server.
 
-        Until `connect` they can still say BYE to the old one.
+        Until `connect` they can still send BYE to the old one.
         """
         if now >= self._lookup_at:
             self._lookup_at = now + (self._timeouts.lookup if self.ports else self._timeouts.retry_lookup)

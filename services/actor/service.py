@@ -1,4 +1,4 @@
-"""The actor's shell: its env groups and the servers that they talk to. One loop, one poller, no torch."""
+"""The actor's shell: its env groups and the servers that they use. One loop, one poller, no torch."""
 
 import time
 from collections.abc import Callable
@@ -99,7 +99,7 @@ class Actor(Service):
         return self._peers.prepared(self._servers[0], self.clock())
 
     def drain(self) -> None:
-        """Give complete rollouts a moment to be acknowledged, then say BYE."""
+        """Give complete rollouts a moment to be acknowledged, then send BYE."""
         until, learner = self.clock() + DRAIN_S, self._servers[-1]
         while self.clock() < until and any(group.rollouts.outbox.in_transit for group in self.groups):
             Poller(learner.ports.values()).wait(0.05)

@@ -12,8 +12,8 @@ class Timeouts:
 
     silent: float = 10.0  #: for a server that can be reached, before another one or a new connection is tried
     absent: float = 1.0  #: for a server that cannot be reached, before another one is tried
-    #: Without an ACK for this long, ask by HELLO whether the learner still knows us, even with nothing in flight: a
-    #: learner that lost its only checkpoint makes new weights for the first actor that greets it.
+    #: Without an ACK for this long, HELLO checks whether the learner still has this session, even with nothing in
+    #: flight: a learner that lost its only checkpoint makes new weights for the first actor that sends it HELLO.
     no_progress: float = 10.0
     lookup: float = 5.0  #: between lookups, to learn of servers that came or left
     retry_lookup: float = 1.0  #: between lookups while no server is known

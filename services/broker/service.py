@@ -1,7 +1,7 @@
 """The broker: collects requests of all actors into batches, infers, answers.
 
 One turn of the loop: receive what arrived (requests go straight into the batch), take newer weights, hand the batch to
-the device when the batcher says so, answer what the device finished. `sessions` decides which requests are admitted,
+the device when the batcher closes it, answer what the device finished. `sessions` decides which requests are admitted,
 `batcher` when to compute; `inference` computes, `weights_inbox` checks versions; this module connects them to sockets.
 """
 
@@ -120,7 +120,7 @@ class Broker(Service):
         return self._running is None and self._held is None and not len(self._batcher)
 
     def drain(self) -> None:
-        """Answer the requests that have arrived, then say BYE to every client."""
+        """Answer the requests that have arrived, then send BYE to every client."""
         limit = self.clock() + DRAIN_LIMIT_S
         while self._armed and self.clock() < limit:
             self._collect()
@@ -212,7 +212,7 @@ class Broker(Service):
         header = incoming.header
         session = self._sessions.table.of(header)
         if session is None:
-            unknown = RemoteProtocolError("a request of an unknown session: say HELLO again", "session")
+            unknown = RemoteProtocolError("a request of an unknown session: send HELLO again", "session")
             self.port.reject(header, unknown, epoch=self.epoch)
             return True
         if header.seq <= session.seq:
@@ -229,7 +229,7 @@ class Broker(Service):
         return True
 
     def _repeated(self, session: Session[Client], header: Header) -> None:
-        """Repeat an answer that was given, or say HERE if the request is still being worked on."""
+        """Repeat an answer that was given, or send HERE if the request is still being worked on."""
         arrival = session.arrival(header.seq)
         if arrival is Arrival.REPEATED and session.reply is not None:
             self.port.send(session.reply[0], *session.reply[1])

@@ -61,8 +61,8 @@ class Sessions:
         Args:
           terms: of the HELLO.
           now: the time.
-          settled: whether there are weights for the policy. If not, and if no client is left that described its
-            environment, or that was UNUSED_S ago, another environment takes its place and ends all sessions.
+          settled: whether there are weights for the policy. Without weights, once no client is left or UNUSED_S after
+            the policy was built, another environment takes the place of its own and ends all sessions.
 
         Returns:
           the policy, and how many environments a request of this session has.
@@ -115,7 +115,7 @@ class Sessions:
             self.end(session)
 
     def end(self, session: Session[Client]) -> None:
-        """Forget a session; its slots can be reused once no batch writes to them."""
+        """Drop a session; its slots can be reused once no batch writes to them."""
         self.table.close(session)
         if session.state.pending:
             session.state.gone = True

@@ -71,7 +71,7 @@ def shard(
 
 
 class AgentReading:
-    """How what an environment returns for one agent is read, as that of all of them looks after padding.
+    """Converts what an environment returns for one agent to the form that all agents have after padding.
 
     Args:
       env: the environment.
@@ -209,7 +209,7 @@ class AgentShard(Shard):
             self.rows[row]["first"] = True
 
     def _acting(self, i: int) -> dict[str, int]:
-        """Names and numbers of the agents that act now. Raises EnvError if there is one that was not promised."""
+        """Names and numbers of the agents that act now. Raises EnvError if one is not among the possible ones."""
         names = list(self._envs[i].agents)
         if unknown := [name for name in names if name not in self._numbers]:
             raise EnvError(f"agent {unknown[0]!r} is none of possible_agents: {', '.join(map(str, self._numbers))}")

@@ -197,7 +197,7 @@ def _resume_action(env: Any, config: EnvConfig) -> Any:
 
 
 class RenderedAtari(AtariVectorEnv):
-    """One game that is seen in colour and in the emulator's own size, while the policy gets what it always gets.
+    """One game that is shown in colour and in the emulator's own size, while the policy gets what it always gets.
 
     The pictures are those of a second emulator, which has the same seed, settings and actions.
 

@@ -32,7 +32,7 @@ def make_vector_env(
 
     Args:
       config: which environment.
-      num_envs: N, a multiple of `config.agents`; with 0 of them 1, and each may have any number of agents.
+      num_envs: N, a multiple of `config.agents`; if these are 0, N is 1, and it may have any number of agents.
       seed: environment i gets seed + i at the first reset.
       server: threads and workers to use.
       masks: whether some may be reset while others play on, which gymnasium's vectorised implementations cannot do.
@@ -100,8 +100,8 @@ def make_env(
       backend: reference of the backend that the env-server has found; by default it is found here.
       several: whether it may have several agents; then it is one of PettingZoo's parallel ones, or has their methods.
       leave_out: entries that its observation space is to lack; its observations still have them. Those of several
-        agents are left out where these are read.
-      action_mask: key of action masks, for the environments of a mix; that of others matters where they are read.
+        agents are left out when these are read.
+      action_mask: key of action masks, for the environments of a mix; that of others matters when they are read.
 
     Raises:
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.

@@ -51,7 +51,7 @@ class PoolEnvs(SteppedTogether):
     """
 
     takes_options = False
-    stacked: ClassVar[bool] = False  #: whether policies see `env.frame_stack` observations even if these are no screens
+    stacked: ClassVar[bool] = False  #: whether policies get `env.frame_stack` observations even if these are no screens
 
     def __init__(
         self,

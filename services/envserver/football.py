@@ -1,6 +1,6 @@
 """Google Research Football through EnvPool, by the ids football/<scenario>: one player, rewards for goals alone.
 
-What policies see is the paper's "super mini map" (Kurach et al. 2019, section 3.1): planes of the own team, the other
+Observations are the paper's "super mini map" (Kurach et al. 2019, section 3.1): planes of the own team, the other
 one, the ball and the active player, each with points at their positions, and `env.frame_stack` of these. EnvPool rounds
 positions to points before anything else could, so that the paper's checkpoint rewards cannot be had from it.
 """

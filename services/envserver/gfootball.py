@@ -26,7 +26,7 @@ CONTROLLED = "number_of_{}_players_agent_controls"
 class Match:
     """A match, with the interface of PettingZoo's parallel environments: agents are the controlled players.
 
-    Those on the right see the pitch turned, as if they were on the left. An episode that ends by time is truncated, as
+    Those on the right get the pitch turned, as if they were on the left. An episode that ends by time is truncated, as
     in `football`: no observation holds the time that is left. Infos are those of `football`, of each side.
 
     Args:

@@ -25,7 +25,7 @@ Array = NDArray[np.int64]
 Picture = NDArray[np.uint8]
 
 ROOM = 3  #: squares a side
-VIEW = 7  #: squares a side that the agent sees, itself in the middle
+VIEW = 7  #: squares a side of the view of an agent, itself in the middle
 PIXELS = 9  #: of a square, a side
 MAP_SEED = 1234  #: of the first map; map i has this seed + i
 MOVES = np.array([(-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)])
@@ -70,7 +70,7 @@ class Maps(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """What is seen of a square, p x p numbers in C channels, and of the cue."""
+    """What a view has of a square, p x p numbers in C channels, and of the cue."""
 
     wall: Picture  #: [p, p, C]
     objects: Picture  #: [maps, objects, p, p, C]
@@ -137,7 +137,7 @@ class Gridworlds:
         return {"map": self.map.copy(), "object": self.target.copy(), "is_success": reward.astype(np.int64)}
 
     def observe(self) -> Picture:
-        """What the agents see: [N, 63, 63, 3] pixels, or [N, 7, 7, planes]."""
+        """The observations: [N, 63, 63, 3] pixels, or [N, 7, 7, planes]."""
         seen: Picture = views_of(self.size)[self.map, self._at[:, 0], self._at[:, 1]]
         cues = tiles_of(self.size, planes=self.size.planes).cues[self.map, self.target]
         if self.size.planes:

@@ -69,7 +69,7 @@ def _calm_mujoco(name: str) -> None:
     spec = gymnasium.registry.get(name)
     if spec is None or not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
         return
-    with contextlib.suppress(ImportError):  # gymnasium says what is missing
+    with contextlib.suppress(ImportError):  # gymnasium reports what is missing
         importlib.import_module("mujoco").set_mju_user_warning(lambda text: warn_once(f"MuJoCo: {text}"))
 
 

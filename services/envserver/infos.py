@@ -2,7 +2,7 @@
 
     {"lives": [N], "_lives": [N] bool, "episode": {"r": [N], "_r": [N] bool, ...}, "_episode": [N] bool}
 
-`_name` says which environments reported `name`, so names of infos must not begin with _. A map may take the place of an
+`_name` marks environments that reported `name`, so names of infos must not begin with _. A map may take the place of an
 array, one level deep. An entry is left out and counted if it is neither a number nor an array of numbers, has another
 shape than earlier in the same step, or exceeds the limits: no step is lost because of its infos.
 """

@@ -1,7 +1,7 @@
-"""MiniGrid's and BabyAI's levels: what the agent sees and where it looks.
+"""MiniGrid's and BabyAI's levels: the view of the agent and its direction.
 
 Their text of the mission is left out. In levels in which it changes between episodes (GoTo..., Fetch, BabyAI's) the
-agent does not know it, and can only learn what serves all missions.
+agent does not get it, and can only learn what serves all missions.
 """
 
 from typing import Any

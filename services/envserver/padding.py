@@ -69,7 +69,7 @@ class Padding(NamedTuple):
 
 
 def alike(specs: Sequence[EnvSpec]) -> Padding:
-    """The padding with which policies see the same in all, but for the name. Raises EnvError if there is none."""
+    """The padding with which all are the same to policies, but for the name. Raises EnvError if there is none."""
     padding = Padding.among(specs)
     if max(padding.obs, default=0) > MAX_CHOICES:  # which `env.pad_obs` does not take
         largest = max(specs, key=lambda spec: max(_shape(spec.obs)))
@@ -84,7 +84,7 @@ def alike(specs: Sequence[EnvSpec]) -> Padding:
 
 
 def refuse_unlike(first: EnvSpec, other: EnvSpec) -> None:
-    """Raise EnvError if policies see something else in one environment than in the other, but for the name."""
+    """Raise EnvError if the two environments differ for policies in more than the name."""
     found, expected = other.for_policies(), replace(first, env_id=other.env_id).for_policies()
     if found != expected:
         entry, value, wanted = found.difference(expected)

@@ -13,7 +13,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.wire import short
 from zerobeast.services.envserver.vector import contained
 
-USUAL_FPS = 15.0  #: of an environment that does not say how fast it is to be shown
+USUAL_FPS = 15.0  #: of an environment that has no frame rate of its own
 MAX_FPS = 60.0
 MAX_SIDE = 4096
 
@@ -27,7 +27,7 @@ class Scene(NamedTuple):
 
 
 def scene(picture: NDArray[np.uint8], fps: Any, names: Iterable[str]) -> dict[str, Any]:
-    """A moment as it is sent; `fps` may be what an environment says, which may be anything."""
+    """A moment as it is sent; `fps` may come from an environment, which may give anything."""
     known = isinstance(fps, int | float) and fps > 0  # which NaN is not
     pace = min(float(fps), MAX_FPS) if known else USUAL_FPS
     return {"picture": picture.tobytes(), "shape": list(picture.shape[:2]), "fps": pace, "names": list(names)}
@@ -57,7 +57,7 @@ def drawn(env: Any, env_id: str) -> NDArray[np.uint8]:
 
 
 def names_of(env: Any) -> list[str]:
-    """What an environment calls its choices, if it has a single discrete action and says so."""
+    """The names of an environment's choices, if it has a single discrete action and names them."""
     base = getattr(env, "unwrapped", env)
     meanings, members = getattr(base, "get_action_meanings", None), getattr(base, "actions", None)
     try:

@@ -109,7 +109,7 @@ class EnvServer(Service):
         return self._make_at if any(session.state.has_inline_work for session in self.table) else math.inf
 
     def drain(self) -> None:
-        """Say BYE to every client, so that it connects elsewhere at once."""
+        """Send BYE to every client, so that it connects elsewhere at once."""
         for session in self.table:
             self.port.send(Header(Kind.BYE, session.sender, session.slot, self.table.epoch, session.seq))
 
@@ -178,7 +178,7 @@ class EnvServer(Service):
         header = message.header
         session = self.table.of(header)
         if session is None:
-            raise RemoteProtocolError("the env-server does not know this session", "session")
+            raise RemoteProtocolError("the env-server has no such session", "session")
         if session.state.request is not None:
             self.port.here(header, self.table.epoch)
             return
@@ -255,7 +255,7 @@ class EnvServer(Service):
         self.port.send(header, rows)
 
     def _send_welcome(self, session: Session[Hosted]) -> None:
-        """Say WELCOME, or HERE while the environments are being made."""
+        """Send WELCOME, or HERE while the environments are being made."""
         header = Header(Kind.WELCOME, session.sender, session.slot, self.table.epoch, session.seq)
         if session.welcome is None:
             self.port.here(header, self.table.epoch)
@@ -263,7 +263,7 @@ class EnvServer(Service):
             self.port.send(replace(header, body=(session.welcome,)))
 
     def _fail(self, session: Session[Hosted], error: EnvError) -> None:
-        """Tell the client why its session is over."""
+        """End a session, and send the client the reason."""
         # no error in this log, since the client ends with the same sentence
         log.info("a session has failed: %s", error, exc_info=error if error.__cause__ else None)
         self._past["env_errors"] += 1

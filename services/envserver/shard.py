@@ -161,7 +161,7 @@ class Shard(InlineEnvs):
         self._done[i] = self._write(i, self._reading, *answer)
 
     def _write(self, i: int, reading: Any, *answer: Any) -> bool:
-        """Write what `step` has returned into row i, as `reading` says; returns whether its episode is over."""
+        """Write what `step` has returned into row i, as `reading` converts it; returns whether its episode is over."""
         obs, reward, terminated, truncated, info = answer
         number = np.asarray(reward, np.float64).item()
         if not abs(number) <= LARGEST:
@@ -222,7 +222,7 @@ class Shard(InlineEnvs):
             raise error
         if self.failed[i] >= MAX_FAILURES:
             times = f"environment {self.spec.env_id!r} failed {self.failed[i]} times in a row"
-            raise EnvError(f"{times}, the last time with {_said(error)}") from error
+            raise EnvError(f"{times}, the last time with {_described(error)}") from error
         part, self._done[i] = self._rows_of(i), False
         self.statistics.forget(part)
         rows = self.rows[part]
@@ -232,7 +232,7 @@ class Shard(InlineEnvs):
         self._reset(i)
 
 
-def _said(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """What was raised, and where."""
     text, origin = " ".join(str(error).split()) or "no reason given", error.__cause__ or error
     if isinstance(origin, EnvError):

@@ -107,9 +107,9 @@ def env_spec(env_id: str, obs: Any, action: Any, *, stack: int = 1, skip: int = 
       env_id: as the user wrote it.
       obs: gymnasium's space of one frame.
       action: gymnasium's space of one environment's actions.
-      stack: frames that a policy sees.
+      stack: frames that a policy gets.
       skip: env_frames per agent step.
-      masked: whether the environment says which choices are legal.
+      masked: whether the environment has masks of legal choices.
 
     Raises:
       EnvError: no peer would accept it.

@@ -134,7 +134,7 @@ class Worker:
     was_reset: bool = False
     deaths: int = 0
     oom_before: dict[str, int] = field(default_factory=dict)  #: what `endings.oom_kills` was when its process began
-    hangs: str = ""  #: a text that says how long an environment has not answered, if that was too long
+    hangs: str = ""  #: for how long an environment has not answered, as a text, if that was too long
 
 
 def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear) -> None:
@@ -142,7 +142,7 @@ def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear) -
 
     Args:
       connection: to the server.
-      make: makes the environments, given what is to be told of progress.
+      make: makes the environments, given what to call after each environment.
       wear: after which the server replaces this process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end

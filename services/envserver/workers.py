@@ -1,7 +1,7 @@
 """Pure-Python environments, stepped by worker processes so that a slow or crashing one holds up no other.
 
 Each worker of a session gets a slice of its environments and fills that slice of the rows. The server never waits for a
-worker: `files` says when one has answered. Processes are spawned, never forked, and end with their pipe. If a worker
+worker: `files` shows when one has answered. Processes are spawned, never forked, and end with their pipe. If a worker
 dies, its environments are made anew, and their next rows are the first of episodes. A worker that does not answer in
 time writes a traceback of where it hangs, and is killed. One that has played or grown enough is replaced, as soon as an
 episode of its environments has ended.
@@ -157,7 +157,7 @@ class WorkerVectorEnv(VectorEnv):
         return now - worker.since < 2 * CLOSE_S and any(process is worker.process for process, _ in self._leaving)
 
     def _reap(self) -> None:
-        """Forget processes that have ended, and kill whatever they left running."""
+        """Drop processes that have ended, and kill whatever they left running."""
         ended = {mark for process, mark in self._leaving if not process.is_alive()}
         if not ended:
             return

@@ -60,7 +60,7 @@ def _worlds(env_id: str, kwargs: Mapping[str, Any], num_envs: int) -> Gridworlds
 
 
 def observations(size: Size) -> Any:
-    """The space of what an agent sees."""
+    """The space of an agent's observations."""
     return Box(0, 1 if size.planes else 255, views_of(size).shape[3:], np.uint8)
 
 

@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What there is to say about one step."""
+    """What is shown of one step."""
 
     value: float | None  #: the expected discounted return
     heading: str  #: what the components show

@@ -94,7 +94,7 @@ def rows_of(config: RunConfig, *, opposed: bool) -> int:
 
 
 class Players:
-    """A policy, and the one that acts for the other side, if there is one; both see all rows.
+    """A policy, and the one that acts for the other side, if there is one; both get all rows.
 
     Args:
       policy, opponent: those.

@@ -43,7 +43,7 @@ class _Stopped(Exception):
 
 
 class Evaluator(Service):
-    """Plays whole episodes of a run's policies, as `config.evaluate` says, and keeps the best policy."""
+    """Plays whole episodes of a run's policies, as `config.evaluate` sets, and keeps the best policy."""
 
     role = "evaluator"
     work = ("agent_steps",)

@@ -20,7 +20,7 @@ from zerobeast.rl.protocol import Algorithm
 log = logging.getLogger(__name__)
 
 SPAN_S = 60.0  #: how long a process counts after its last rollout
-MOST = 1024  #: processes remembered at most, whatever peers claim
+MOST = 1024  #: processes kept at most, whatever peers claim
 SHOWN = 16  #: processes whose figures are reported one by one
 SMOOTHING = 0.5  #: weight of a new measurement of the divergence
 
@@ -40,7 +40,7 @@ class ActingProcesses:
     """The acting processes of a run, by their epochs. Pure."""
 
     def __init__(self) -> None:
-        self.syncs = 0  #: sum over all processes, also those forgotten since
+        self.syncs = 0  #: sum over all processes, also those dropped since
         self.published = -1  #: the newest version of this start of the learner
         self._known: dict[int, Acting] = {}  # in the order in which they were last seen
         self._appeared = 0
@@ -69,7 +69,7 @@ class ActingProcesses:
             del self._known[next(iter(self._known))]
 
     def forget(self, now: float) -> None:
-        """Forget processes that have sent no rollout for SPAN_S."""
+        """Drop processes that have sent no rollout for SPAN_S."""
         gone = [epoch for epoch, acting in self._known.items() if now - acting.seen_at > SPAN_S]
         for epoch in gone:
             del self._known[epoch]

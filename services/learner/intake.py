@@ -1,10 +1,10 @@
 """The learner's conversations with actors: who may send, what is new, what is acknowledged.
 
 Rollouts are received as they arrive, because a HELLO behind them would otherwise wait too; the granted credit bounds
-their number, as "Backpressure" in the README here says.
+their number ("Backpressure" in the README here).
 
-An actor that has gone is remembered as long as there is room: a broken connection looks the same, and what comes over
-the next one must not be trained on twice. What is remembered is part of the checkpoint, for the same reason.
+The record of an actor that has gone is kept as long as there is room: a broken connection looks the same, and what
+comes over the next one must not be trained on twice. These records are part of the checkpoint, for the same reason.
 """
 
 from collections.abc import Callable, Iterator
@@ -118,7 +118,7 @@ class Intake(RolloutPlane):
         return self._release()
 
     def _release(self) -> list[Message]:
-        """Drop the rows that were taken; tells the senders which messages are done by that, and returns these."""
+        """Drop the rows that were taken; acknowledges and returns the messages that are done by that."""
         done = self.queue.release()
         for message in done:
             self.ledger.add(message)
@@ -129,7 +129,7 @@ class Intake(RolloutPlane):
         return done
 
     def farewell(self) -> None:
-        """Tell every actor that the learner ends."""
+        """Send BYE to every actor: the learner ends."""
         for session in self._sessions:
             self.port.send(Header(Kind.BYE, session.sender, session.slot, self.epoch))
 
@@ -145,7 +145,7 @@ class Intake(RolloutPlane):
         return (session for session in self._sessions if session.sender not in self._left)
 
     def admit(self, header: Header, now: float) -> None:
-        """Welcome an actor that fits the run, unless it could not hear the answer yet.
+        """Send WELCOME to an actor that fits the run, unless it could not receive that yet.
 
         While no rollout has come, another environment may begin the run anew: all that there is of it follows from its
         first HELLO.
@@ -158,11 +158,11 @@ class Intake(RolloutPlane):
             self._replaced = True
             super().admit(header, now)
             return
-        session, hears = self._sessions.of(header), self.port.hears(header.sender)
-        if session is not None and hears and header.sender in self._left:  # it said BYE over a connection that stays
+        session, reachable = self._sessions.of(header), self.port.hears(header.sender)
+        if session is not None and reachable and header.sender in self._left:  # it sent BYE, and its connection stays
             del self._left[header.sender]
             self._changed = True
-        if session is None and hears:
+        if session is None and reachable:
             session = self._opened(header, theirs, now)
         if session is not None:
             self.ledger.undone += session.state.begin(theirs.first)
@@ -214,13 +214,13 @@ class Intake(RolloutPlane):
         if session.state.pending >= MAX_WINDOW:
             raise RemoteProtocolError(f"{session.state.pending} rollouts of one stream wait already", "window")
         if arrival is Arrival.AHEAD:
-            self.unknown(header, "a rollout before this one is missing: say HELLO and send all again")
+            self.unknown(header, "a rollout before this one is missing: send HELLO and all rollouts again")
             return
         session.asked_at = now
         self._take(session, message, now)
 
     def _take(self, session: Session[StreamLedger], message: Incoming, now: float) -> None:
-        """Queue a NEW message without first rows that were used already; if refused, it still gets its turn."""
+        """Queue a NEW message without the rows that were used already; a refused one keeps its place, without rows."""
         header, ledger = message.header, session.state
         used = ledger.take(header.seq)
         _, entries, acting = header.body
@@ -266,7 +266,7 @@ class Intake(RolloutPlane):
             else:
                 self.leave(sender)
         for session in self._sessions.unused(now):
-            self.ledger.undone -= session.state.consumed * session.state.rows  # counted on the word of its HELLO alone
+            self.ledger.undone -= session.state.consumed * session.state.rows  # counted because of its HELLO alone
             self._sessions.close(session)
             if session.sender not in self._sessions.senders:
                 self._left.pop(session.sender, None)

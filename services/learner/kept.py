@@ -137,7 +137,7 @@ class Kept:
         """Save the run.
 
         Raises:
-          CheckpointError: it cannot be written, and it is the `last` one. Otherwise the page says so.
+          CheckpointError: it cannot be written, and it is the `last` one. Otherwise the page reports it.
         """
         steps = training.trainer.counters.agent_steps
         try:

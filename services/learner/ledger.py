@@ -2,10 +2,11 @@
 
     ledger.used + skipped + refused + stale + undone + rollouts in the queue  ==  what the streams have delivered
 
-The ledger is part of the checkpoint. A learner that was killed has used more than its last checkpoint knows: HELLO
-tells the next one which rollouts it will not get again, and it counts them as undone. Unacknowledged rollouts come
-again, and every row is used once: if a message straddles two batches, a checkpoint may count only its first rows.
-Rollouts that an algorithm recovers from its own store count as used, whether the checkpoint knows of them or not.
+The ledger is part of the checkpoint. A learner that was killed has used more than its last checkpoint counts: HELLO
+gives the next one the number of the first rollout that it can still get, and it counts those before as undone.
+Unacknowledged rollouts come again, and every row is used once: if a message straddles two batches, a checkpoint may
+count only its first rows. Rollouts that an algorithm recovers from its own store count as used, whether or not the
+checkpoint counts them.
 """
 
 from collections.abc import Iterable
@@ -45,13 +46,13 @@ class StreamLedger:
     begun: int = 0  #: rows of the message after `consumed` that an earlier learner has used
     pending: int = 0  #: how many are in the queue
     anchored: bool = False  #: whether it is known which number comes first
-    task: int = 0  #: index of its environment among the run's; HELLO says so anew in every start
+    task: int = 0  #: index of its environment among the run's; given by HELLO, anew in every start
     follows: bool = False  #: whether it is to get the progress of the run with each ACK; likewise
 
     def begin(self, first: int | None) -> int:
         """Take the number of the sender's oldest message from HELLO. Returns how many rollouts will never come again.
 
-        If HELLO gives none, any number may be the first, even if an earlier learner knew others.
+        If HELLO gives none, any number may be the first, even if an earlier learner has received others.
         """
         if first is None:
             self.anchored &= bool(self.pending)

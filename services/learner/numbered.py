@@ -1,6 +1,6 @@
 """Checkpoints under other names, which the README here lists: by their number, to stay or to be evaluated; the best.
 
-They are hard links, so each costs no time; where a file system has none, copies.
+They are hard links, so each costs no time; on a file system without such links, copies.
 """
 
 import logging

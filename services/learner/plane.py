@@ -86,20 +86,20 @@ class RolloutPlane:
 
     def rollout(self, message: Incoming, now: float) -> None:  # noqa: ARG002 - for those that have sessions
         """Take a ROLLOUT."""
-        self.unknown(message.header, "a rollout of an unknown session: say HELLO first")
+        self.unknown(message.header, "a rollout of an unknown session: send HELLO first")
 
     def leave(self, sender: int) -> None:
         """Note that an actor has gone."""
 
     def farewell(self) -> None:
-        """Tell every actor that has a session that the learner ends."""
+        """Send BYE to every actor that has a session: the learner ends."""
 
     def unknown(self, header: Header, sentence: str) -> None:
-        """Ask the sender of a message that cannot be taken to say HELLO again."""
+        """Ask the sender of a message that cannot be taken to send HELLO again."""
         self.port.reject(header, RemoteProtocolError(sentence, "session"), epoch=self.epoch)
 
     def _notice(self, now: float) -> None:  # noqa: ARG002 - for those that have sessions
-        """Note actors that came or went; new ones are told which start of the learner they have reached."""
+        """Note actors that came or went; new ones are sent the epoch of this start of the learner."""
         self.port.changes()
 
     def _handle(self, message: Incoming, now: float) -> None:

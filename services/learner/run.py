@@ -141,7 +141,7 @@ class TrainingRun:
                 self._service.hops.add("rollout_queue", self._taken_at - message.at)
 
     def _measure(self, rows: Rows) -> None:
-        """Tell the processes that act how far the policy has moved from theirs, measured on these rollouts."""
+        """Announce to the processes that act how far the policy has moved from theirs, measured on these rollouts."""
         if self._rule.measured:
             acting = self.intake.queue.acting
             self.intake.acting.measure(acting, rows["policy_version"], self.trainer.divergence())
@@ -167,7 +167,7 @@ class TrainingRun:
         }
 
     def record(self, page: dict[str, Any], now: float, *, final: bool = False) -> Record | None:
-        """The service's numbers, once anything was learned; `final`: or if there are more steps."""
+        """The next row of metrics, once anything was learned or, if `final`, any step was added; None before."""
         if self.meters.last is None and not (final and self.trainer.counters.agent_steps > self._began_at):
             return None
         self._book_elapsed(now)

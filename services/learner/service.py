@@ -196,7 +196,7 @@ class Learner(Service):
         return not self.plane.peers or self._is_kept
 
     def drain(self) -> None:
-        """Publish the last weights, say BYE, and write the last row and checkpoint."""
+        """Publish the last weights, send BYE, and write the last row and checkpoint."""
         until = self.clock() + DRAIN_LIMIT_S
         while self._together.several and not self._is_over:
             if self.clock() > until:

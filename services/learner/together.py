@@ -7,8 +7,8 @@ until every rank has. What then happens follows from the votes alone, so it is t
 
     agreed = together.agree(Vote(due=..., rows=...), now)      # None: go on receiving
 
-A rank that has nothing votes as well, `HEARTBEAT_S` after the last vote, so that one that stops, or keeps the run's
-files, is heard by all.
+A rank that has nothing votes as well, `HEARTBEAT_S` after the last vote, so that the vote of one that stops, or
+keeps the run's files, reaches all.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Act(IntEnum):
 
     STEP = 1  #: learn from what was added
     ADD = 2  #: add the rows that each has
-    SHARE = 3  #: tell the first rank what it keeps of the run
+    SHARE = 3  #: send the first rank what it keeps of the run
     END = 4  #: there is nothing left to learn
     STOP = 5
     COUNT = 6  #: count what ranks have recovered

@@ -137,11 +137,11 @@ class Trainer:
         """Learn from what was added. Only while `learning.due`.
 
         Raises:
-          Diverged: `learner.on_nonfinite` says stop; or the tenth step in a row gave a loss or gradient that is not
+          Diverged: `learner.on_nonfinite` is stop; or the tenth step in a row gave a loss or gradient that is not
             finite; or the weights overflow.
         """
         learned = self.learning.step(self.counters.agent_steps)
-        self._advance(0)  # a policy that was replaced just now does not know how far the run is
+        self._advance(0)  # a policy that was replaced just now lacks the progress of the run
         self._count(learned)
         return learned
 
@@ -220,7 +220,7 @@ class Trainer:
         return {**state, "learning": {**state["learning"], **of_run}, "rng": own["rng"]}
 
     def _advance(self, agent_steps: int) -> None:
-        """Count steps, and tell the policy how far the run is."""
+        """Count steps, and update `agent_steps` of the policy."""
         self.counters.agent_steps += agent_steps
         self.net.agent_steps.fill_(self.counters.agent_steps)
 

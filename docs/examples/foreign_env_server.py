@@ -68,11 +68,11 @@ def reply(epoch, sessions, header, *payload):
         raise ValueError("not a header")
     key, answer = (sender, slot), None
     if version != VERSION:
-        answer = ERROR, 0, ["version", f"this env-server speaks version {VERSION}"]
+        answer = ERROR, 0, ["version", f"this env-server uses version {VERSION}"]
     elif kind == HELLO:
         answer = hello(sessions, key, *body)
     elif kind in (RESET, STEP) and (asked != epoch or key not in sessions):
-        answer = ERROR, seq, ["unknown_session", "say HELLO again"]
+        answer = ERROR, seq, ["unknown_session", "send HELLO again"]
     elif kind in (RESET, STEP):
         answer = act(sessions, key, kind, seq, *payload)
     elif kind == BYE and asked == epoch:
@@ -96,5 +96,5 @@ while zmq.select([pull, xpub], [], []):
             sessions = {key: value for key, value in sessions.items() if struct.pack("<Q", key[0]) != event[2:]}
         if pull.poll(0) and (frames := reply(epoch, sessions, *pull.recv_multipart())):
             xpub.send_multipart(frames)
-    except Exception as error:  # no message from a stranger may end the server
+    except Exception as error:  # no message of any client may end the server
         print(f"refused a message: {error!r}"[:200], flush=True)

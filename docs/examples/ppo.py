@@ -30,7 +30,7 @@ VALUE_COST, ENTROPY_COST, MAX_GRADIENT = 0.5, 0.01, 0.5
 
 
 def make_envs(endpoints: list[str]) -> VectorEnv[Any, Any, Any]:
-    """Make the environments: the only place that knows where they are."""
+    """Make the environments: the only place that depends on where they are."""
     if not endpoints:
         return gymnasium.make_vec(ENV, NUM_ENVS)
     return zerobeast.ClusterVectorEnv(endpoints, ENV, NUM_ENVS, step_timeout_s=2.0)

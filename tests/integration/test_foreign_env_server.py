@@ -239,6 +239,6 @@ def test_our_client_speaks_its_version_and_says_what_that_version_lacks(context:
         client.reset()
         assert client.step([0, 1])[2] == {}, "infos were asked for"
         for asked in ({"seed": 5}, {"options": {}}):
-            with pytest.raises(ConfigError, match="speaks protocol version 1, in which a reset has no seed and no"):
+            with pytest.raises(ConfigError, match="uses protocol version 1, in which a reset has no seed and no"):
                 client.reset(**asked)
         assert client.step([0, 1])[0]["reward"].all()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KINDS = ("safetensors", "onnx")
 #: packages that matter to a policy
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar", "mujoco", "Box2D", "envpool")
-#: how a policy is loaded for that: in full precision, where graphs are traced
+#: how a policy is loaded for that: in full precision, on the device that traces graphs
 HOW = {"broker.device": "cpu", "broker.precision": "float32"}
 
 

@@ -1,4 +1,4 @@
-"""Which run a command or call wants to begin from."""
+"""Which run a command or call is to begin from."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def parent_in(argv: Sequence[str]) -> Parent | None:
       ConfigError: there is no such run, or it has no checkpoint.
       CheckpointError: its checkpoint cannot be read.
     """
-    flags = list(split(argv, []))  # what is wrong with others is said later
+    flags = list(split(argv, []))  # mistakes in others are reported later
     names = [flag.text for flag in flags if ALIASES.get(flag.key, flag.key) == "from_run" and flag.text]
     if not names:
         return None

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TURN_S = 0.2  #: how late a callback is
-LINE_S, LINES_S = 1.0, 10.0  #: between two lines of progress where one overwrites the other, and elsewhere
+LINE_S, LINES_S = 1.0, 10.0  #: between two lines of progress that overwrite each other, or that do not
 NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100")
 ERRORS = {ConfigError.exit_code: ConfigError, PeerLost.exit_code: PeerLost}
 
@@ -198,7 +198,7 @@ class Run(contextlib.AbstractContextManager["Run"]):
         return Status(state, steps, self.config.total_steps, rate, episodes, mean)
 
     def metrics(self) -> list[Row]:
-        """The rows of metrics.csv so far, oldest first, by name of the column; its README says what they are."""
+        """The rows of metrics.csv so far, oldest first, by name of the column; its README describes them."""
         return metrics.Rows(self.folder).new()
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -46,7 +46,7 @@ def load(run: str | os.PathLike[str] | Run, *, algo: Any = None, **settings: Any
     if not isinstance(run, str | os.PathLike):
         if not isinstance(config := getattr(run, "config", None), RunConfig):
             raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
-        run, chosen = run.folder, trust.GUARDED.items()  # its call has said what is imported
+        run, chosen = run.folder, trust.GUARDED.items()  # its call has named what is imported
         known = {path: value_at(config, path) for path, why in chosen if why == trust.CODE}
     flags = flags_for({**known, **settings})
     return open_policy(find(run, flags), flags, read_only=True)
@@ -161,7 +161,7 @@ def evaluate(
       max_steps: agent steps after which an episode is cut off and counted.
       algo, settings: as for `load`; none if `run` is a policy.
 
-    What is not given is as `evaluate` says in the settings of the run.
+    What is not given is as in `evaluate` of the settings of the run.
 
     Raises:
       BeastError: the policy cannot be loaded, does not fit the environment, or the environment cannot be made.

@@ -44,7 +44,7 @@ def _of_pages(services: Sequence[ServiceView]) -> Verdict:
 
 
 def _of_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
-    """What can be said of some services without the others."""
+    """The verdict on some services without the others."""
     return Verdict(sentence, good=all(map(healthy, services)))
 
 

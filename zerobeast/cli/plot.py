@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say which runs, and what of them."""
+    """Add the flags that name runs, and what to show of them."""
     parser.add_argument("runs", nargs="+", metavar="RUN")
     commands.add_root(parser)
     parser.add_argument(
@@ -94,7 +94,7 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(flags: argparse.Namespace) -> tuple[list[SavedRun], str]:
-    """The runs that flags name, and what of them.
+    """The runs that flags name, and what to show of them.
 
     Raises:
       ConfigError: there is no such run, one of them cannot be read, or none was evaluated in the environment named.

@@ -1,4 +1,4 @@
-"""`beast slurm`: a run as a job of a Slurm cluster, in a folder that every node sees.
+"""`beast slurm`: a run as a job of a Slurm cluster, in a folder that every node can reach.
 
 The batch script starts one learner on the job's first node, beside it an evaluator if the run has evaluations, and one
 worker per core on all nodes, each with an env-server, an actor and a broker. They find the learner by the address of
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
 
 
 def _demand_room(flags: SlurmFlags) -> None:
-    """Raise ConfigError if the job could never start in its partition; not if sinfo cannot say."""
+    """Raise ConfigError if the job could never start in its partition; not if sinfo fails."""
     if re.search(r"(^|\s)(-M|--cluster)", flags.sbatch) or {"SBATCH_CLUSTERS", "SLURM_CLUSTERS"} & os.environ.keys():
         return  # the nodes of other clusters
     partition = os.environ.get("SBATCH_PARTITION") or flags.partition  # to sbatch, a variable is more than a script
@@ -125,7 +125,7 @@ def _demand_no_job(config: RunConfig) -> None:
     if shutil.which("sbatch") is None:
         raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
     jobs = ""
-    with contextlib.suppress(ConfigError):  # sbatch will say what is wrong
+    with contextlib.suppress(ConfigError):  # sbatch will report what is wrong
         jobs = output(["squeue", "--noheader", "--me", f"--name={config.name}", "--format=%i|%T|%o"])
     for number, state, script in re.findall(r"^([^|\n]+)\|([^|\n]+)\|(.+)$", jobs, re.MULTILINE):
         if Path(script) == (config.folder / JOB).resolve():

@@ -26,7 +26,7 @@ HELP = """beast sweep FILE [--parallel N] [--cores N] [--dry_run]
 
 Trains every run that a file describes, so many at a time, each on its own cores, in <root>/<name>/. The same command
 goes on after Ctrl-C, or after a crash: runs that are done are left alone, others continue from their checkpoints, and
-those that failed are tried again. At the end it prints what `beast compare` says of the runs that are done.
+those that failed are tried again. At the end it prints what `beast compare` prints of the runs that are done.
 
   FILE           YAML: see below
   --parallel N   runs at a time, by default as many as there are cores
@@ -36,7 +36,7 @@ those that failed are tried again. At the end it prints what `beast compare` say
 name, root, parallel, cores, samples and seed may stand in the file or be given as flags.
 
 Two sweeps at a time need cores of their own: taskset -c 0-7 beast sweep FILE.
-Values that import a module count only if a flag says the same, such as --env my_module:MyEnv.
+Values that import a module count only if a flag gives the same, such as --env my_module:MyEnv.
 
 exit codes: 0 all runs are done; 1 a run failed, others have gone on; 2 bad input, nothing was started; 130 and 143
 after Ctrl-C and SIGTERM, with checkpoints
@@ -91,7 +91,7 @@ def _train(sweep: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) ->
 
 
 def _readable(folder: Path) -> bool:
-    """Whether a run can be compared; if it cannot, that is said."""
+    """Whether a run can be compared; if it cannot, a line reports that."""
     try:
         read(folder)
     except ConfigError as error:

@@ -150,7 +150,7 @@ def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plai
 
 
 def _run_here(child: Child) -> Ending:
-    """Do in this process what the child would do, so that a debugger sees all of it."""
+    """Do in this process what the child would do, so that a debugger reaches all of it."""
     from zerobeast.common.service import entry
 
     with contextlib.chdir(Path.cwd()):  # whatever folder its environments leave it in
@@ -159,7 +159,7 @@ def _run_here(child: Child) -> Ending:
 
 
 def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
-    """Say what was trained and what can be done next."""
+    """Print what was trained and what can be done next."""
     say(summary)
     if not run_folder.trained(config.folder):
         say("there is no checkpoint yet: the learner ended before its first")

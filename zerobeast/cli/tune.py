@@ -79,8 +79,8 @@ Measure = Callable[[Values], Trial]
 
 def main(argv: list[str]) -> int:
     """Run `beast tune`. Raises ConfigError if a flag is wrong, or nothing trained at all."""
-    told = "Every setting of `beast train` is a flag here too; one that is given stays as it is."
-    parser = commands.parser("beast tune", __doc__, told)
+    epilog = "Every setting of `beast train` is a flag here too; one that is given stays as it is."
+    parser = commands.parser("beast tune", __doc__, epilog)
     parser.add_argument("--only", default=",".join(DIMENSIONS), help="what to vary; default %(default)s")
     parser.add_argument("--seconds", type=float, default=15.0, help="to measure each combination; default %(default)g")
     parser.add_argument("--warmup", type=float, default=6.0, help="seconds of training before; default %(default)g")
@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
 
     best = climb(_start(loaded.config, names), names, given, measure)
     if not best.rate:
-        raise ConfigError("none of the combinations trained; `beast train` with the same flags says why")
+        raise ConfigError("none of the combinations trained; `beast train` with the same flags shows why")
     write_atomically(options.out, yaml.safe_dump(nested(best.values), sort_keys=False))
     sys.stdout.write(f"fastest: {best.rate:.0f} agent steps a second; beast train --config {options.out}\n")
     return 0

@@ -43,7 +43,7 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
       infos: the infos of the newest answer, including that of `reset`; empty unless requested.
 
     Raises:
-      ConfigError: the server refuses, for instance because it does not know the environment.
+      ConfigError: the server refuses, for instance because it does not have the environment.
       PeerLost: no answer in time (in any method), or the server lost the session.
       RemoteProtocolError: the server sent an invalid answer.
     """

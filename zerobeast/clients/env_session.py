@@ -80,7 +80,7 @@ class EnvSession:
         """Begin an `EnvClient.reset`, without waiting for the answer."""
         if self._stream.version == 1 and not (seed is None and options is None and mask is None):
             raise ConfigError(
-                f"{self.server} speaks protocol version 1, in which a reset has no seed and no options or mask"
+                f"{self.server} uses protocol version 1, in which a reset has no seed and no options or mask"
             )
         if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:
             raise ConfigError(f"options have {size} bytes in msgpack, expected at most {MAX_OPTIONS_BYTES}")
@@ -120,7 +120,7 @@ class EnvSession:
         return self._stream.complaint(self.port.malformed, silence_s)
 
     def close(self) -> None:
-        """Say goodbye; the server closes the environments."""
+        """Send BYE; the server closes the environments."""
         if self._closed:
             return
         self._closed = True

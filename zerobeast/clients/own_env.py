@@ -29,9 +29,9 @@ class OwnEnv:
       env_id: its name in the run: `env.id` of broker and learner.
       observation_space: the gymnasium space of one frame.
       action_space: the gymnasium space of an action.
-      frame_stack: how many of the newest frames the policy sees. Only the newest is passed in.
+      frame_stack: how many of the newest frames the policy gets. Only the newest is passed in.
       frame_skip: frames of the program per action, for the counters.
-      action_mask: whether calls may say which choices are legal.
+      action_mask: whether calls may pass a mask of legal choices.
       leave_out: entries of observations that are not sent, as `env.leave_out` names them.
 
     Raises:
@@ -90,7 +90,7 @@ class OwnEnv:
         """Make a row, [1] of `step_record`. Without a mask all choices are legal.
 
         Raises:
-          EnvError: a value cannot be sent; the error says which, and what was expected.
+          EnvError: a value cannot be sent; the error names it, and what was expected.
         """
         rows = np.zeros(1, self._dtype)
         try:
@@ -109,7 +109,7 @@ class OwnEnv:
             if sentence := forbidden(rows["action_mask"], self.spec.action):
                 raise EnvError(f"mask {sentence}")
         elif mask is not None:
-            raise EnvError("mask is given, expected none: say action_mask=True where the environment is described")
+            raise EnvError("mask is given, expected none: pass action_mask=True where the environment is described")
         return rows
 
     def action(self, actions: NDArray[Any]) -> Any:

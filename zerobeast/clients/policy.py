@@ -27,7 +27,7 @@ FLAG, NUMBER = ArraySpace("multi_binary", "|b1"), ArraySpace.box(())
 
 
 class State(NamedTuple):
-    """What a policy remembers of N environments from one step to the next."""
+    """What a policy keeps of N environments from one step to the next."""
 
     frames: Any  #: [N, k, *frame], the newest k frames, or a tree of such; None without a frame stack
     action: Any  #: [N, *action shape], or a tree of such
@@ -47,7 +47,7 @@ class Policy:
       checkpoint: the path of that file, for errors.
 
     Attributes:
-      module: the network in float32, or as `broker.precision` says, on `broker.device`.
+      module: the network in float32, or as set by `broker.precision`, on `broker.device`.
       env: what the environment looks like.
       config: the settings.
       agent_steps: after how many the policy was saved.
@@ -86,7 +86,7 @@ class Policy:
         Args:
           obs: [*shape] or [N, *shape]: of a frame stack the newest frame alone.
           state: as the previous call returned it; None: episodes begin.
-          episode_start: [] or [N] bool: where an episode begins and `state` is forgotten; None: nowhere.
+          episode_start: [] or [N] bool: where an episode begins and `state` is reset; None: nowhere.
           deterministic: take the likeliest or best action; False: draw one, as in training after its first steps.
           **given: `last_reward` [N], only if the network takes it (`config.net.sees_last_step`); `last_action`
             [N, *shape], if another action was taken than the one chosen here; `action_mask` [N, choices] bool: which
@@ -165,7 +165,7 @@ class Policy:
         last_reward: ArrayLike | None = None,
         action_mask: ArrayLike | None = None,
     ) -> tuple[StepInput, Tensor, bool]:
-        """A step [1, N, ...] as the network sees it, the state [N, core_size], and whether `obs` has no N."""
+        """A step [1, N, ...] as the network takes it, the state [N, core_size], and whether `obs` has no N."""
         n, single = _count(self.env.obs, obs)
         read = partial(_read, n=n, single=single, device=self.module.device)
         before = _checked(state, self._blank(n))

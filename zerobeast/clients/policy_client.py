@@ -195,7 +195,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         }
 
     def close(self) -> None:
-        """Say goodbye. Complete rollouts are still sent, if the learner is there."""
+        """Send BYE. Complete rollouts are still sent, if the learner is there."""
         with self._resources:
             self._peers.take(time.monotonic())
             self._peers.farewell()

@@ -9,7 +9,7 @@ with RemoteActing(load(["--env", "CartPole-v1", "--algo", "ppo"], {})) as env:  
 python -m zerobeast.services.worker --env CartPole-v1 --algo ppo --learner.endpoint tcp://HOST:5560
 
 Workers step the environments and choose the actions (Lafuente-Mercado 2025, arXiv:2507.10990, "DETACH"). They
-receive checked weights of a network that they build themselves, when `sync.rule` says so; nothing is pickled.
+receive checked weights of a network that they build themselves, according to `sync.rule`; nothing is pickled.
 """
 
 import time
@@ -141,7 +141,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         return self._rollouts.batch
 
     def close(self) -> None:
-        """Say goodbye to the workers."""
+        """Send BYE to the workers."""
         self._plane.farewell()
         self._resources.close()
 

@@ -1,6 +1,6 @@
 """Services in containers of a compose project or in pods, each asked by the health command of its image.
 
-Pages are not published, and containers come and go with `--scale`: Docker itself knows them best. `kubectl` is used
+Pages are not published, and containers come and go with `--scale`: Docker itself lists them. `kubectl` is used
 with its own settings: a user who may list pods and use `kubectl exec` may look, and no network policy has to admit
 anything.
 """
@@ -19,7 +19,7 @@ from zerobeast.common.process.roles import HOSTED, PROCESSES
 
 ANSWER_LIMIT_S = 20.0
 AT_ONCE = 8  #: containers asked at a time
-LAST_LINE = 200  #: characters of a line that says why a container cannot be asked or has ended
+LAST_LINE = 200  #: characters of a line on why a container cannot be asked or has ended
 NAMESPACE = "zerobeast"  #: of deploy/kubernetes/base
 PODS = (  #: of a run; one that failed or succeeded as a whole, such as an evicted one, is replaced, not restarted
     "--selector=app.kubernetes.io/part-of=zerobeast",
@@ -34,7 +34,7 @@ def gather(look: Callable[[Any], list[ServiceView]], places: Sequence[Any], most
 
 
 def ask(execute: Sequence[str], process: str, number: str) -> list[ServiceView]:
-    """The services in a running container, as told by its image's health command, which `execute` runs there.
+    """The services in a running container, as listed by its image's health command, which `execute` runs there.
 
     Args:
       execute: a command that runs another one in the container.
@@ -63,7 +63,7 @@ def unreachable(process: str, number: str, note: str, code: int | None = None) -
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """The line that says why a container ended, a run's end or the last; `logs` is the command that prints some."""
+    """The line on why a container ended, a run's end or the last; `logs` is the command that prints some."""
     try:
         lines = output(logs, errors=True).splitlines()
     except ConfigError as error:
@@ -84,7 +84,7 @@ def output(command: Sequence[str], *, errors: bool = False) -> str:
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"{' '.join(command[:3])} did not answer in {ANSWER_LIMIT_S:.0f} s") from error
     if done.returncode and not done.stdout:
-        why = done.stderr.strip().rpartition("\n")[2]  # kubectl says what it tried first, and the reason last
+        why = done.stderr.strip().rpartition("\n")[2]  # kubectl prints what it tried first, and the reason last
         raise ConfigError(f"{' '.join(command[:3])}: {why[:LAST_LINE]}")
     return done.stdout + (done.stderr if errors else "")
 
@@ -96,7 +96,7 @@ def of_compose(project: Sequence[str] = ()) -> list[ServiceView]:
       project: flags for `docker compose` that name another project.
 
     Raises:
-      ConfigError: Docker cannot be asked, or knows no such project.
+      ConfigError: Docker cannot be asked, or has no such project.
     """
     listing = output(["docker", "compose", *project, "ps", "--all", "--format", "json"])
     containers = [entry for entry in _entries(listing) if entry.get("Service") in PROCESSES]
@@ -120,7 +120,7 @@ def _of_container(entry: dict[str, Any]) -> list[ServiceView]:
     process, container = str(entry["Service"]), str(entry["Name"])
     number = container.rpartition("-")[2]
     if entry.get("State") != "running":
-        lines = "1" if entry.get("ExitCode") else "2"  # a learner that is stopped when it has finished says that, too
+        lines = "1" if entry.get("ExitCode") else "2"  # a learner that is stopped when it has finished logs that, too
         words = last_words(["docker", "logs", "--tail", lines, container])
         return unreachable(process, number, words, entry.get("ExitCode"))
     return ask(["docker", "exec", container], process, number)

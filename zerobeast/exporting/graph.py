@@ -96,7 +96,7 @@ def export(policy: Policy) -> Graph:
     import onnxruntime  # noqa: F401 - it is missed before the work
 
     step = ActingStep(policy).eval()
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of packages that no network here needs
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns about packages that no network here needs
     example = [torch.from_numpy(array) for array in random_inputs(step, 3, np.random.default_rng(0)).values()]
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):

@@ -3,8 +3,8 @@
     model.safetensors    the parameters, by name
     config.json          settings, description of the environment, agent steps; JSON without infinite numbers
 
-Such a folder may come from a stranger. It is data: settings are trusted as those of any file (`common.config.trust`),
-and nothing is made that is larger than the file of the weights.
+Such a folder may come from an untrusted source. It is data: its settings are treated as those of any file
+(`common.config.trust`), and nothing is made that is larger than the file of the weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEIGHTS, CONFIG, GRAPH, CARD = "model.safetensors", "config.json", "model.onnx",
 FORMAT = 1
 MAX_CONFIG_BYTES = 4 << 20
 _BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
-#: settings that say nothing about a policy, but something about the machine that trained it
+#: settings that do not describe a policy, but the machine that trained it
 OF_ITS_MACHINE = frozenset(
     path for path in RUN if path in ("root", "parent.run") or about(path) in ("peers", "capacity", "machine")
 )
@@ -115,7 +115,7 @@ def _judged(path: Path, tree: Any) -> dict[str, Any]:
 
 
 def _tensors(path: Path) -> dict[str, Any]:
-    """The tensors in a file; its header says how large they are, and is compared with the file before any is made."""
+    """The tensors in a file; its header has their sizes, and is compared with the file before any is made."""
     from safetensors import SafetensorError, safe_open
 
     try:

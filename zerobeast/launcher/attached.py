@@ -29,7 +29,7 @@ class Attached:
 
     @property
     def code(self) -> int | None:
-        """0 once it has ended, however that was: only its parent is told."""
+        """0 once it has ended, however that was: only its parent gets the exit code."""
         return 0 if self.pid > 0 and not psutil.pid_exists(self.pid) else None
 
 
@@ -68,6 +68,6 @@ def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
         role, _, number = file.stem.rpartition("-")
         # it may be half written, or no such file
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            said = json.loads(file.read_text())
+            status = json.loads(file.read_text())
             if role in HOSTED and number.isdecimal():
-                yield role, _Process(str(said.get("host") or socket.gethostname()), int(said["pid"]), number)
+                yield role, _Process(str(status.get("host") or socket.gethostname()), int(status["pid"]), number)

@@ -41,7 +41,7 @@ class ChildSpec:
     command: Sequence[str]  #: argv, the interpreter first
     environ: Mapping[str, str]  #: the whole environment
     log: Path  #: file that stdout and stderr are appended to
-    status: Path  #: says where its health page is, as files beside it do for services that it hosts; Path(): nowhere
+    status: Path  #: has the address of its health page, as files beside it do for services that it hosts; Path(): none
     keep_open: tuple[int, ...] = ()  #: file descriptors that the child inherits
     log_bytes: int = 0  #: of the log, at which it begins anew, and its end is kept in another file; 0: any
 
@@ -52,7 +52,7 @@ class ChildSpec:
 
     @property
     def statuses(self) -> dict[str, Path]:
-        """The files that say where the health page of each of its services is, by role."""
+        """The files with the address of the health page of each of its services, by role."""
         hosted = HOSTED[self.role] if self.status.name else ()
         if hosted == (self.role,):
             return {self.role: self.status}
@@ -76,7 +76,7 @@ class Child:
 
     @property
     def code(self) -> int | None:
-        """The exit code as `poll` last saw it, for threads other than the one that polls."""
+        """The exit code as `poll` last found it, for threads other than the one that polls."""
         return self._process.returncode if self._process else None
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""TensorBoard curves of how long each hop took, over agent_steps, for all services, which only the launcher sees.
+"""TensorBoard curves of how long each hop took, over agent_steps, for all services: only the launcher reads all pages.
 
 The learner writes its own curves. These go beside them, in a folder of their own: two writers, two files.
 """
@@ -23,7 +23,7 @@ class Curves:
         self._file: EventFile | None = None
 
     def update(self, snapshot: Snapshot) -> None:
-        """Write a point if one is due and there is something to say. A full disk costs the point, not the run."""
+        """Write a point if one is due and there are times to plot. A full disk costs the point, not the run."""
         steps = snapshot.page("learner").get("agent_steps", 0)
         if not steps or time.monotonic() < self._next_at:
             return

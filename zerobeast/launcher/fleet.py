@@ -81,7 +81,7 @@ class Fleet:
         return child
 
     def add_all(self) -> list[Child]:
-        """Add as many services of each role as the settings say, none of them started yet."""
+        """Add as many services of each role as configured, none of them started yet."""
         for role, count in self._counts.items():
             for _ in range(count):
                 self.add(role)
@@ -97,7 +97,7 @@ class Fleet:
         return Supervisor(self.children, watch, self.evaluating, again, self.part_ranks)
 
     def part_ranks(self) -> None:
-        """Forget where the ranks of a learner have met, so that they can meet again."""
+        """Remove the file by which the ranks of a learner have met, so that they can meet again."""
         (self._sockets / MEETING).unlink(missing_ok=True)
 
     def evaluating(self) -> bool:

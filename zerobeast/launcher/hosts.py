@@ -139,7 +139,7 @@ def of_workers(config: RunConfig, index: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Look after a host, as `command` says, until SIGTERM or the supervisor's end; returns the exit code.
+    """Look after a host, as described by `command`, until SIGTERM or the supervisor's end; returns the exit code.
 
     It is 75 if the host cannot be reached, 2 if no worker there can take the settings.
     """

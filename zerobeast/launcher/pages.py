@@ -1,4 +1,4 @@
-"""What the services say about themselves, gathered in a thread: a page that never answers delays no other.
+"""What the services report about themselves, gathered in a thread: a page that never answers delays no other.
 
 Every `PERIOD_S` the gatherer reads each child's health page, its CPU share, and the new warnings of its log; `snapshot`
 hands out the newest of each at once.
@@ -118,7 +118,7 @@ class _Source:
         self.log = _Log(child.spec.name, child.spec.log)
 
     def views(self, now: float) -> Iterator[ServiceView]:
-        """Each of its services. The CPU share of the process is divided as their pages say."""
+        """Each of its services. The CPU share of the process is divided by the CPU time on their pages."""
         count, total = len(self._pages), sum(page.get("cpu_s", 0.0) for page in self._pages.values())
         for role, page in self._pages.items():
             part = page.get("cpu_s", 0.0) / total if total else 1 / count

@@ -12,7 +12,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings import ParentConfig, Run
 
-#: what a run with another algorithm has from its parent: what weights are bound to, and what tells a run's file
+#: what a run with another algorithm has from its parent: what weights are bound to, and what marks a run's file
 ENDURING = ("env", "net", "seed", "name", "root")
 
 
@@ -27,7 +27,7 @@ class Parent:
 
     @property
     def entry(self) -> ParentConfig:
-        """What the settings of the new run say about it."""
+        """Its entries in the settings of the new run."""
         return ParentConfig(run=self.run, agent_steps=self.state["counters"]["agent_steps"])
 
     def settings(self, algo: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def read(run: str, place: Path) -> Parent:
     if state is None:
         raise CheckpointError(f"{path}: there is no checkpoint")
     if type(state["counters"].get("agent_steps")) is not int:
-        raise CheckpointError(f"{path}: the checkpoint does not say its agent steps")
+        raise CheckpointError(f"{path}: the checkpoint has no count of its agent steps")
     if folder := run_files.folder_of(place):
         file = folder / run_files.CONFIG
         return Parent(run, file, read_yaml(file, f"file {file}"), state)

@@ -1,6 +1,6 @@
 """How the services of a run are placed on one machine: in which processes, and with how many threads.
 
-What is learned does not depend on the machine: the settings say how many env groups there are, of how many
+What is learned does not depend on the machine: the settings give the number of env groups and of their
 environments, whatever processes they are in; only `mixed` without `local.workers` has as many workers as cores. Threads
 use the cores, and no service gets more threads than there are cores, since threads that take turns on a core are slower
 than fewer threads.
@@ -70,7 +70,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
     """
     available = max(1, int(cores())) if available is None else available  # a container may have half a core
     gpu = _uses_gpu(config) if gpu is None else gpu
-    local, name, why = config.local, config.local.placement, "local.placement says so"
+    local, name, why = config.local, config.local.placement, "local.placement is set"
     if name == "auto":
         name, why = (
             ("apart", "a GPU infers for all")

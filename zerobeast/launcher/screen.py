@@ -1,4 +1,4 @@
-"""Shows a run on the user's terminal, or as lines where there is none. Showing may fail; training goes on."""
+"""Shows a run on the user's terminal, or as lines if there is none. Showing may fail; training goes on."""
 
 import contextlib
 import io
@@ -39,7 +39,7 @@ class Screen:
     def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console, *, live: bool) -> None:
         self._run, self._source, self._console = run, source, console
         self._live = live and Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-        self._due = 0.0 if live else time.monotonic() + LINE_PERIOD_S  # there is nothing to say yet
+        self._due = 0.0 if live else time.monotonic() + LINE_PERIOD_S  # there is nothing to show yet
         self._broken = False
         self._warned: tuple[str, ...] = ()
         if self._live:
@@ -78,7 +78,7 @@ class Screen:
 def make_screen(run: RunConfig, source: Callable[[], Snapshot], *, plain: bool) -> Screen:
     """The live view on a terminal that can show it; lines elsewhere, or if `plain`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # blocks and bars on a terminal that only knows ASCII
+        sys.stdout.reconfigure(errors="replace")  # blocks and bars on a terminal that only has ASCII
     console = PipeConsole()
     able = console.is_terminal and not console.is_dumb_terminal and console.width >= MIN_WIDTH
     return Screen(run, source, console, live=able and not plain)

@@ -1,4 +1,4 @@
-"""What an environment looks like, as told by a process that makes it once: nothing here may import simulators."""
+"""What an environment looks like, as described by a process that makes it once: nothing here may import simulators."""
 
 import contextlib
 import functools

@@ -114,7 +114,7 @@ def settle(
     for note in (*loaded.notes, *_ineffective(given)):
         say(note)
     if saved and loaded.config.preset != saved.preset:
-        say(f"preset {loaded.config.preset} has no effect: a run that continues keeps what {file} says")
+        say(f"preset {loaded.config.preset} has no effect: a run that continues keeps the settings of {file}")
         identity["preset"] = saved.preset
     return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
 
@@ -146,7 +146,7 @@ def _forked(parent: Parent, read: Callable[..., Loaded], section: str, now: date
 
 def section_named(algo: str) -> str:
     """The section of an algorithm; empty if there is none of that name."""
-    with contextlib.suppress(ConfigError):  # what is wrong with it is said when it is read
+    with contextlib.suppress(ConfigError):  # what is wrong with it is reported when it is read
         return spec_named(algo).name if algo else ""
     return ""
 
@@ -235,10 +235,10 @@ def _refuse(loaded: Loaded) -> None:
 
 
 def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """A line for each layer that gives values, and one that says where to read the rest."""
-    told = ("name", "root", "algo", "preset", "env.id", "parent.run", "parent.agent_steps")
+    """A line for each layer that gives values, and one on where to read the rest."""
+    printed = ("name", "root", "algo", "preset", "env.id", "parent.run", "parent.agent_steps")
     for origin, values in by_origin(config, origins).items():
-        if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in told]:
+        if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in printed]:
             yield f"{origin}: {', '.join(texts)}"
     padding = {f"env.{name}": size for name, size in config.env.padding.items() if f"env.{name}" not in origins}
     if config.env.agents > 1:
@@ -251,7 +251,7 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def _ineffective(given: Loaded, but: str = "chosen") -> Iterator[str]:
-    """A sentence for every setting that is given in vain, by any layer whose origin does not begin with `but`."""
+    """A sentence for every setting without effect, of any layer whose origin does not begin with `but`."""
     placement = placement_of(given.config)
     for path in differences(given.config):
         if given.origins[path].startswith(but):
@@ -276,6 +276,6 @@ def with_keys(config: RunConfig) -> RunConfig:
 
     keys = config.folder.absolute() / KEYS
     if keys.exists():  # perhaps since the folder was made, by somebody else
-        raise ConfigError(f"{keys} {PEERS}, which a folder may not decide alone: say --security.keys {keys} as well")
+        raise ConfigError(f"{keys} {PEERS}, which a folder may not decide alone: give --security.keys {keys} as well")
     make_keys(keys)
     return config.model_copy(update={"security": config.security.model_copy(update={"keys": str(keys)})})

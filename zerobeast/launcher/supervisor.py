@@ -26,7 +26,7 @@ from zerobeast.launcher.child import KILL_LIMIT_S, TURN_S, Child, await_end
 
 log = logging.getLogger(__name__)
 
-SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the most telling one first
+SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the most informative one first
 #: how long the next role waits for one to stop; the learner is asked after at most 3 s
 HEAD_START_S = {EVALUATOR: 0.0, "worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
 STOP_LIMIT_S = 9.0

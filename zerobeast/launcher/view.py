@@ -1,4 +1,4 @@
-"""What a run looks like while it trains: snapshots of pages in, text out. Nothing here waits, reads or remembers.
+"""What a run looks like while it trains: snapshots of pages in, text out. Nothing here waits, reads or keeps state.
 
 `screen` is the live view, at most as wide as the terminal and good from 80 columns on; `line` is the same in one line
 for logs and pipes; `summary` is what stays when it is over.

@@ -99,7 +99,7 @@ def _smoothed(y: Values, smooth: int) -> Values:
 def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
     """The mean over runs where all of them have points, and its 95 % bootstrap interval, at up to 200 places.
 
-    These are points that all runs have, if that are at least half, or else lie between points, at equal distances. The
+    The places are the points that all runs have, if these are at least half; otherwise they are evenly spaced. The
     curves overlap (`overlapping`).
     """
     first = curves[0]

@@ -1,7 +1,7 @@
 """Runs that repeat each other, and names for what differs between those that do not.
 
 A group is the runs whose settings differ in nothing that decides what is learned, but for the seed. Its label names the
-algorithm if there are several, and of the other settings as few as tell the groups apart.
+algorithm if there are several, and of the other settings as few as distinguish the groups.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
     groups = list[Group]()
     for algo in algos:
         siblings = [one for one in found.values() if one[1][0].algo == algo]
-        paths = _telling([settings for settings, _ in siblings])
+        paths = _distinguishing([settings for settings, _ in siblings])
         siblings.sort(key=lambda one: [_order(one[0][path]) for path in paths])
         for number, (settings, members) in enumerate(siblings):
             parts = [title(algo)] * (len(algos) > 1 or not paths)
@@ -96,7 +96,7 @@ def by_env(runs: Sequence[SavedRun], *, asked: bool) -> dict[str, list[SavedRun]
 
 
 def _texts(runs: Sequence[SavedRun]) -> list[dict[str, str]]:
-    """The settings of each run that decide what is learned, and those that there were not when it was saved."""
+    """The settings of each run that decide what is learned, with those that did not exist when it was saved."""
     given = [{path: value for path, value in run.settings.items() if about(path) not in SHARED} for run in runs]
     paths = dict.fromkeys(path for settings in given for path in settings)
     missing = {path: _earlier(path) for path in paths if any(path not in settings for settings in given)}
@@ -112,15 +112,15 @@ def _text(value: object) -> str:
 
 
 def _earlier(path: str) -> object:
-    """What a run did that was saved before it had a setting; None if there is no such setting."""
+    """The value that a run had before a setting existed; None if there is no such setting."""
     try:
         return EARLIER[path] if path in EARLIER else TREE[path].default
     except (KeyError, ConfigError):  # of an algorithm that is not installed, or a part of a setting
         return None
 
 
-def _telling(settings: Sequence[Settings]) -> list[str]:
-    """As few of the differing settings as tell all apart, those that separate most first; of equals the preset."""
+def _distinguishing(settings: Sequence[Settings]) -> list[str]:
+    """As few of the differing settings as distinguish all, those that separate most first; of equals the preset."""
     paths, chosen = [path for path in settings[0] if len({each[path] for each in settings}) > 1], list[str]()
     paths.sort(key=lambda path: path != "preset")
 

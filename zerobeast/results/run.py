@@ -1,4 +1,4 @@
-"""A run as its folder shows it: settings, metrics, evaluations. The files may be incomplete, or a stranger's.
+"""A run as its folder shows it: settings, metrics, evaluations. The files may be incomplete, or untrusted.
 
 Results of other programs can stand in such a folder too: config.yaml then has `env`, `algo` and `seed`, and metrics.csv
 or evaluations.csv the columns that are wanted.

@@ -1,8 +1,8 @@
 """One colour and one marker for each algorithm, in every picture, on white and on dark paper.
 
 Colours that are likely to stand in one picture stay apart for colour-blind eyes too, at the price of being no rainbow;
-in grey print the markers tell algorithms apart. Several groups of one algorithm are shades of its colour with different
-dashes.
+in grey print the markers distinguish algorithms. Several groups of one algorithm are shades of its colour with
+different dashes.
 """
 
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ Values = dict[str, Any]  #: path of a setting -> value
 class Dimension:
     """Settings that vary together: one, or several whose values belong together.
 
-    Exactly one of `rows` and `draw` says what values they take.
+    Exactly one of `rows` and `draw` gives their values.
     """
 
     paths: tuple[str, ...]

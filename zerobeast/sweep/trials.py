@@ -22,7 +22,7 @@ from zerobeast.launcher.start import section_named
 from zerobeast.sweep.search import Values
 from zerobeast.sweep.spec import Sweep
 
-NAMELESS = ("env.id", "algo", "preset")  #: settings whose values say enough in a run's name
+NAMELESS = ("env.id", "algo", "preset")  #: settings whose values are enough in a run's name
 MAX_NAME, DIGEST = 100, 4  #: characters, bytes
 MAX_MISTAKES = 20
 OURS = {"name": "every run gets its own", "root": "it is the sweep's folder"}
@@ -42,7 +42,7 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
 
     Args:
       sweep: to check.
-      confirmed: flags that say what the file may not decide alone (`trust`).
+      confirmed: flags that give what the file may not decide alone (`trust`).
 
     Raises:
       ConfigError: a line for every mistake, which names the entry of the file.
@@ -66,8 +66,8 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
             if len(mistakes) > MAX_MISTAKES:
                 break
         else:
-            said = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
-            found.append(Trial(name, (*flags_for(said), *begun), parent))
+            own = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
+            found.append(Trial(name, (*flags_for(own), *begun), parent))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     return found
@@ -92,20 +92,20 @@ def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
 
 
 def _refuse_alone(sweep: Sweep, values: Values, confirmed: Sequence[Given]) -> None:
-    """Refuse what a file may not decide alone, and what is not the file's to say."""
-    said = {(one.path, str(one.value)) for one in confirmed}
+    """Refuse what a file may not decide alone, and what is not the file's to set."""
+    allowed = {(one.path, str(one.value)) for one in confirmed}
     mistakes: list[str] = []
     for part, tree in (("settings", sweep.settings), ("vary", values)):  # unknown ones are refused later
         given = {one.path: one for one in from_tree(tree, f"file {sweep.file}: {part}", [])}
-        unsaid = {path: one for path, one in given.items() if (path, str(one.value)) not in said}
+        alone = {path: one for path, one in given.items() if (path, str(one.value)) not in allowed}
         mistakes += [f"{given[path].where}: {why}" for path, why in OURS.items() if path in given]
-        mistakes += trust.refusals(unsaid)
+        mistakes += trust.refusals(alone)
     if mistakes:
         raise ConfigError("\n".join(sentence.removeprefix("file ") for sentence in mistakes))
 
 
 def _name(label: str, paths: Sequence[str], config: RunConfig) -> str:
-    """A name that says what varies: ppo-learning_rate-0.0003-seed-1."""
+    """A name that shows what varies: ppo-learning_rate-0.0003-seed-1."""
     leaves = [path.rpartition(".")[2] for path in paths]
     parts = [label]
     for path, leaf in zip(paths, leaves, strict=True):

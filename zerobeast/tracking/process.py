@@ -81,7 +81,7 @@ class Follower:
 
 
 def run(follower: Follower, ended: Callable[[], bool]) -> None:
-    """Take turns until `ended` says that nothing more comes.
+    """Take turns until `ended` shows that nothing more comes.
 
     Raises:
       BeastError: not everything was written.

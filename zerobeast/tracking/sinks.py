@@ -13,7 +13,7 @@ PROJECT = "zerobeast"
 
 
 class Tracked(NamedTuple):
-    """A run, as a tracker knows it."""
+    """A run, as a tracker gets it."""
 
     folder: Path
     project: str
@@ -71,7 +71,7 @@ class Trackio:
 
 
 class Wandb:
-    """Weights & Biases. Its own variables say how: WANDB_MODE=offline, WANDB_ENTITY, WANDB_API_KEY, WANDB_BASE_URL.
+    """Weights & Biases. It has its own variables: WANDB_MODE=offline, WANDB_ENTITY, WANDB_API_KEY, WANDB_BASE_URL.
 
     What could not be sent stays in `wandb/` in the folder of the run, for `wandb sync`.
     """

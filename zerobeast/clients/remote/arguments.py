@@ -39,7 +39,7 @@ def checked_seeds(seed: Any, num_envs: int) -> EnvSeeds:
 
 
 def refuse_mask(mask: Any, num_envs: int, *, was_reset: bool) -> None:
-    """Refuse what does not say which environments to reset, and any mask before all were reset."""
+    """Refuse what is no mask of environments to reset, and any mask before all were reset."""
     is_mask = isinstance(mask, np.ndarray) and (mask.dtype, mask.shape) == (np.bool_, (num_envs,))
     if not is_mask or not mask.any():
         raise ConfigError(

@@ -51,7 +51,7 @@ class ClusterFleet:
             self._parts.append(ClusterPart(context, {**terms, **share}, slot, home, self._place))
         self._poller, self._polled = Poller(), list[Any]()
         self._began = self._limit_s = self._deadline = 0.0
-        self._heard_at = time.monotonic()  #: when any part was last here
+        self._here_at = time.monotonic()  #: when any part was last here
         self._resets_all = False  #: whether the request under way resets all environments
         try:
             self._open()
@@ -104,7 +104,7 @@ class ClusterFleet:
         return self._merged()
 
     def close(self) -> None:
-        """Say goodbye to all env-servers."""
+        """Send BYE to all env-servers."""
         for part in self._parts:
             part.close()
 
@@ -133,7 +133,7 @@ class ClusterFleet:
                 part.lose(PeerLost("the call before was interrupted"))
             part.answered, part.refusal = False, None
         if any(part.here for part in self._parts):
-            self._heard_at = self._began
+            self._here_at = self._began
 
     def _is_done(self) -> bool:
         for part in self._parts:
@@ -160,10 +160,10 @@ class ClusterFleet:
     def _check_that_one_is_here(self) -> None:
         now = time.monotonic()
         if any(part.here for part in self._parts):
-            self._heard_at = now
-        elif now - self._heard_at > self._timeout_s:
+            self._here_at = now
+        elif now - self._here_at > self._timeout_s:
             raise PeerLost(
-                f"none of {len(self._endpoints)} env-servers has answered for {now - self._heard_at:.0f} s, the last "
+                f"none of {len(self._endpoints)} env-servers has answered for {now - self._here_at:.0f} s, the last "
                 f"trouble: {self._parts[0].trouble}"
             )
 

@@ -96,7 +96,7 @@ class ClusterPart:
         """Send and receive whatever is possible now."""
         try:
             if self._session is None:
-                self._greet()
+                self._send_hello()
             elif self._session.advance():
                 self._get_on()
             elif not self.here and time.monotonic() > self._patient_until and not self.session.works(SILENCE_S):
@@ -125,23 +125,23 @@ class ClusterPart:
         self._seek(pause_s)
 
     def complaint(self, silence_s: float) -> str:
-        """A sentence that says what is wrong with the env-server after `silence_s` without an answer."""
+        """A sentence on what is wrong with the env-server after `silence_s` without an answer."""
         if self._session is None:
             return f"the name of the env-server has not been found for {silence_s:g} s"
         return self._session.complaint(silence_s)
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Send BYE."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
     def _seek(self, pause_s: float) -> None:
         self.host, endpoint = self._place(self)
-        self._lookup, self._greet_at = Lookup(endpoint), time.monotonic() + pause_s
+        self._lookup, self._hello_at = Lookup(endpoint), time.monotonic() + pause_s
 
-    def _greet(self) -> None:
-        if time.monotonic() < self._greet_at:
+    def _send_hello(self) -> None:
+        if time.monotonic() < self._hello_at:
             return
         self._lookup.start()
         if found := self._lookup.take():

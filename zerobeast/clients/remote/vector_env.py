@@ -24,7 +24,7 @@ from zerobeast.services.envserver.spaces import gym_space
 
 Step = tuple[Any, NDArray[np.float64], Mask, Mask, Infos]
 
-ATTRIBUTES = ("spec", "render_mode", "metadata", "observation_space", "action_space")  #: that `get_attr` knows
+ATTRIBUTES = ("spec", "render_mode", "metadata", "observation_space", "action_space")  #: that `get_attr` has
 
 
 class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
@@ -222,7 +222,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         raise ConfigError(f"attribute {short(name)} cannot be set: it stays in the env-server")
 
     def close_extras(self, **_kwargs: Any) -> None:
-        """Say goodbye; each env-server closes its environments."""
+        """Send BYE; each env-server closes its environments."""
         self._resources.close()
 
     def _finish(self, what: str) -> EnvAnswer:
@@ -264,7 +264,7 @@ class RemoteVectorEnv(RowsVectorEnv):
       context: context whose keys protect the connection; None: a connection without keys.
 
     Raises:
-      ConfigError: the env-server refuses, for instance because it does not know the environment.
+      ConfigError: the env-server refuses, for instance because it does not have the environment.
       PeerLost: no answer in time (in any method), or the env-server lost the session.
       RemoteProtocolError: the env-server sent an invalid answer.
     """

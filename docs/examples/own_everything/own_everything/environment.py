@@ -12,7 +12,7 @@ RADIUS = 0.15  #: within which the point reaches the goal, or touches another
 
 
 class Reach(gymnasium.Env[Any, Any]):
-    """The reward is how much nearer to the goal a step leads, 1 at the goal, and -0.25 where the point touches another.
+    """The reward is how much nearer to the goal a step leads, 1 at the goal, and -0.25 if the point touches another.
 
     Args:
       most: of the others; each is there in half of the episodes.

@@ -70,7 +70,7 @@ class ThrowawayRun(Fleet):
     Usage: `with ThrowawayRun(flags, folder) as run: run.start("learner"); ...; run.rate(warmup_s, seconds)`.
 
     Args:
-      flags: settings of the run; `local` says how many actors and env-servers `start_all` starts.
+      flags: settings of the run; `local` sets how many actors and env-servers `start_all` starts.
       folder: an empty one with a short path, for files and sockets.
       brokers: how many to start.
       modules: modules to run instead of `zerobeast.services.<role>`, by role, with arguments that come first.

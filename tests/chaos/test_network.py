@@ -15,7 +15,7 @@ from zerobeast.tools.chaos.network_run import PLANES, SMALL, ProxiedRun
 HURRY = 5.0  #: a connection without a sign of life is dead after 2 s
 HOLE_S = 3.0
 FAULTS = {fault.name: fault for fault in faults(hole_s=HOLE_S, slow_s=0.0)}
-CUT, ENDED, FORGOTTEN = "connections cut by RST", "connections cut by FIN", "connections forgotten by a firewall"
+CUT, ENDED, FORGOTTEN = "connections cut by RST", "connections cut by FIN", "connections dropped by a firewall"
 CASES = [
     *[(plane, fault) for fault in (CUT, FORGOTTEN) for plane in PLANES],
     ("inference", ENDED),

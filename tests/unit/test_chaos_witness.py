@@ -10,7 +10,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
-from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, told
+from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, logits_of
 from zerobeast.tools.chaos.witness.env import ACTIONS, LONGEST, SHORTEST, WitnessEnv, reward_of, right_action
 
 T, WHO = 8, (5, 1234567)
@@ -38,7 +38,7 @@ def rollouts(memory: bool = True) -> Batch:
         never,
         never,
         last_action,
-        {"logits": told(obs[:-1]), "value": obs[:-1, :, 2].clone()},
+        {"logits": logits_of(obs[:-1]), "value": obs[:-1, :, 2].clone()},
         versions,
         core,
         ~first[1:],
@@ -92,7 +92,7 @@ def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() 
         )
         answer, after = witness.act(net, inputs, core, Sampling(torch.arange(2), torch.Generator(), greedy=False))
         assert answer.action.tolist() == [right_action(5, 3, 10), right_action(6, 1, 0)]
-        assert answer.extras["logits"].tolist() == told(obs).tolist()
+        assert answer.extras["logits"].tolist() == logits_of(obs).tolist()
         return after
 
     assert act(torch.tensor([[5.0, 3.0, 9.0], [9.0, 9.0, 9.0]])).tolist() == obs.tolist()

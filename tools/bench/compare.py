@@ -1,6 +1,6 @@
 """Which settings train faster on this machine: runs of each that take turns, all others standing still meanwhile.
 
-A shared machine changes its speed by more than most settings do, so figures of two runs one after the other say little.
+A shared machine changes its speed by more than most settings do, so two runs one after the other cannot be compared.
 """
 
 import math
@@ -25,8 +25,8 @@ def main(argv: list[str]) -> int:
       BeastError: a run does not train.
     """
     parser = numeric("compare", __doc__, seconds=40.0, warmup=5.0)
-    told = "settings to add, as in --against='--actor.env_groups 3'; may be given repeatedly"
-    parser.add_argument("--against", action="append", required=True, metavar="'FLAGS'", help=told)
+    meaning = "settings to add, as in --against='--actor.env_groups 3'; may be given repeatedly"
+    parser.add_argument("--against", action="append", required=True, metavar="'FLAGS'", help=meaning)
     options, flags = parser.parse_known_args(argv)
     variants = [flags, *([*flags, *shlex.split(more)] for more in options.against)]
     configs = [settings(variant) for variant in variants]  # a wrong setting fails here, before anything runs

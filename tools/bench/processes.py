@@ -1,8 +1,8 @@
-"""The other processes of a benchmark: spawned, spoken to over a pipe, and never left behind.
+"""The other processes of a benchmark: spawned, connected by a pipe, and never left behind.
 
     with Processes() as processes:
         client = processes.start(ask, endpoint)           # runs ask(pipe, endpoint) in a process of its own
-        processes.until_heard([client], meanwhile=turn)   # turn() over and over until it has said something
+        processes.until_heard([client], meanwhile=turn)   # turn() over and over until it has sent something
         ...                                               # all are killed in the end
 
 If the benchmark itself is killed, they end as well: see `begin`.
@@ -60,7 +60,7 @@ class Process:
           BeastError: it has ended, or sends nothing for too long.
         """
         if not self.pipe.poll(limit_s):
-            raise BeastError(f"the process of {self._name} has said nothing for {max(limit_s, START_LIMIT_S):g} s")
+            raise BeastError(f"the process of {self._name} has sent nothing for {max(limit_s, START_LIMIT_S):g} s")
         try:
             return self.pipe.recv()
         except (EOFError, OSError) as error:

@@ -34,7 +34,7 @@ class Setup(NamedTuple):
 
     name: str
     workers: int  #: processes of the env-server, if it steps the environments in processes
-    env_id: str  #: as an env-server knows it
+    env_id: str  #: as an env-server takes it
     num_envs: int
     make: Callable[[], Any]  #: makes one of the environments, for gymnasium
 

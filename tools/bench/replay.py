@@ -78,7 +78,7 @@ def _measured(folder: Path, messages: list[Rollouts], sizes: DQNConfig, seconds:
 
     def insert() -> int:
         rollouts = next(again)
-        assert rollouts.origins is not None, "play says where they come from"
+        assert rollouts.origins is not None, "play gives their origins"
         rollouts.origins[:, Origin._fields.index("seq")] = next(seqs)
         replay.insert(rollouts)
         return len(rollouts) * steps

@@ -28,7 +28,7 @@ class Sender:
     """
 
     def __init__(self, endpoint: str, terms: Terms, groups: int) -> None:
-        assert terms.policy is not None, "the sender knows its policy"
+        assert terms.policy is not None, "the sender has its policy"
         assert terms.unroll_length is not None, "and T"
         hello = {
             "env": terms.env.to_wire(),

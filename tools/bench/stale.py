@@ -71,7 +71,7 @@ def _names(text: str) -> list[str]:
 
 
 def _configs(algo: str, options: argparse.Namespace, flags: list[str]) -> list[RunConfig]:
-    """The settings of each seed: the algorithm's preset, then how batches are used, then what the user says."""
+    """The settings of each seed: the algorithm's preset, then how batches are used, then what the user gives."""
     loaded = gather([*EXACT, *_reuse(algo, options.uses), *flags, "--algo", algo], os.environ)
     for note in loaded.notes:
         if not note.startswith(tuple(f"--{spec_of(name).name}." for name in options.algos)):

@@ -1,14 +1,14 @@
 """The accounts of a run: every rollout that was completed was used once, or dropped for a reason, or is under way.
 
 Pages in, sums out; no sockets, no clock. The audit reads pages while the run lasts, because a process that is killed
-takes its page with it. What it knows about dead processes:
+takes its page with it. What is known about dead processes:
 
 - What an actor sent is known exactly: the learner's page has the newest number received of each stream.
 - What an actor completed but never sent is known from its last page, at most half a second before its death. What it
-  completed after that page and did not send was never seen, so it counts as neither made nor lost. That is at most
+  completed after that page and did not send was never reported, so it counts as neither made nor lost. That is at most
   a window of messages for each env group.
 - What a learner had used after its last checkpoint is known exactly from the next learner, which compares the first
-  number that an actor can still send with the last one that the checkpoint knows. If that actor is dead as well, it
+  number that an actor can still send with the last one that the checkpoint counts. If that actor is dead as well, it
   sends no such number; then the next learner's page is compared with that of the learner before.
 """
 
@@ -51,7 +51,7 @@ class Balance:
 
 @dataclass
 class RolloutAudit:
-    """Reads pages, and remembers those of dead processes."""
+    """Reads pages, and keeps those of dead processes."""
 
     accounts: dict[Stream, Account] = field(default_factory=dict)
     _learner: Mapping[str, Any] = field(default_factory=dict)  #: newest page, of all ranks together
@@ -135,7 +135,7 @@ class RolloutAudit:
 
 
 def joined(ranks: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The page of a learner alone, from those of its ranks; each knows the streams of others as of the checkpoint."""
+    """The page of a learner alone, from those of its ranks; each has the streams of others as of the checkpoint."""
     first = ranks.get(0, next(iter(ranks.values())))
     fates, streams = Counter[str](), dict[Stream, list[int]]()
     for page in ranks.values():

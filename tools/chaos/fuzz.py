@@ -122,8 +122,8 @@ def judge_page(child: Child) -> Iterator[str]:
         return
     page = child.page()
     by_reason = page.get("refused_by_reason", {})
-    if strangers := set(by_reason) - set(get_args(Refusal)):
-        yield f"{child.spec.name}: peers have made up reasons: {sorted(strangers)}"
+    if unknown := set(by_reason) - set(get_args(Refusal)):
+        yield f"{child.spec.name}: peers have made up reasons: {sorted(unknown)}"
     if page.get("refused") != sum(by_reason.values()):
         yield f"{child.spec.name}: refused is {page.get('refused')}, its reasons sum to {sum(by_reason.values())}"
 

@@ -30,7 +30,7 @@ class AttackTarget(NamedTuple):
 
 
 def silence(target: AttackTarget, scale: int) -> None:
-    """Connections that never say a word, or stop in the middle of one."""
+    """Connections that never send a byte, or stop in the middle of the greeting."""
     with ExitStack() as stack:
         for number in range(20 * scale):
             peer = stack.enter_context(RawPeer(target.endpoint, number % 2))
@@ -76,7 +76,7 @@ def eavesdrop(target: AttackTarget, scale: int) -> None:
     with ExitStack() as stack, hung_up():
         for _ in range(scale):
             peer = stack.enter_context(RawPeer(target.endpoint, REPLIES, b"SUB"))
-            peer.say(*([b"\1" + wanted] for wanted in topics))
+            peer.say(*([b"\1" + one] for one in topics))
             peer.say(*([b"\0" + topic(target.plane, rng.randrange(2**63))] for _ in range(100)))
             peer.say(*([b"\1" + topic(target.plane, rng.randrange(2**63))] for _ in range(1000)))
             peer.say(*([rng.randbytes(rng.randrange(20))] * rng.randrange(1, 4) for _ in range(100)))

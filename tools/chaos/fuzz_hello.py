@@ -1,4 +1,4 @@
-"""What a HELLO on each plane may say, and what it must not."""
+"""What a HELLO on each plane may hold, and what it must not."""
 
 import random
 from typing import Any

@@ -54,7 +54,7 @@ class Cases:
             self._unknown_session,
             self._bad_hello,
             self._surplus,
-            self._unheard,
+            self._unsubscribed,
         )
 
     def stranger(self) -> Case:
@@ -68,7 +68,7 @@ class Cases:
         return Case(mutated(rng, good), None)
 
     def _header(self, kind: Kind, *terms: Any, version: int = PROTOCOL_VERSION) -> bytes:
-        """A header with random ids, which the server does not know."""
+        """A header with random ids, which the server does not have."""
         ids = [self._id(), self.rng.randrange(4), self._id(), self.rng.randrange(1, 100)]
         good = (HELLOS[self.plane],) if kind is Kind.HELLO else BODY[kind]
         return packed([version, kind, *ids, *(terms or good)])
@@ -147,7 +147,7 @@ class Cases:
         return Case([self._header(Kind.HELLO, {"env": array, "num_envs": 1, "seed": 1})], ("array",))
 
     def _other_version(self) -> Case:
-        """A header of another version, including the previous one, which servers do not speak."""
+        """A header of another version, including the previous one, which servers do not use."""
         version = self.rng.choice([0, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1, 77, MAX_INTEGER])
         unread = packed([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])
         alike = self._header(self.rng.choice(self._taken), version=version)
@@ -168,7 +168,7 @@ class Cases:
         kind = self.rng.choice([Kind.HELLO, Kind.BYE])
         return Case([self._header(kind), *[b""] * self.rng.randrange(1, 200)], ("payload",))
 
-    def _unheard(self) -> Case:
+    def _unsubscribed(self) -> Case:
         """A valid HELLO of a client that is not subscribed to the answer, or BYE of an unknown client."""
         return Case([self._header(self.rng.choice([Kind.HELLO, Kind.BYE]))], ())
 

@@ -1,4 +1,4 @@
-"""A hostile peer of a ZeroMQ socket: speaks ZMTP 3.0 over a bare socket, so that it can send what libzmq never would.
+"""A hostile peer of a ZeroMQ socket: uses ZMTP 3.0 over a bare socket, so that it can send what libzmq never would.
 
 with RawPeer(endpoint, REQUESTS, b"PUSH") as peer:
     peer.say([header, payload], [b"garbage"])   # any frames will do
@@ -39,7 +39,7 @@ class RawPeer(contextlib.AbstractContextManager["RawPeer"]):
     Args:
       endpoint: of a service.
       index: which of its sockets.
-      kind: what this end claims to be, such as b"PUSH"; empty to connect and say nothing.
+      kind: what this end claims to be, such as b"PUSH"; empty to connect and send nothing.
 
     Raises:
       OSError: nothing listens there, or the other side ends the connection.

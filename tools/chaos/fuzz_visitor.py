@@ -1,4 +1,4 @@
-"""A client that a server welcomes, and that then sends what no honest client does, or never reads."""
+"""A client that a server accepts, and that then sends what no honest client does, or never reads."""
 
 import contextlib
 import random
@@ -60,7 +60,7 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
       asks: whether to make one valid request first, as every session in use does.
 
     Raises:
-      BeastError: the server does not welcome it.
+      BeastError: the server does not accept it.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from zerobeast.tools.chaos.fuzz_visitor import Visitor
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
 SETTLE_LIMIT_S = 90.0  #: for the sessions and connections of departed clients to end
-HANDSHAKE_S = 6.0  #: libzmq ends a connection that says nothing for 5 s
+HANDSHAKE_S = 6.0  #: libzmq ends a connection that sends nothing for 5 s
 QUIET_S = 1.5  #: without another refusal; longer than the time between two pages
 ROUND = 100_000  #: messages between two rounds of attacks
 LONG = 100_000  #: number of messages from which attacks are larger
@@ -98,17 +98,17 @@ class FuzzedRun(ThrowawayRun):
         """Send this many messages, in rounds.
 
         Raises:
-          BeastError: a service does not count or forget what it has to.
+          BeastError: a service does not count or release what it has to.
           OSError: a service has ended.
         """
         first, forged, scale = messages // 10, messages // 50, LARGEST if messages >= LONG else 1
         self._round(first, scale)
-        told, asking = self._broker("c", "f"), self._broker("d", "g", "--sync.rule", "every 1")
+        always, asking = self._broker("c", "f"), self._broker("d", "g", "--sync.rule", "every 1")
         self.before = self._settled()
         rounds = -(-messages // ROUND)
         for _ in range(rounds):
             self._round((messages - first - forged) // rounds, scale)
-        self._forge(told, "c", "f", forged // 2)
+        self._forge(always, "c", "f", forged // 2)
         self._forge_news(asking, "d", "g", forged // 2)
         self.after = self._settled()
 
@@ -144,14 +144,14 @@ class FuzzedRun(ThrowawayRun):
 
     def _visitors(self, plane: Plane, count: int, before: Counter[str]) -> None:
         while count:
-            said: list[Case] = []
+            sent: list[Case] = []
             with ExitStack() as stack:  # they stay until all is counted: what comes of clients that went is not theirs
-                while count and len(said) < VISITORS * VISIT:
+                while count and len(sent) < VISITORS * VISIT:
                     visitor = stack.enter_context(Visitor(self._endpoint(plane), plane, self._rngs[plane]))
                     cases = [visitor.case() for _ in range(min(VISIT, count))]
                     visitor.say(*cases)
-                    said, count = said + cases, count - len(cases)
-                before = self._reckon(self._server(plane), "visitors", before, said)
+                    sent, count = sent + cases, count - len(cases)
+                before = self._reckon(self._server(plane), "visitors", before, sent)
 
     def _broker(self, place: str, learner: str, *flags: str) -> Child:
         """Start a broker whose learner is to be played by a `Forger`."""
@@ -187,7 +187,7 @@ class FuzzedRun(ThrowawayRun):
 
     @contextmanager
     def _forger(self, place: str, learner: str) -> Iterator[Forger]:
-        """A `Forger` in place of the learner, and a client that tells the broker what its network is."""
+        """A `Forger` in place of the learner, and a client whose HELLO determines the network of the broker."""
         real, rng = overheard(self._endpoint(Plane.ROLLOUTS)), self._rngs[Plane.WEIGHTS]
         client = Endpoint(path=f"{self.folder}/{place}"), Plane.INFERENCE, rng
         with Forger(Endpoint(path=f"{self.folder}/{learner}"), real, rng) as forger, Visitor(*client, asks=False):

@@ -19,7 +19,7 @@ from zerobeast.tools.throwaway_run import ThrowawayRun
 
 BEGIN_LIMIT_S = 180.0  #: for a run to learn
 START_LIMIT_S = 120.0  #: for a process to be ready
-RECOVERY_LIMIT_S = 10.0  #: the promise
+RECOVERY_LIMIT_S = 10.0  #: the guarantee
 WATCHED_S = 30.0  #: for how long a run that has not recovered is watched
 
 
@@ -34,7 +34,7 @@ class Event:
     back_at: float | None = None  #: the run is back at its rate
     usual: float | None = None  #: rollouts per second before the fault
     lost: int = 0  #: rollouts
-    broken: str = ""  #: the promise that broke, in words
+    broken: str = ""  #: the guarantee that broke, in words
 
     @property
     def start_s(self) -> float:

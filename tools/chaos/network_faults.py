@@ -33,7 +33,7 @@ class NetworkTrial(NamedTuple):
       recovery_s: from its end until rollouts made afterwards are learned from; on the weights plane, until the broker
         infers with weights made afterwards. Infinity if that never happened, None if nothing had to recover.
       cut: rollouts in progress that had to start again.
-      trouble: which promise broke; empty if none did.
+      trouble: which guarantee broke; empty if none did.
       lost: rollouts that were completed and are not accounted for.
       plane: that the fault happened to; empty for all of them.
     """
@@ -50,11 +50,11 @@ BEGUN_S = 1.0  #: a fast run makes hundreds of updates before the proxy has noti
 
 
 def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> list[NetworkFault]:
-    """All faults; the arguments say for how many seconds a plane is cut off or slow."""
+    """All faults; the arguments are the seconds for which a plane is cut off or slow."""
     return [
         NetworkFault("connections cut by RST", 0.0, partial(Proxy.cut, reset=True)),
         NetworkFault("connections cut by FIN", 0.0, partial(Proxy.cut, reset=False)),
-        NetworkFault("connections forgotten by a firewall", 0.0, Proxy.stall),
+        NetworkFault("connections dropped by a firewall", 0.0, Proxy.stall),
         NetworkFault(f"requests lost for {hole_s:g} s", hole_s, partial(Proxy.hold, to_clients=False), Proxy.release),
         NetworkFault(f"replies lost for {hole_s:g} s", hole_s, partial(Proxy.hold, to_server=False), Proxy.release),
         NetworkFault(f"black hole for {hole_s:g} s", hole_s, Proxy.hold, Proxy.release),

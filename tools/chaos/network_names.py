@@ -51,11 +51,11 @@ class NamedRun(WatchedRun):
         self.begin(role, pause_s=pause_s)
 
     def lines_about(self, role: str) -> int:
-        """How often the logs of actors say what the name of a server resolves to."""
+        """How often the logs of actors report what the name of a server resolves to."""
         logs = (self.config.folder / run_files.LOGS).glob("actor-*.log")
-        said = (f"{name_of(role)}:", f"{name_of(role)!r}")
+        names = (f"{name_of(role)}:", f"{name_of(role)!r}")
         lines = (line for log in logs for line in log.read_text().splitlines()[1:])  # the first shows the settings
-        return sum(" I " in line and any(word in line for word in said) for line in lines)
+        return sum(" I " in line and any(name in line for name in names) for line in lines)
 
     def looked_up_too_often(self) -> bool:
         """Whether some process looks up a name in a loop."""
@@ -78,7 +78,7 @@ def trials(folder: Path) -> Iterator[NetworkTrial]:
 
 def move(run: NamedRun, role: str) -> NetworkTrial:
     """The name of a running server changes its address; the server ends later."""
-    said, cut = run.lines_about(role), run.counted("actor", "rollouts_cut")
+    logged, cut = run.lines_about(role), run.counted("actor", "rollouts_cut")
     if role != "learner":  # a run has only one
         run.second(role)
         run.until(lambda: len(run.pages(role)) > 1)
@@ -93,7 +93,7 @@ def move(run: NamedRun, role: str) -> NetworkTrial:
         "running connections did not stay": not stayed,
         f"{early} rollouts were cut short while the old server was there": bool(early),
         "never recovered": recovery_s == math.inf,
-        f"{run.lines_about(role) - said} log lines": run.lines_about(role) != said + 1,
+        f"{run.lines_about(role) - logged} log lines": run.lines_about(role) != logged + 1,
         "looked up too often": run.looked_up_too_often(),
     }
     cut = run.counted("actor", "rollouts_cut") - cut
@@ -102,13 +102,13 @@ def move(run: NamedRun, role: str) -> NetworkTrial:
 
 def forget(run: NamedRun) -> NetworkTrial:
     """No name resolves for a while, and the lookups that fail are slow."""
-    meant, said = dict(run.meaning), {role: run.lines_about(role) for role in SERVERS}
+    meant, logged = dict(run.meaning), {role: run.lines_about(role) for role in SERVERS}
     rate = run.rate(0.0, RATE_S)
     run.mean(dict.fromkeys(SERVERS, ()), SLOW_S)
     stayed = _goes_on(run) and run.rate(0.0, RATE_S) >= LEFT * rate
     run.mean(meant)
     run.wait(STAY_S)
-    lines = {role: run.lines_about(role) - before for role, before in said.items()}
+    lines = {role: run.lines_about(role) - before for role, before in logged.items()}
     troubles = {
         "running connections did not stay": not stayed,
         f"log lines: {lines}": set(lines.values()) != {2},

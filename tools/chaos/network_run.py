@@ -67,7 +67,7 @@ class WatchedRun(ThrowawayRun):
         return self.endpoints["learner"]
 
     def begin(self, *roles: str, pause_s: float = 0.0) -> None:
-        """Start one more service of each role, which reaches servers where `reached` says."""
+        """Start one more service of each role, which reaches servers as `reached` returns."""
         for role in roles:
             own = {role: self.endpoints[role]} if role in SERVERS else {}
             places = {**self.reached(role), **own}.items()
@@ -122,7 +122,7 @@ class WatchedRun(ThrowawayRun):
         return {name: points[-1][2] for name, points in self.watch.memory.items() if name not in self.down}
 
     def growth(self, memory: Mapping[str, float]) -> dict[str, bool]:
-        """Whether a service has grown too much beyond `memory`, by the sentence that says so."""
+        """Whether a service has grown too much beyond `memory`, as a sentence."""
         grown = {name: round(mib - memory.get(name, mib)) for name, mib in self.memory().items()}
         return {f"memory grew: {grown}": max(grown.values()) > MEMORY_MIB}
 

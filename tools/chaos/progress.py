@@ -25,7 +25,7 @@ class ProgressLog:
         self.totals: list[float] = []
         self._epoch = 0
         self._used = 0
-        self._started_at = float("inf")  #: of this learner: a page tells its age, and may be read late
+        self._started_at = float("inf")  #: of this learner: a page has its age, and may be read late
 
     def add(self, at: float, uptime_s: float, epoch: int, used: int) -> None:
         """Read a page.

@@ -1,4 +1,4 @@
-"""A proxy between clients and a server that does what networks do: it forwards bytes unchanged unless told otherwise.
+"""A proxy between clients and a server that does what networks do: it forwards bytes unchanged by default.
 
     with Proxy("tcp://127.0.0.1:6555", "tcp://127.0.0.1:5555", sockets=(0, 1), delay_s=0.01) as proxy:
         proxy.slow(bytes_per_s=1e6)  # each connection, each way; without a delay from now on
@@ -92,7 +92,7 @@ class Proxy:
         self.hold(to_server=False, to_clients=False)
 
     def stall(self) -> None:
-        """Let nothing pass ever again on the current connections, like a firewall that has forgotten them."""
+        """Let nothing pass ever again on the current connections, like a firewall that has dropped their state."""
         self._call(self._each(_Connection.stall))
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
@@ -149,7 +149,7 @@ class _Connection:
         self._clock = asyncio.get_running_loop().time
 
     async def run(self, *readers: asyncio.StreamReader) -> None:
-        """Forward what the client and the server say, until both have ended."""
+        """Forward what the client and the server send, until both have ended."""
         await asyncio.gather(*map(self._forward, readers, self._writers, self._open))
 
     def hold(self, directions: tuple[bool, bool]) -> None:

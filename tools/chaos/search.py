@@ -4,7 +4,7 @@
     beast chaos search --seed 4711 --trials 1       # one of them again
 
 All services of a trial are the real ones with real sockets, turned one after the other in this process, so that a trial
-takes seconds and what stands still does so because of what was said and not because of the machine. Replies are late,
+takes seconds and what stands still does so because of the messages and not because of the machine. Replies are late,
 lost or malformed, and rollouts are spoiled on their way, as each trial draws it.
 """
 

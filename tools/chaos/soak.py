@@ -49,12 +49,12 @@ ANY_ACTION = (
     *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04, "strict": false}', "--actor.envs_per_group", "3"),
     *("--net.normalize_obs", "true", "--learner.batch_size", "8"),
 )
-OWN = {"--env", "--env.id", "--preset", "--config", "--algo"}  #: flags that say what to train
+OWN = {"--env", "--env.id", "--preset", "--config", "--algo"}  #: flags that determine what to train
 STORING = (*WITNESS, "--algo", f"{HOME}.spec:STORING")  #: acknowledges what it has stored, as a replay
 
 
 def main(argv: list[str]) -> int:
-    """Run a soak; returns the exit code: 1 if a promise broke."""
+    """Run a soak; returns the exit code: 1 if a guarantee broke."""
     options, flags = _parse(argv)
     with private_folder() as folder:
         soak = Soak(options)
@@ -106,11 +106,11 @@ class Soak:
                 self._collect(injector, settings)
 
     def report(self) -> None:
-        """Say how it went, and write it to the files that were asked for."""
+        """Report how it went, and write it to the files that were asked for."""
         for sentence in self.broken:
             self.say(f"BROKEN: {sentence}")
         if not self.broken:
-            self.say("every promise held")
+            self.say("every guarantee held")
         if self.options.json:
             self.options.json.write_text(json.dumps(self.result | {"broken": self.broken}, indent=2) + "\n")
         if self.options.log:

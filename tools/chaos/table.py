@@ -60,5 +60,5 @@ def _recovery(times: Iterable[float | None]) -> str:
 
 
 def _verdict(troubles: Iterable[str]) -> str:
-    told = [trouble for trouble in troubles if trouble]
-    return f"{len(told)} times: {'; '.join(dict.fromkeys(told))}" if told else "held"
+    found = [trouble for trouble in troubles if trouble]
+    return f"{len(found)} times: {'; '.join(dict.fromkeys(found))}" if found else "held"

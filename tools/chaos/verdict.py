@@ -1,4 +1,4 @@
-"""Whether the promises held: what was seen of a run, in sentences. No sockets, no clock."""
+"""Whether the guarantees held: what was observed of a run, in sentences. No sockets, no clock."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,9 +8,9 @@ from zerobeast.tools.chaos.balance import Balance
 Points = Sequence[tuple[float, float, float]]  #: (moment, uptime in s, MiB)
 
 YOUNG_S = 15.0  #: until this age a process still fills its pools and caches
-FEW_POINTS = 40  #: of a service; with fewer, nothing is said about its growth
+FEW_POINTS = 40  #: of a service; with fewer, its growth is not judged
 GROWTH_SHARE, GROWTH_MIB = 0.1, 16.0  #: the tolerated growth from the first third to the last
-HARMLESS = {"session"}  #: refusals that restarts cause: requests to a start that does not know the session
+HARMLESS = {"session"}  #: refusals that restarts cause: requests to a start that does not have the session
 
 
 def accounts(balance: Balance, window: int, steps: int, unroll_length: int) -> Iterator[str]:
@@ -19,7 +19,7 @@ def accounts(balance: Balance, window: int, steps: int, unroll_length: int) -> I
     Args:
       balance: at the end.
       window: messages that a stream may have under way.
-      steps: agent steps that the learner says it has learned from.
+      steps: agent steps that the learner reports to have learned from.
       unroll_length: T.
     """
     if balance.gap:
@@ -57,7 +57,7 @@ def versions(epochs: int, starts: int, drops: int, groups: int) -> Iterator[str]
       epochs: starts of the learner whose weights arrived.
       starts: of the learner, after the first.
       drops: answers of a broker that were chosen by older weights than the answer before.
-      groups: env groups, each of which may see one drop per start of the learner.
+      groups: env groups, each of which may have one drop per start of the learner.
     """
     if not 0 < epochs <= 1 + starts:
         yield f"weights came from {epochs} starts of the learner, expected 1 to {1 + starts}"

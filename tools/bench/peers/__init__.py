@@ -44,11 +44,11 @@ def main(argv: list[str]) -> int:
       ConfigError: a peer is unknown, or a setting is wrong.
     """
     parser = numeric("peers", __doc__, seconds=60.0, warmup=20.0)
-    told = "; ".join(f"{work.name}: {work.what}" for work in WORKS.values())
-    parser.add_argument("--work", choices=list(WORKS), default="pong", help=f"{told}; default pong")
+    works = "; ".join(f"{work.name}: {work.what}" for work in WORKS.values())
+    parser.add_argument("--work", choices=list(WORKS), default="pong", help=f"{works}; default pong")
     parser.add_argument("--only", help=f"some of {','.join(choose(None, WORKS['pong']))}; all of the work without it")
-    told = "folder of the virtual environments and the peers' logs"
-    parser.add_argument("--venvs", type=Path, default=Path.home() / ".cache" / "zerobeast-peers", help=told)
+    meaning = "folder of the virtual environments and the peers' logs"
+    parser.add_argument("--venvs", type=Path, default=Path.home() / ".cache" / "zerobeast-peers", help=meaning)
     options, flags = parser.parse_known_args(argv)
     work = WORKS[options.work]
     names, flags = choose(options.only, work), [*flags, *work.flags]

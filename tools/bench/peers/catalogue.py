@@ -31,7 +31,7 @@ class Peer(NamedTuple):
 class Work(NamedTuple):
     """What is trained, by us and by peers."""
 
-    name: str  #: as `--work` knows it
+    name: str  #: as `--work` takes it
     what: str  #: for the help text
     flags: tuple[str, ...]  #: our settings that make the work the same
     peers: tuple[Peer, ...]

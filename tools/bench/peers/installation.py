@@ -9,7 +9,7 @@ from zerobeast.tools.bench.peers.catalogue import ROM_SOURCE, TORCH, Peer
 from zerobeast.tools.bench.peers.process import PeerFailed, run
 
 INSTALL_LIMIT_S = 3600.0  #: of one pip command; a slow line and a compiler need their time
-READY = ".ready"  #: file in the virtual environment that says what was installed; written last
+READY = ".ready"  #: file in the virtual environment that lists what was installed; written last
 ROM = Path("ale_py/roms/pong.bin")
 
 

@@ -97,4 +97,4 @@ def _marked(mark: str) -> list[psutil.Process]:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:SENTENCE_WIDTH] if lines else "it said nothing"
+    return lines[-1][:SENTENCE_WIDTH] if lines else "it printed nothing"

@@ -1,6 +1,6 @@
-"""A policy that remembers whom it saw, and a learner that checks what it is given: any mix-up ends their service.
+"""A policy that stores its last observation, and a learner that checks what it gets: any mix-up ends their service.
 
-It is an algorithm for the environment in `env`. The recurrent state is the observation that the policy saw
+It is an algorithm for the environment in `env`. The recurrent state is the observation that the policy got
 last. It has to be the one before the newest: the same environment, the same episode, one step earlier. What the policy
 answers follows from the observation alone, so the learner can check every entry of every rollout.
 """
@@ -19,7 +19,7 @@ from zerobeast.rl.nets import StepInput
 from zerobeast.rl.protocol import Act, Metrics, Sampling
 from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
-SEEN = 3  #: size of the recurrent state: the observation seen last
+SEEN = 3  #: size of the recurrent state: the last observation
 DECAY = 1e-4  #: of the weights, which serve only to be published
 
 
@@ -45,7 +45,7 @@ class Witness(Impala):
         obs, first = inputs.obs[0].float(), inputs.first[0]
         empty = obs[:, 0] == 0  # a broker tries its network on an empty observation
         demand(empty | first | (obs == after(core)).all(-1), "the policy's memory is another one's", core, obs)
-        return Act(right_action(*obs.long().unbind(-1)), {"logits": told(obs), "value": obs[:, 2]}), obs.clone()
+        return Act(right_action(*obs.long().unbind(-1)), {"logits": logits_of(obs), "value": obs[:, 2]}), obs.clone()
 
     def loss(self, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
         """The size of the weights. Raises Mixed if a rollout is inconsistent."""
@@ -65,7 +65,7 @@ def check(batch: Batch) -> None:
     paid = batch.reward[1:] == reward_of(there[..., 0], there[..., 2])
     demand(opens | paid, "a reward does not belong to its step", there, batch.reward[1:])
     logits, value = batch.extras["logits"], batch.extras["value"]
-    answered = (logits == told(here)).all(-1) & (value == here[..., 2])
+    answered = (logits == logits_of(here)).all(-1) & (value == here[..., 2])
     demand(answered, "an answer does not belong to its observation", here, logits)
     remembered = torch.where(first[0, :, None], 0.0, obs[0] - torch.tensor([0.0, 0.0, 1.0]))
     demand((batch.core_state == remembered).all(-1), "the stored memory is another one's", obs[0], batch.core_state)
@@ -76,13 +76,13 @@ def after(obs: Tensor) -> Tensor:
     return obs + torch.tensor([0.0, 0.0, 1.0])
 
 
-def told(obs: Tensor) -> Tensor:
+def logits_of(obs: Tensor) -> Tensor:
     """[..., ACTIONS] logits that repeat the observation."""
     return torch.nn.functional.pad(obs, (0, ACTIONS - SEEN))
 
 
 def demand(good: Tensor, sentence: str, *seen: Tensor) -> None:
-    """Raise Mixed with what was seen at the first place that is not good."""
+    """Raise Mixed with the values at the first place that is not good."""
     if bool(good.all()):
         return
     place = tuple((~good).nonzero()[0].tolist())

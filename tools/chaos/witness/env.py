@@ -1,6 +1,6 @@
-"""An environment whose observations tell who it is, which episode and which step, and so which action it must get.
+"""An environment whose observations show who it is, which episode and which step, and so which action it must get.
 
-obs = (who, episode, step), all whole numbers; `zerobeast.tools.chaos.witness.algorithm` knows the right action and
+obs = (who, episode, step), all whole numbers; `zerobeast.tools.chaos.witness.algorithm` computes the right action and
 checks every rollout. An action that was meant for another environment, episode or step raises.
 It is slow on purpose, so that the rate of a run depends on it alone and not on what else the machine has to do.
 """
@@ -36,7 +36,7 @@ class WitnessEnv(gymnasium.Env[Obs, Any]):
 
     Args:
       pace_s: seconds from one step to the next, at least.
-      strict: False: any action will do, for policies that know of no witness.
+      strict: False: any action will do, for policies of other algorithms.
     """
 
     observation_space = gymnasium.spaces.Box(0.0, MOST, (3,), np.float32)

@@ -70,11 +70,11 @@ class StoringLearning(OneStep):
         self._added = rollouts.batch.copy(), agent_steps
 
     def recovered(self) -> Sequence[Origin]:
-        """Rows that the checkpoint does not know."""
+        """Rows that the checkpoint does not count."""
         return self._store.found[self._known :]
 
     def state(self) -> dict[str, Any]:
-        """What training has to remember."""
+        """What a checkpoint must hold."""
         return {**super().state(), "rows": self._store.count}
 
     def load(self, state: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from ray.tune.registry import register_env
 
 NATURE = [[32, 8, 4, "valid"], [64, 4, 2, "valid"], [64, 3, 1, "valid"], [512, 7, 1, "valid"]]  #: the last one is dense
 FRAGMENT = 50  #: steps of one environment that travel together
-#: PongNoFrameskip-v4, by the name that the package's wrapper knows
+#: PongNoFrameskip-v4, by the name that the package's wrapper takes
 PONG: dict[str, Any] = {"frameskip": 1, "repeat_action_probability": 0.0}
 
 

@@ -54,7 +54,7 @@ def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_i
         load(["--config", str(file)], {})
     assert str(refused.value).splitlines() == [
         f"file {file}: algo: '{HERE}:MINE' imports a module, which a file may not decide alone: "
-        f"say --algo {HERE}:MINE as well"
+        f"give --algo {HERE}:MINE as well"
     ]
     with pytest.raises(ConfigError, match="imports a module"):
         gather(["--config", str(file)], {}, read_only=True)

@@ -88,7 +88,7 @@ def test_keys_that_came_with_a_folder_are_not_those_of_the_run(tmp_path: Path) -
     config = save(tmp_path, "x", "--local.placement", "serve")
     (config.folder / "keys").mkdir()
     with pytest.raises(
-        ConfigError, match=r"x/keys decides who may take part, .*: say --security.keys /.*/keys as well"
+        ConfigError, match=r"x/keys decides who may take part, .*: give --security.keys /.*/keys as well"
     ):
         protected(config, [])
 

@@ -44,7 +44,7 @@ def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path)
     assert keys
     assert "CartPole-v1" in (folder / "config.yaml").read_text()
     with pytest.raises(
-        ConfigError, match=r"keys' decides who may take part, .*: say --security.keys /\S*/keys as well"
+        ConfigError, match=r"keys' decides who may take part, .*: give --security.keys /\S*/keys as well"
     ):
         written(tmp_path)
     text = written(tmp_path, "--learner.batch_size", "4", "--security.keys", str(folder / KEYS))

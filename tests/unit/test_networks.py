@@ -181,7 +181,7 @@ def test_a_file_alone_decides_on_no_torso_and_imports_none(tmp_path: Path, monke
     config = load(["--net.torso", "evil.py:Free", "--env", "CartPole-v1", "--deterministic"], {})
     (tmp_path / "gift.yaml").write_text(dump(config))
     for read_only in (False, True):
-        with pytest.raises(ConfigError, match=r"net\.torso: 'evil.py:Free' imports a module, .*: say --net.torso "):
+        with pytest.raises(ConfigError, match=r"net\.torso: 'evil.py:Free' imports a module, .*: give --net.torso "):
             gather(["--config", "gift.yaml"], {}, groups=lambda c: len(str(placement_of(c))), read_only=read_only)
     assert gather(["--config", "gift.yaml", *flags_of(config)], {}).config == config
     assert not (tmp_path / "trap-sprung").exists()

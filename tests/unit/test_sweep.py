@@ -167,7 +167,7 @@ def test_a_long_name_is_cut_and_stays_unlike_others(tmp_path: Path) -> None:
 
 def test_a_flag_confirms_what_the_file_imports(tmp_path: Path) -> None:
     same = Given("net.torso", "tests.unit.test_networks:SHORT", "flag --net.torso")
-    assert "say --net.torso" in refusal(tmp_path, {"net.torso": [same.value]})
+    assert "give --net.torso" in refusal(tmp_path, {"net.torso": [same.value]})
     assert planned(tmp_path, {"net.torso": [same.value, "mlp"]}, same)[0].name.startswith("torso-tests.unit")
 
 

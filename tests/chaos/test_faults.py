@@ -50,7 +50,7 @@ def test_a_run_is_back_at_its_rate_after_two_services_have_ended_at_once(
     assert "exit code" not in event.broken, event
 
 
-def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_seen(run: FaultInjector) -> None:
+def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_observed(run: FaultInjector) -> None:
     watch, fleet = run.watch, run.fleet
     balance = closes(watch)
     assert balance.used > 0

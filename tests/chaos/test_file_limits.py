@@ -111,7 +111,7 @@ def test_a_service_raises_its_own_limit_as_far_as_it_may(tmp_path: Path) -> None
         assert server.page()["max_files"] == 200
 
 
-def test_a_service_that_could_not_even_open_its_sockets_says_so(tmp_path: Path) -> None:
+def test_a_service_that_could_not_even_open_its_sockets_reports_it(tmp_path: Path) -> None:
     server = Server(tmp_path, LEAST - 1, LEAST - 1)
     assert server.process.wait(TO_SEE_S) == 2
     sentence = f"envserver: this service may need {LEAST} open files, and this system allows a process {LEAST - 1}"
@@ -134,7 +134,7 @@ context.term()
 """
 
 
-def test_a_client_that_runs_out_of_files_is_told_in_a_sentence() -> None:
+def test_a_client_that_runs_out_of_files_gets_a_sentence() -> None:
     command = limited(100, 100, [sys.executable, "-c", ENDLESS])
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TO_SEE_S, check=False)
     assert ended.returncode == 0, ended.stderr

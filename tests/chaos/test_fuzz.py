@@ -87,7 +87,7 @@ def test_harm_to_the_run_is_a_failure() -> None:
     ]
 
 
-def test_the_command_writes_what_it_saw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_writes_what_it_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
     seen = {
         "messages": 7,
         "seconds": 2.0,

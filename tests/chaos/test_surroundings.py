@@ -77,7 +77,7 @@ def counters(run: FaultInjector) -> dict[str, dict[str, object]]:
     return {role: {name: page(run.fleet, role)[name] for name in names} for role, names in COUNTERS.items()}
 
 
-def test_a_wall_clock_that_leaps_by_months_is_seen_in_logs_alone(run: FaultInjector, note: Note) -> None:
+def test_a_wall_clock_that_leaps_by_months_changes_logs_alone(run: FaultInjector, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
     assert learned(watch, 200)
     hours = {line[:2] for role in ROLES for line in log(fleet, role).splitlines()}

@@ -65,7 +65,7 @@ def test_compare_refuses_a_wrong_setting_before_anything_runs(capsys: pytest.Cap
     assert "learner.batch_size" in capsys.readouterr().err
 
 
-def test_scale_starts_as_many_actors_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scale_starts_as_many_actors_as_it_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "MOST", 2)
     rates = run(tmp_path, "scale", "--seconds", "2", "--warmup", "0.2")["rates"]
     assert isinstance(rates, dict)

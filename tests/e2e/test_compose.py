@@ -69,7 +69,7 @@ def test_images_of_env_server_and_actor_have_no_torch_and_stay_small(images: Non
 
 
 @pytest.mark.parametrize("role", PROCESSES)
-def test_images_run_as_any_user_and_say_what_is_wrong(images: None, role: str) -> None:
+def test_images_run_as_any_user_and_report_what_is_wrong(images: None, role: str) -> None:
     assert docker("image", "inspect", "-f", "{{.Config.User}}", f"zerobeast/{role}").strip() == "1000:1000"
     wrong = ["run", "--rm", "--read-only", "-e", "BEAST_SEED=minus", f"zerobeast/{role}"]
     lines = docker(*wrong, check=False).splitlines()

@@ -22,7 +22,7 @@ def remembered(folder: Path) -> int:
     return len(state["remembered"].get("priorities", ())) if state else 0
 
 
-def test_a_gridworld_is_learned_and_what_is_remembered_outlives_a_kill(tmp_path: Path) -> None:
+def test_a_gridworld_is_learned_and_its_memory_outlives_a_kill(tmp_path: Path) -> None:
     memory = ("--net.memory", f"{SIGNAL}:newest")  # given again below: config.yaml alone may not import it
     flags = f"{GRIDWORLD} --memory.replay_share 0.1 --total_steps 200000 --learner.checkpoint_every_s 2".split()
     process = beast_train(tmp_path, "gw", *flags, *memory)

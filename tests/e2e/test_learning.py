@@ -63,7 +63,7 @@ def test_memory_solves_the_memory_task(tmp_path: Path) -> None:
 R2D2_REMEMBERS = ["--env", "tests.e2e.memory_env:RememberCue-v0", "--algo", "r2d2", "--total_steps", "30000"]
 
 
-def test_r2d2_remembers_from_replayed_sequences(tmp_path: Path) -> None:
+def test_r2d2_learns_to_use_its_memory_from_replayed_sequences(tmp_path: Path) -> None:
     rows = train(tmp_path, "r2d2", *R2D2_REMEMBERS, goal=0.8)
     assert best(rows) >= 0.8, "of 1; exploration spoils 0.08"
 

@@ -157,7 +157,7 @@ def test_a_full_server_is_named_as_full_and_its_connection_is_kept(
             actor.tick(time())
 
 
-def test_a_restarted_server_is_greeted_by_every_group_without_waiting(
+def test_a_restarted_server_gets_hello_from_every_group_without_waiting(
     make_actor: Callable[..., Actor], time: Time, context: Context
 ) -> None:
     port = free_port(9)

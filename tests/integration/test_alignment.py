@@ -173,7 +173,7 @@ class StackAlgorithm(CountingAlgorithm):
         return Act(action, {"logits": sums[:, [0, 1, -1]], "value": sums[:, 0]}), core
 
 
-def test_the_learner_rebuilds_the_very_stacks_that_the_policy_saw(tmp_path: Path) -> None:
+def test_the_learner_rebuilds_the_very_stacks_that_the_policy_got(tmp_path: Path) -> None:
     short = {"id": "PongNoFrameskip-v4", "max_episode_frames": 40, "frame_stack": 4}  # truncated every 10 steps
     rollouts = play(tmp_path, short, StackAlgorithm).each
     assert sum(rollout["truncated"].sum() for rollout in rollouts) > 10

@@ -63,7 +63,7 @@ def test_a_run_that_continues_draws_other_actions_than_when_it_began(ipc: str, o
     assert len(set.union(first, *later)) == 3
 
 
-def test_clients_are_welcomed_at_once_and_answered_once_there_are_weights(open_stage: OpenStage) -> None:
+def test_clients_get_welcome_at_once_and_answers_once_there_are_weights(open_stage: OpenStage) -> None:
     the = open_stage(versions=(), max_batch_rows=4)
     clients = [the.client(n) for n in (2, 1, 3)]
     for client in clients:
@@ -121,7 +121,7 @@ def test_each_environment_has_its_own_memory_which_ends_at_first(the: Stage) -> 
     assert two.ask().rows["action"].tolist() == [2, 2]
 
 
-def test_a_new_session_never_sees_what_another_left_in_its_slots(the: Stage) -> None:
+def test_a_new_session_never_gets_what_another_left_in_its_slots(the: Stage) -> None:
     old = the.welcomed(3)
     for _ in range(3):
         old.ask()
@@ -135,7 +135,7 @@ def test_a_new_session_never_sees_what_another_left_in_its_slots(the: Stage) -> 
     assert the.free_slots() == free, "the slots are used again"
 
 
-def test_weights_change_between_batches_and_the_answer_tells_which_were_used(the: Stage) -> None:
+def test_weights_change_between_batches_and_the_answer_names_those_used(the: Stage) -> None:
     client = the.welcomed(2)
     seen = [client.ask()]
     for version in (2, 3, 5, 8):
@@ -160,7 +160,7 @@ def kinds_until_bye(client: Client) -> list[Kind]:
 
 
 @pytest.mark.parametrize(("versions", "kinds"), [((1,), [Kind.ACT, Kind.BYE]), ((), [Kind.BYE])])
-def test_stopping_answers_what_was_asked_if_there_are_weights_and_says_goodbye(
+def test_stopping_answers_what_was_asked_if_there_are_weights_and_sends_bye(
     open_stage: OpenStage, versions: tuple[int, ...], kinds: list[Kind]
 ) -> None:
     the = open_stage(versions=versions, max_batch_delay_s=10.0)

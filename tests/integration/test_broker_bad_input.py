@@ -70,7 +70,7 @@ def test_a_payload_of_the_wrong_size_leaves_no_trace(open_stage: OpenStage) -> N
             assert client.answer.rows["action"].tolist() == [step, step]
 
 
-def test_an_unknown_session_is_told_to_greet_again(the: Stage) -> None:
+def test_an_unknown_session_is_asked_to_send_hello_again(the: Stage) -> None:
     client = the.welcomed()
     client.bye()
     wait_until(lambda: not the.broker.report()["clients"])
@@ -104,7 +104,7 @@ def test_another_environment_is_refused_with_the_difference(the: Stage) -> None:
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])
-def test_a_client_that_greets_first_does_not_decide_what_is_served_before_there_are_weights_for_it(
+def test_the_first_hello_does_not_decide_what_is_served_before_there_are_weights_for_it(
     open_stage: OpenStage, *, leaves: bool
 ) -> None:
     the = open_stage(versions=())

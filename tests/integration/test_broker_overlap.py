@@ -90,7 +90,7 @@ def test_slots_of_a_client_that_left_are_free_only_after_its_batch(the: Stage, i
     wait_until(lambda: the.free_slots() == with_one)
 
 
-def test_a_client_that_greets_while_its_batch_is_computed_is_welcomed_afterwards(
+def test_a_client_that_sends_hello_while_its_batch_is_computed_gets_welcome_afterwards(
     the: Stage, idle: threading.Event
 ) -> None:
     client = the.welcomed(2)

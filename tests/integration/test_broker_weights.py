@@ -65,7 +65,7 @@ def test_versions_are_skipped_up_to_the_newest(inbox: WeightsInbox, learner: Fak
     assert inbox.newest(0.0) is None
 
 
-def test_a_rule_pulls_the_versions_that_it_wants_and_subscribes_to_no_others(context: Context, endpoint: str) -> None:
+def test_a_rule_pulls_the_versions_that_are_due_and_subscribes_to_no_others(context: Context, endpoint: str) -> None:
     sync = Sync(Rule.parse("every 2"), acting=7)
     inbox = WeightsInbox(context, endpoint, layout_id(NET), flatten(NET).nbytes, sync=sync)
     with closing(inbox), serving(context, endpoint) as learner:

@@ -13,7 +13,7 @@ FILES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
-def test_examples_give_what_they_say(file: Path, tmp_path: Path) -> None:
+def test_examples_give_what_they_show(file: Path, tmp_path: Path) -> None:
     name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     module = import_module(f"zerobeast.{name.removeprefix('zerobeast.')}")
     assert doctest.testmod(module, extraglobs={"root": tmp_path}) == (0, sum(map(len, _examples(module))))

@@ -90,7 +90,7 @@ def test_a_signal_before_the_service_is_there_ends_the_process_at_once_with_0(
     assert "open" not in steps.read_text()
 
 
-def test_the_status_file_says_who_it_is_and_where_its_health_page_is(start: Start, tmp_path: Path) -> None:
+def test_the_status_file_names_its_process_and_its_health_page(start: Start, tmp_path: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     status = tmp_path / "status.json"
     process = start("--status-file", status, "--index", "3", few_files=True)
@@ -112,7 +112,7 @@ def test_a_process_without_a_number_has_no_index(start: Start, tmp_path: Path) -
     assert json.loads(status.read_text())["index"] is None
 
 
-def test_the_first_line_of_the_log_says_version_protocol_and_what_is_not_default(start: Start) -> None:
+def test_the_first_line_of_the_log_has_version_protocol_and_what_is_not_default(start: Start) -> None:
     process = start("--index", "2", "--name", "once", "--num_servers", "4", BEAST_SEED="9")
     code, errors = finish(process)
     first, second, *_ = errors.splitlines()

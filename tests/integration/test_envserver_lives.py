@@ -136,7 +136,7 @@ def test_a_bound_on_memory_that_a_fresh_process_has_already_is_refused(
         client.reset()
 
 
-def test_a_process_that_is_killed_is_said_to_have_been(
+def test_a_process_that_is_killed_is_reported_as_killed(
     context: Context, ipc: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group, machine = tmp_path / "memory.oom_control", tmp_path / "vmstat"

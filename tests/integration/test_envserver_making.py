@@ -177,7 +177,7 @@ def queued(server: EnvServer, greet: Callable[[], Kind | None], count: int) -> N
 
 
 @pytest.mark.parametrize("how", ["BYE", "its connection ends"])
-def test_a_client_that_waits_is_told_so_and_costs_nothing_if_it_leaves(
+def test_a_client_that_waits_gets_here_and_costs_nothing_if_it_leaves(
     context: Context, ipc: str, thread: Thread, how: str
 ) -> None:
     with running(ipc) as server:

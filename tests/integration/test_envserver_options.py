@@ -108,7 +108,7 @@ KINDS = {Plane.STEPS: Noting, Plane.INFERENCE: Broker, Plane.ROLLOUTS: HalfDone}
 
 
 @pytest.mark.parametrize("follows", [True, False])
-def test_an_actor_passes_on_what_the_learner_says_if_its_environments_follow_it(follows: bool) -> None:
+def test_an_actor_passes_on_the_learners_progress_if_its_environments_follow_it(follows: bool) -> None:
     noted.clear()
     env = CONFIG.env.model_copy(update={"options": OPTIONS if follows else {"fixed": 7}})
     kinds = KINDS if follows else SERVERS | {Plane.STEPS: Noting}
@@ -118,7 +118,7 @@ def test_an_actor_passes_on_what_the_learner_says_if_its_environments_follow_it(
     assert (noted[0], noted[-1]) == ((0.25, 0.5) if follows else (None, None))
 
 
-def test_the_learner_tells_those_that_ask() -> None:
+def test_the_learner_sends_progress_to_those_that_ask() -> None:
     run = ListedRun({1: 1, 2: 1}, batch=2, window=1)
     run.outboxes[1].stream.hello_terms["progress"] = True
     run.start(1, SavedLedger())

@@ -96,7 +96,7 @@ def counts(frames: list[bytes]) -> list[int]:
     return rows["obs"][:, 0].tolist()
 
 
-def test_hello_is_answered_with_the_environments_description_however_often_it_is_said(
+def test_hello_is_answered_with_the_environments_description_however_often_it_is_sent(
     server: EnvServer, peer: Process
 ) -> None:
     assert peer.hello().body == ({"env": COUNTER_SPEC},)
@@ -133,7 +133,7 @@ def test_a_request_repeated_before_its_answer_is_answered_with_here(
     assert counts(peer.ask(Kind.STEP, actions(0, 0), seq=2)[1]) == [1, 1]
 
 
-def test_a_late_request_is_ignored_and_a_welcome_says_where_the_session_stands(peer: Process) -> None:
+def test_a_late_request_is_ignored_and_a_welcome_has_the_position_of_the_session(peer: Process) -> None:
     peer.hello()
     peer.ask(Kind.RESET, seq=1)
     peer.ask(Kind.STEP, actions(0, 0), seq=2)
@@ -206,7 +206,7 @@ def test_environments_that_cannot_be_hosted_are_refused_in_words(server: EnvServ
 @pytest.mark.parametrize(
     ("sessions", "settings"), [(1, {}), (1024, {"max_envs": 3}), (1024, {"max_workers": 1})], ids=str
 )
-def test_a_full_server_says_busy(
+def test_a_full_server_answers_busy(
     context: Context, ipc: str, monkeypatch: pytest.MonkeyPatch, sessions: int, settings: dict[str, int]
 ) -> None:
     monkeypatch.setattr(module, "MAX_SESSIONS", sessions)

@@ -51,7 +51,7 @@ def envs(context: Context, endpoint: str) -> Iterator[EnvClient]:
         yield client
 
 
-def test_the_example_is_short_and_knows_nothing_of_this_project() -> None:
+def test_the_example_is_short_and_imports_nothing_of_this_project() -> None:
     text = SCRIPT.read_text()
     assert len(text.splitlines()) <= 100
     imported = {line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
@@ -234,7 +234,7 @@ def test_a_client_of_another_version_is_refused(context: Context, endpoint: str)
         assert header.body[0] == Reason.VERSION
 
 
-def test_our_client_speaks_its_version_and_says_what_that_version_lacks(context: Context, endpoint: str) -> None:
+def test_our_client_uses_its_version_and_reports_what_that_version_lacks(context: Context, endpoint: str) -> None:
     with EnvClient(context, endpoint, ENV, num_envs=2, seed=0, infos=True) as client:
         client.reset()
         assert client.step([0, 1])[2] == {}, "infos were asked for"

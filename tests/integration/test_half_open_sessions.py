@@ -96,7 +96,7 @@ def delivers(run: OpenRun, actor: FakeActor, others: list[FakeActor], batches: i
     run.drive([actor, *others], learned)
 
 
-def test_sessions_that_only_greet_do_not_narrow_the_window_of_those_that_deliver(open_run: Opener) -> None:
+def test_sessions_that_only_send_hello_do_not_narrow_the_window_of_those_that_deliver(open_run: Opener) -> None:
     """A batch has 4 rows and the actor sends 1 at a time: with a window of 1 nothing would ever be learned."""
     run = open_run(window=1)
     greeters = run.crowd(20)

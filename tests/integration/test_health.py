@@ -181,7 +181,9 @@ def test_a_server_of_another_kind_at_the_address_is_no_page(answer: bytes) -> No
     assert fetch_page("nowhere") is None
 
 
-def test_the_command_of_a_container_says_healthy_unhealthy_or_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_of_a_container_reports_healthy_unhealthy_or_unreachable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with running(f"tcp://127.0.0.1:{free_port()}") as server, HealthServer(server, HealthConfig()) as page:
         here = {"BEAST_HEALTH__HOST": "0.0.0.0", "BEAST_HEALTH__PORT": str(page.port)}
         wait_until(lambda: server.page.get("state") == "ready")
@@ -257,7 +259,7 @@ def test_services_on_other_machines_are_asked_there_and_else_named_in_one_line(
     assert "finished: the run has reached its last step" in capsys.readouterr().out
 
 
-def test_beast_health_with_nothing_to_look_at_says_so(
+def test_beast_health_with_nothing_to_look_at_reports_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -40,7 +40,7 @@ def test_a_repeated_message_is_trained_once_and_answered_again(endpoint: str, op
     assert set(actor.acked[2:]) == {2}, "an answer says what is used up by now"
 
 
-def test_welcome_says_the_window_the_policy_and_what_is_used_up(open_run: Opener) -> None:
+def test_welcome_has_the_window_the_policy_and_what_is_used_up(open_run: Opener) -> None:
     run = open_run(window=3)
     actor = run.welcomed(policy=None)
     assert actor.stream.terms == {"window": 3, "policy": POLICY.to_wire(), "unroll_length": T, "received": 0}
@@ -96,7 +96,7 @@ def test_no_more_is_received_than_credit_was_given_for(open_run: Opener) -> None
     assert run.page["agent_steps"] == 160
 
 
-def test_an_actor_that_leaves_is_forgotten_when_its_place_is_needed(open_run: Opener) -> None:
+def test_an_actor_that_leaves_is_dropped_when_its_place_is_needed(open_run: Opener) -> None:
     run = open_run()
     actor = run.welcomed()
     assert run.page["peers"] == 1

@@ -53,7 +53,7 @@ FIVE = {"env": EnvSpec("Test-v0", ArraySpace.box((5,)), ArraySpace.discrete(2), 
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])
-def test_an_actor_that_greets_first_and_delivers_nothing_decides_nothing(
+def test_an_actor_that_sends_hello_first_and_delivers_nothing_decides_nothing(
     open_run: Opener, monkeypatch: pytest.MonkeyPatch, *, leaves: bool
 ) -> None:
     run = open_run()

@@ -236,7 +236,7 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     learned(config, actor_of(config), range(2, 3))
 
 
-def test_the_log_of_a_learner_that_continues_says_what_its_schedule_does(
+def test_the_log_of_a_learner_that_continues_reports_what_its_schedule_does(
     tmp_path: Path, actor_of: Callable[..., FakeActor], caplog: pytest.LogCaptureFixture
 ) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", total_steps=2 * B * T)

@@ -196,7 +196,7 @@ def test_lag_counts_published_versions_while_every_version_acts(
     assert run.page["rollouts_by_fate"] == {"used": used, "stale": stale, "skipped": 0, "refused": 0, "undone": 0}
 
 
-def test_the_page_says_how_many_brokers_act(open_run: Opener) -> None:
+def test_the_page_shows_how_many_brokers_act(open_run: Opener) -> None:
     run = open_run()
     assert run.learner.report()["acting"] == 0
     actor = run.welcomed()

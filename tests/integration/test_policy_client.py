@@ -171,7 +171,7 @@ def test_its_rollouts_are_those_of_an_actor_byte_for_byte(tmp_path: Path, open_s
     assert {tuple(episode) for episode in stage.learner.episodes} == {tuple(each) for each in actors.episodes}
 
 
-def test_the_learner_rebuilds_the_stacks_that_the_policy_saw(open_stage: Opener) -> None:
+def test_the_learner_rebuilds_the_stacks_that_the_policy_got(open_stage: Opener) -> None:
     stage, random, k = open_stage(StackAlgorithm, "Frames-v0"), np.random.default_rng(0), 3
     env = EnvSpec("Frames-v0", ArraySpace.box((2, 2), "|u1"), ArraySpace.discrete(3), frame_stack=k)
     with stage.client(env) as client:
@@ -189,7 +189,7 @@ def test_the_learner_rebuilds_the_stacks_that_the_policy_saw(open_stage: Opener)
     assert client.report()["episodes"] >= len(stage.learner.episodes) > 0
 
 
-def test_the_example_in_javascript_sends_what_it_has_seen(open_stage: Opener) -> None:
+def test_the_example_in_javascript_sends_what_it_has_observed(open_stage: Opener) -> None:
     stage = open_stage(env_id="Catch-v0", transport="tcp")
     places = [stage.config.broker.endpoint, stage.config.learner.endpoint]
     with killed_at_last(subprocess.Popen([node(), ROOT / "docs/examples/catch_game.js", *places, "600"])):
@@ -307,7 +307,7 @@ def test_a_server_that_stays_away_is_an_error_that_a_client_can_survive(open_sta
     assert in_step(stage.rollouts())
 
 
-def test_a_client_that_does_not_fit_the_run_is_told_so(open_stage: Opener) -> None:
+def test_a_client_that_does_not_fit_the_run_gets_a_sentence(open_stage: Opener) -> None:
     stage = open_stage()
     refusal = r"broker at ipc://\S+ refuses: environment .*: action.sizes is \[4\], this"
     with stage.client(), pytest.raises(ConfigError, match=refusal):  # the first one begins the run

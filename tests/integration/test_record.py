@@ -85,7 +85,7 @@ def test_an_environment_that_fails_leaves_no_video(tmp_path: Path, kwargs: dict[
     assert not list(tmp_path.glob("videos/*"))
 
 
-def test_the_command_says_what_it_has_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_what_it_has_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     policy_for(tmp_path, "CartPole-v1", "ppo")
     run = tmp_path / "run"
     assert main([str(run), "--episodes", "2", "--max_steps", "5"]) == 0

@@ -53,7 +53,7 @@ def test_every_step_is_whole_and_of_the_policy_that_was_given_or_the_one_before(
         assert env.syncs > 1
 
 
-def test_workers_take_only_the_versions_that_their_rule_wants() -> None:
+def test_workers_take_only_the_versions_that_their_rule_requires() -> None:
     with acting("--sync.rule", "never") as env:
         policy = env.policy()
         for _ in range(4):

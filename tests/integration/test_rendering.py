@@ -116,7 +116,7 @@ def test_it_steps_as_the_environment_of_the_env_server(env_id: str, count: int, 
     assert ends or "Breakout" not in env_id
 
 
-def test_atari_is_seen_in_colour_and_at_its_own_size_with_the_names_of_its_actions() -> None:
+def test_atari_is_drawn_in_colour_and_at_its_own_size_with_the_names_of_its_actions() -> None:
     with rendered("PongNoFrameskip-v4") as env:
         assert env.scene.picture.shape == (210, 160, 3)
         assert (env.scene.fps, env.scene.names[:3]) == (15.0, ["NOOP", "FIRE", "RIGHT"])
@@ -156,7 +156,7 @@ def test_mujoco_draws_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None
         ("envpool/Taxi-v3", {}, "cannot be drawn: RuntimeError: render not implemented"),
     ],
 )
-def test_what_cannot_be_seen_or_fails_is_a_sentence(env_id: str, kwargs: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_drawn_or_fails_is_a_sentence(env_id: str, kwargs: dict[str, Any], sentence: str) -> None:
     with pytest.raises(EnvError, match=sentence), rendered(env_id, kwargs=kwargs) as env:
         steps(lambda: env.step(lambda into: into.fill(0)), 5)
 

@@ -120,7 +120,7 @@ def test_the_last_evaluations_are_awaited_when_all_else_has_stopped(tmp_path: Pa
 
 
 @pytest.mark.parametrize("code", [2, 3])
-def test_training_goes_on_without_an_evaluator_and_its_end_says_so(
+def test_training_goes_on_without_an_evaluator_and_its_end_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     monkeypatch.setattr("zerobeast.launcher.supervisor.SETTLE_S", 0.0)

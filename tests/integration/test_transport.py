@@ -138,7 +138,7 @@ def test_garbage_is_counted_and_the_next_request_is_served(
     assert found == [step(5)]
 
 
-def test_a_client_of_another_version_is_told_so(context: Context, endpoint: str, server: ServerPort) -> None:
+def test_a_client_of_another_version_gets_an_error(context: Context, endpoint: str, server: ServerPort) -> None:
     old = msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), ME, "of an unknown layout"])
     with closing(ClientPort(context, Plane.STEPS, endpoint, ME)) as client, stranger(context, endpoint) as push:
         meet(server, client)

@@ -135,7 +135,9 @@ def test_an_ipc_path_needs_no_keys(keys: Path, contexts: Make, tmp_path: Path) -
         assert heard(here, contexts(None, "actor"), place, LONG_S)
 
 
-def test_strangers_are_not_heard(server: ServerPort, contexts: Make, keys: Path, place: str, tmp_path: Path) -> None:
+def test_peers_without_an_admitted_key_reach_nothing(
+    server: ServerPort, contexts: Make, keys: Path, place: str, tmp_path: Path
+) -> None:
     make_keys(tmp_path / "others")
     for file in ("envserver.key", "broker.key", "learner.key"):  # a stranger knows everything that is public
         (tmp_path / "others/public" / file).write_bytes((keys / "public" / file).read_bytes())
@@ -199,7 +201,7 @@ def test_a_refused_key_is_counted_and_logged_once(
     ]
 
 
-def test_a_flood_of_strangers_is_logged_once_per_period(
+def test_a_flood_of_refused_keys_is_logged_once_per_period(
     server: ServerPort,
     contexts: Make,
     keys: Path,
@@ -282,7 +284,7 @@ def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew(contexts:
         assert greeted(here, there, LONG_S)
 
 
-def test_a_client_goes_on_with_the_key_it_knows_while_the_servers_file_is_unreadable(
+def test_a_client_goes_on_with_the_key_it_has_while_the_servers_file_is_unreadable(
     server: ServerPort, contexts: Make, keys: Path, place: str
 ) -> None:
     with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as there:

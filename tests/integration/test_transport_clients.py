@@ -38,7 +38,7 @@ def heard(client: ClientPort, last: int) -> list[int]:
     return seqs
 
 
-def test_every_client_hears_its_own_replies_and_no_others(context: Context, endpoint: str, server: ServerPort) -> None:
+def test_every_client_gets_its_own_replies_and_no_others(context: Context, endpoint: str, server: ServerPort) -> None:
     senders = [1, 256, 257, 1 << 56, random_id()]
     with ExitStack() as stack:
         clients = [stack.enter_context(closing(ClientPort(context, PLANE, endpoint, sender))) for sender in senders]

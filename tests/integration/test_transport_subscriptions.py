@@ -28,7 +28,7 @@ def sees(server: ServerPort, sender: int) -> bool:
 @pytest.mark.parametrize(
     "wanted", [b"", b"s", topic(PLANE, ME)[:8], topic(Plane.INFERENCE, ME), topic(PLANE, ME) + b"x"]
 )
-def test_no_client_hears_the_replies_of_others(
+def test_no_client_gets_the_replies_of_others(
     context: Context, endpoint: str, server: ServerPort, wanted: bytes
 ) -> None:
     with ExitStack() as stack:

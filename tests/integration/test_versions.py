@@ -36,7 +36,7 @@ def refusal(context: Context, plane: Plane, endpoint: str, version: int, turn: C
 
 @pytest.mark.parametrize("version", [2, 4])
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
-def test_a_client_of_another_version_is_told_both_versions_in_a_sentence(
+def test_a_client_of_another_version_gets_both_versions_in_a_sentence(
     context: Context, tmp_path: Any, open_stage: OpenStage, open_run: Opener, plane: Plane, version: int
 ) -> None:
     with ExitStack() as stack:

@@ -72,7 +72,7 @@ def actor_critic(env: EnvSpec, net: dict[str, Any], *, use_lstm: bool = False) -
 
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize(("env", "net_settings"), SHARES)
-def test_learning_sees_what_acting_saw(env: EnvSpec, net_settings: dict[str, Any], *, use_lstm: bool) -> None:
+def test_learning_gets_what_acting_got(env: EnvSpec, net_settings: dict[str, Any], *, use_lstm: bool) -> None:
     """One answer at a time, feeding back actions and state, against one unroll of the recorded steps."""
     algorithm = actor_critic(env, net_settings, use_lstm=use_lstm)
     net, g = algorithm.network(), generator()

@@ -71,7 +71,7 @@ def test_settings_derived_from_those_of_an_algorithm_have_its_presets(env_id: st
     assert [spec.name for spec in again.lineage] == ["again", "mine", "ppo"]
 
 
-def test_an_algorithm_without_presets_gets_the_run_of_another_one_and_its_preset_says_so() -> None:
+def test_an_algorithm_without_presets_gets_the_run_of_another_one_and_its_preset_notes_it() -> None:
     loaded = gather(["--algo", f"{HERE}:OWN", "--env", "CartPole-v1"], {})
     why = "which has no preset of its own and gets those settings of the run that suit IMPALA"
     assert loaded.origins["preset"] == f"chosen for CartPole-v1 and own, {why}"

@@ -63,7 +63,7 @@ def test_a_figure_is_judged_by_its_goal(goal: Goal, value: float, yardstick: flo
         ("_multiarray_umath.cpython-311-x86_64-linux-gnu.so", "Python"),
     ],
 )
-def test_a_profile_knows_to_which_part_code_belongs(code: str, part: str) -> None:
+def test_a_profile_assigns_code_to_its_part(code: str, part: str) -> None:
     assert part_of(code) == part
 
 
@@ -96,7 +96,7 @@ def test_without_a_compiler_a_round_trip_has_no_yardstick(
     assert "not known" in text
 
 
-def test_the_report_runs_its_commands_and_says_which_failed(
+def test_the_report_runs_its_commands_and_names_those_that_failed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert {command.split()[0] for command in report.COMMANDS} == {*bench.COMMANDS} - {

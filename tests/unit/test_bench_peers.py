@@ -43,7 +43,7 @@ def test_an_invalid_choice_is_refused_with_the_valid_names(only: str, what: str)
 
 @pytest.mark.parametrize(("flag", "value"), [("--only", "sb4"), ("--actor.envs_per_gruop", "32")])
 @pytest.mark.parametrize("work", WORKS)
-def test_the_command_refuses_what_it_does_not_know_in_one_line(
+def test_the_command_refuses_unknown_names_in_one_line(
     capsys: pytest.CaptureFixture[str], work: str, flag: str, value: str
 ) -> None:
     assert cli.main(["bench", "peers", "--work", work, flag, value]) == 2

@@ -41,7 +41,7 @@ def test_answers_are_in_the_rows_of_their_requests() -> None:
     assert acts["action"].tolist() == [1, 1]
 
 
-def test_the_network_sees_step_inputs_of_the_agreed_shapes() -> None:
+def test_the_network_gets_step_inputs_of_the_agreed_shapes() -> None:
     inference = make(STACKED)
     infer(inference, [0, 1], obs=5, reward=[0.5, -3.0], first=[True, False])
     seen = inference.algorithm.seen[-1]

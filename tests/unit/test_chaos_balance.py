@@ -73,7 +73,7 @@ def test_rollouts_sent_after_an_actors_last_page_are_known_from_the_learner() ->
     assert (found.made, found.dropped, found.gap) == (24, {}, 0)
 
 
-def test_rollouts_used_by_a_killed_learner_are_undone_when_their_actor_greets_again() -> None:
+def test_rollouts_used_by_a_killed_learner_are_undone_when_their_actor_sends_hello_again() -> None:
     audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 8, 0)}, used=24, queued=3)))
     audit.note("learner 0", learner(2, {(7, 0): (4, 4, 2)}, used=14))
     assert audit.balance().gap == 0, "it has not greeted yet: the rest is on its way again"
@@ -96,7 +96,7 @@ def test_rollouts_lost_with_both_actor_and_learner_are_known_from_the_next_learn
     assert (found.gap, found.dropped) == (0, {"actor and learner died": lost})
 
 
-def test_a_stream_that_the_learner_has_forgotten_keeps_what_it_delivered() -> None:
+def test_a_stream_that_the_learner_has_dropped_keeps_what_it_delivered() -> None:
     audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 9, 0)}, used=27)))
     audit.actor_ended("actor 0")
     audit.note("learner 0", learner(1, {}, used=27))

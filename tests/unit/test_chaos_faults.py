@@ -50,7 +50,7 @@ def test_faults_of_a_sort_make_one_row() -> None:
     assert [row["fault"] for row in rows] == ["SIGKILL learner", "SIGKILL two at once", "SIGSTOP actor"]
 
 
-def test_a_row_says_which_promise_broke() -> None:
+def test_a_row_names_the_guarantee_that_broke() -> None:
     (row,) = table.of_services([event("SIGKILL actor 0"), event("SIGKILL actor 0", None, broken="not back")])
     assert row["verdict"] == "1 times: not back"
     assert row["recovery (median, worst)"] == "1.0 s, 1.0 s"

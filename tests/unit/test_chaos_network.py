@@ -18,13 +18,13 @@ def test_a_fault_is_one_row_with_median_and_worst_recovery() -> None:
     assert last == "| cut | 3 | 2.0 s, 3.0 s | 0; 6 in progress | held |"
 
 
-def test_a_broken_promise_is_reported() -> None:
+def test_a_broken_guarantee_is_reported() -> None:
     good, bad = NetworkTrial("cut", 1.0), NetworkTrial("cut", math.inf, 0, "never recovered", lost=4)
     (row,) = table.of_network([good, bad, bad])
     assert list(row.values()) == ["cut", "3", "inf s, inf s", "8", "2 times: never recovered"]
 
 
-def test_a_fault_with_nothing_to_recover_from_says_so() -> None:
+def test_a_fault_with_nothing_to_recover_from_is_reported() -> None:
     assert table.of_network([NetworkTrial("crowd")])[0]["recovery (median, worst)"] == "nothing to recover"
 
 

@@ -21,7 +21,7 @@ def test_a_rate_is_what_was_used_between_two_moments() -> None:
     assert progress.usual(20.0, []) == pytest.approx(80.0)
 
 
-def test_a_page_that_is_read_late_tells_by_its_age_when_it_was_written() -> None:
+def test_a_page_that_is_read_late_shows_by_its_age_when_it_was_written() -> None:
     progress = ProgressLog()
     progress.add(10.0, 1.0, 1, 0)
     progress.add(14.0, 3.0, 1, 200)  # read two seconds late

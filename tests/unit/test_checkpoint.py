@@ -138,7 +138,7 @@ def test_a_checkpoint_holds_plain_values_only(config: RunConfig) -> None:
     assert kinds(state) <= {int, float, str, bool, type(None), torch.Tensor}
 
 
-def test_other_formats_and_foreign_files_are_told_apart(tmp_path: Path, config: RunConfig) -> None:
+def test_other_formats_and_foreign_files_are_distinguished(tmp_path: Path, config: RunConfig) -> None:
     with pytest.raises(CheckpointError, match="checkpoint format 3, this program reads 5"):
         load_checkpoint(saved(tmp_path, Trainer(config, CPU, ENV), format=3))
     torch.save({"model_state_dict": {}}, tmp_path / "foreign.pt")

@@ -160,7 +160,7 @@ def test_a_command_ends_with_a_sentence_and_an_exit_code_and_without_a_traceback
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_command_that_is_told_to_end_cleans_up(
+def test_a_command_that_is_asked_to_end_cleans_up(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     cleaned = []

@@ -64,7 +64,7 @@ def test_a_claim_makes_the_folder_and_its_parts(tmp_path: Path) -> None:
         assert {entry.name for entry in (tmp_path / "runs" / "x").iterdir()} == {".lock", "logs", "services"}
 
 
-def test_a_second_launcher_is_refused_and_told_which_process_runs(tmp_path: Path) -> None:
+def test_a_second_launcher_is_refused_with_the_process_that_runs(tmp_path: Path) -> None:
     sentence = re.escape(f"run 'x' is already running here (process {os.getpid()}); give another --name")
     with claimed(tmp_path / "x"), pytest.raises(ConfigError, match=sentence), claimed(tmp_path / "x"):
         pass
@@ -279,7 +279,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
         (["--seed", "2"], ""),
     ],
 )
-def test_a_continued_run_says_what_its_schedule_does_to_the_learning_rate(
+def test_a_continued_run_reports_what_its_schedule_does_to_the_learning_rate(
     tmp_path: Path, flags: list[str], end: str
 ) -> None:
     begun = ["--root", str(tmp_path), "--name", "x", "--algo", "ppo", "--ppo.learning_rate", "1e-3"]

@@ -75,7 +75,7 @@ def test_a_run_of_an_algorithm_given_by_reference_continues_with_any_reference_t
         (["--local.placement", "apart"], [], False),
     ],
 )
-def test_a_run_that_others_connect_to_has_keys_unless_it_is_told_to_be_open(
+def test_a_run_that_others_connect_to_has_keys_unless_it_is_to_be_open(
     tmp_path: Path, flags: list[str], hosts: list[Host], keys: bool
 ) -> None:
     config = protected(save(tmp_path, "x", *flags), hosts)
@@ -144,7 +144,7 @@ def test_a_preset_changes_nothing_in_a_continued_run_and_that_is_reported(
     assert capsys.readouterr().out.startswith("preset torchbeast has no effect: ")
 
 
-def test_the_first_lines_say_which_values_are_used_and_where_they_come_from(tmp_path: Path) -> None:
+def test_the_first_lines_show_which_values_are_used_and_where_they_come_from(tmp_path: Path) -> None:
     flags = ["--root", str(tmp_path), "--env", "CartPole-v1", "--learner.batch_size", "4", "--ppo.epochs", "3"]
     settled = settle(flags, {"BEAST_SEED": "9"}, NOW, own=TrainFlags)
     preset, seed, given, rest = values(settled.config, settled.origins)

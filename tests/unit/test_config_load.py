@@ -260,7 +260,7 @@ def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, t
         assert sentence.endswith(", expected finite numbers")
 
 
-def test_the_file_of_a_run_from_before_a_setting_existed_says_what_runs_did_then(tmp_path: Path) -> None:
+def test_the_file_of_a_run_from_before_a_setting_existed_has_what_runs_did_then(tmp_path: Path) -> None:
     saved = yaml.safe_load(dump(load([*CLASSIC, "--name", "old"], {})))
     del saved["net"]["last_action_reward"], saved["net"]["pixels"], saved["preset"]  # which is younger than run files
     path = tmp_path / "config.yaml"

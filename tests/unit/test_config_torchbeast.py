@@ -45,7 +45,7 @@ def test_every_flag_with_an_equivalent_sets_it() -> None:
     assert (config.broker.device, config.learner.device) == ("cpu", "cpu")
 
 
-def test_flags_that_are_not_needed_here_are_taken_and_say_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_flags_that_are_not_needed_here_are_taken_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     flags = """--num_learner_threads 2 --num_inference_threads 2 --num_servers 4 --num_actions 6
         --max_learner_queue_size 8 --pipes_basename unix:/tmp/x --disable_checkpoint --write_profiler_trace""".split()
     assert load([*flags, "--preset", "torchbeast"], {}) == load(["--preset", "torchbeast"], {})

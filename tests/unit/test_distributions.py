@@ -213,7 +213,7 @@ def test_a_certain_action_is_always_drawn() -> None:
     assert (Categorical(logits).sample(generator(6)) == 1).all()
 
 
-def test_components_are_drawn_independently_and_as_often_as_their_logits_say() -> None:
+def test_components_are_drawn_independently_and_as_often_as_by_their_logits() -> None:
     family, n = family_of(MULTI), 100_000
     one, two = torch.tensor([0.2, 0.3, 0.5]), torch.tensor([0.1, 0.2, 0.3, 0.4])
     drawn = family.of(torch.cat([one.log() + 7.0, two.log()]).expand(n, 7)).sample(generator())

@@ -99,7 +99,7 @@ def test_an_agent_that_waits_for_its_turn_has_one_choice() -> None:
     assert env.rows["action_mask"].astype(int).tolist() == [[0, 1, 0, 1, 0], [1, 0, 0, 0, 0], [1] * 5]
 
 
-def test_an_observation_says_of_which_agent_it_is_if_asked() -> None:
+def test_an_observation_has_the_number_of_its_agent_if_asked() -> None:
     env = made(agent_id=True)
     assert [(part.name, part.space.choices) for part in env.spec.obs.spaces] == [("obs", ()), ("agent", (3,))]  # type: ignore[union-attr]
     assert env.rows["obs"]["agent"].tolist() == [0, 1, 0], "c is away"
@@ -128,7 +128,7 @@ def test_returns_are_reported_by_role() -> None:
         ("pettingzoo/classic/conect_four_v3", {}, r"is unknown; did you mean pettingzoo/classic/connect_four_v3\?"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(
+def test_what_is_wrong_is_reported_in_one_sentence(
     env_id: str, settings: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zerobeast.services.envserver.shard.MAX_FAILURES", 1)

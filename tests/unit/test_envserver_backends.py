@@ -180,7 +180,9 @@ def test_single_environments_of_another_package_are_made_where_they_step(in_proc
         ("a/b/c", "env.id 'a/b/c' is unknown: no installed backend claims it (patterns of ids: *, */*, *NoFr"),
     ],
 )
-def test_what_is_wrong_with_a_backend_is_said_in_one_sentence_and_disturbs_no_other(env_id: str, sentence: str) -> None:
+def test_what_is_wrong_with_a_backend_is_reported_in_one_sentence_and_disturbs_no_other(
+    env_id: str, sentence: str
+) -> None:
     assert refusal(env_id).startswith(sentence)
     end(made("court/Clay-v0", in_process=True))
 
@@ -266,7 +268,7 @@ def test_a_reference_names_a_class_a_function_or_an_id(name: str, limit: int | N
         ("courts:Court", {"sise": 1}, "cannot be made: TypeError: Court.__init__() got an unexpected keyword"),
     ],
 )
-def test_what_is_wrong_with_a_reference_is_said_in_one_sentence(
+def test_what_is_wrong_with_a_reference_is_reported_in_one_sentence(
     folder: Path, env_id: str, kwargs: dict[str, Any], sentence: str
 ) -> None:
     assert sentence in refusal(env_id, kwargs=kwargs)

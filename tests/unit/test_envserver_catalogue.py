@@ -74,7 +74,7 @@ def test_a_missing_emulator_is_named_with_the_extra_that_brings_it(monkeypatch: 
     env.close()
 
 
-def test_without_gymnasium_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gymnasium_the_sentence_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     assert "pip install 'zerobeast[envserver]'" in refusal("Acrobot-v1")
 

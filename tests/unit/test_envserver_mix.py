@@ -133,7 +133,7 @@ def test_frequencies_levels_and_seeds_of_episodes() -> None:
     assert abs(share - 1 / 3) < 4 * np.sqrt(2 / 9 / len(episodes))
 
 
-def test_a_policy_sees_equal_spaces_and_the_choices_of_the_current_environment() -> None:
+def test_a_policy_gets_equal_spaces_and_the_choices_of_the_current_environment() -> None:
     config = EnvConfig(id=f"uniform({SMALL},{LARGE})")
     env = make_vector_env(config, 2, 0, EnvServerConfig(in_process=True))
     seen, rewards = set(), set()
@@ -235,7 +235,7 @@ def test_two_asterisks_of_a_pattern_stand_for_any_characters() -> None:
     assert reference_for("a/zipf(b)").endswith("gymnasium_backend:BACKEND")
 
 
-def test_levels_of_minigrid_are_what_the_agent_sees_without_text() -> None:
+def test_levels_of_minigrid_are_the_view_of_the_agent_without_text() -> None:
     env = make_env("uniform(MiniGrid-Empty-5x5-v0,MiniGrid-Dynamic-Obstacles-5x5-v0)", {})
     obs, info = env.reset(seed=1)
     assert set(obs) == {"image", "direction"}

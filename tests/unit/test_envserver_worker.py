@@ -39,7 +39,7 @@ def test_environment_i_is_seeded_with_seed_plus_i_at_its_first_reset_only() -> N
     assert shard.rows["obs"].tolist() == [[0, -1], [0, -1], [0, -1]]
 
 
-def test_choices_are_counted_from_zero_whatever_the_space_says() -> None:
+def test_choices_are_counted_from_zero_whatever_the_space_does() -> None:
     shard = counters()
     shard.step(np.array([0, 9]))
     assert shard.rows["reward"].tolist() == [0.0, 9.0]

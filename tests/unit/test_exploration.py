@@ -37,7 +37,7 @@ class Slotted(EchoAlgorithm):
         return super().act(net, inputs, core, sampling)
 
 
-def test_acting_knows_the_slot_of_each_row() -> None:
+def test_acting_gets_the_slot_of_each_row() -> None:
     algorithm = Slotted()
     inference = Inference(algorithm, max_rows=4, device=CPU, dtype=torch.float32, seed=1)
     inference.reserve(10)
@@ -47,7 +47,7 @@ def test_acting_knows_the_slot_of_each_row() -> None:
 
 
 @pytest.mark.parametrize("algo", ["impala", "vmpo"])  # the latter publishes a copy
-def test_acting_knows_how_far_the_run_was_when_the_weights_were_published(tmp_path: Any, algo: str) -> None:
+def test_acting_gets_the_agent_steps_at_which_the_weights_were_published(tmp_path: Any, algo: str) -> None:
     config = run_config(tmp_path)
     own = VMPOConfig(target_period=1) if algo == "vmpo" else config.algorithm
     trainer = Trainer(config.model_copy(update={"algo": algo, "algorithm": own}), CPU, ENV)

@@ -90,7 +90,7 @@ def test_nothing_of_another_policy_comes_along(tmp_path: Path, run: Path) -> Non
     assert "model-index" not in (out / "README.md").read_text()
 
 
-def test_the_card_of_a_fork_says_so_and_names_no_run_of_this_machine(tmp_path: Path) -> None:
+def test_the_card_of_a_fork_states_it_and_names_no_run_of_this_machine(tmp_path: Path) -> None:
     run = saved(tmp_path, "ppo", VECTORS, "--parent.run=/home/me/runs/base:best", "--parent.agent_steps=1234")
     out = export(run, tmp_path / "out")
     assert "weights of another run after 1,234 agent steps" in (out / "README.md").read_text()
@@ -179,7 +179,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "sentence"), CHANGES.values(), ids=CHANGES)
-def test_a_file_of_a_stranger_imports_nothing_and_makes_nothing_larger_than_its_weights(
+def test_an_untrusted_file_imports_nothing_and_makes_nothing_larger_than_its_weights(
     tmp_path: Path, run: Path, changes: dict[str, Any], sentence: str
 ) -> None:
     file = export(run, tmp_path / "out") / "config.json"
@@ -196,7 +196,7 @@ def test_a_file_of_a_stranger_imports_nothing_and_makes_nothing_larger_than_its_
     assert sentence in str(refused.value)
 
 
-def test_a_stranger_decides_about_no_peers_and_a_missing_file_is_named(tmp_path: Path, run: Path) -> None:
+def test_an_untrusted_file_decides_about_no_peers_and_a_missing_file_is_named(tmp_path: Path, run: Path) -> None:
     out = export(run, tmp_path / "out")
     tree = json.loads((out / "config.json").read_text())
     tree["settings"]["security"]["keys"] = "/gift"

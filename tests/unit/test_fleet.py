@@ -48,7 +48,7 @@ def test_the_broker_of_a_run_on_hosts_takes_no_port_that_another_run_may_have() 
     assert {told(each, "--broker.endpoint") for each in (learner, broker)} == {"ipc:///tmp/s/b0"}
 
 
-def test_children_of_a_continued_run_are_told_after_how_many_steps_it_starts(tmp_path: Path) -> None:
+def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_path: Path) -> None:
     def starts() -> set[str]:
         return {told(child, "--start") for child in children("--root", str(tmp_path))}
 

@@ -41,7 +41,7 @@ def unroll(firsts: list[bool], k: int, *, warm_up: int = 0) -> tuple[Tensor, Ten
         [True, False, True, False, False, True],
     ],
 )
-def test_stacks_are_those_that_the_policy_saw(firsts: list[bool], warm_up: int, k: int) -> None:
+def test_stacks_are_those_that_the_policy_got(firsts: list[bool], warm_up: int, k: int) -> None:
     frames, first, seen = unroll(firsts, k, warm_up=warm_up)
     stacks = stack_frames(frames, first, k)
     assert stacks.dtype == torch.uint8

@@ -94,7 +94,7 @@ def test_gradients_of_one_step_do_not_leak_into_the_next(net: nn.Linear) -> None
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "rmsprop_tf", "adam"])
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
-def test_a_loss_that_is_not_finite_changes_nothing_and_is_forgotten(
+def test_a_loss_that_is_not_finite_changes_nothing_and_is_dropped(
     net: nn.Linear, factor: float, optimizer: str
 ) -> None:
     one = descent(net, optimizer=optimizer, momentum=0.5)

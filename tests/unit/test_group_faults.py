@@ -111,7 +111,7 @@ def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels
 
 
 @pytest.mark.parametrize("kind", [None, Kind.STEP], ids=["every answer", "every step"])
-def test_a_server_that_sends_only_bad_answers_is_greeted_less_and_less_often(kind: Kind | None) -> None:
+def test_a_server_that_sends_only_bad_answers_gets_hello_less_and_less_often(kind: Kind | None) -> None:
     world = world_in(Wait.BROKER, FAULTY)
     server = server_of(world)
     server.spoil, server.kind, server.asked = with_value("reward", float("nan")), kind, 0

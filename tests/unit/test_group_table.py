@@ -116,7 +116,7 @@ def test_the_table_has_these_rows() -> None:
 
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: " ".join(row))
-def test_a_row_does_what_it_says(row: tuple[str, ...]) -> None:
+def test_a_row_does_what_it_lists(row: tuple[str, ...]) -> None:
     state, event, _, action, successor = row
     world, plane = ROWS[row[:3]]()
     group = world.group

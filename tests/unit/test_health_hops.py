@@ -51,7 +51,7 @@ def test_a_mean_is_exact_and_an_empty_histogram_has_no_mean_and_no_quantile() ->
     assert passed(0.012, 0.04, 0.05).mean_s == pytest.approx(0.034)
 
 
-def test_recent_forgets_what_is_older_than_its_window_and_buckets_do_not() -> None:
+def test_recent_drops_what_is_older_than_its_window_and_buckets_do_not() -> None:
     hops = Hops("learner", 0.0)
     hops.add("update", 0.1)
     for tick in range(1, 5):
@@ -89,7 +89,7 @@ def test_histograms_of_several_processes_add_up() -> None:
         {"forward": {"recent": [1] * (len(EDGES_S) + 1), "recent_s": "long"}},
     ],
 )
-def test_a_stranger_s_page_adds_nothing(hops: object) -> None:
+def test_an_untrusted_page_adds_nothing(hops: object) -> None:
     assert recent([{"hops": hops}], "forward").mean_s is None
     assert hop_table([ServiceView("broker 0", "broker", {"hops": hops})]) == ""
 

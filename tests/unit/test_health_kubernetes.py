@@ -146,7 +146,7 @@ def test_a_worker_is_shown_as_the_three_services_that_it_hosts(
     )
 
 
-def test_a_pod_that_does_not_run_says_why(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pod_that_does_not_run_is_shown_with_the_reason(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     backing_off = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}}
     pulling = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "zerobeast/broker:2"'}}
     sentence = "learner: environment BEAST_SEED: got 'minus', expected an integer"
@@ -180,7 +180,7 @@ def test_a_service_that_is_not_ready_is_shown_although_its_command_fails(
     assert (code, found["services"][0]["state"]) == (1, "starting")
 
 
-def test_a_namespace_is_enough_to_say_where(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_namespace_is_enough_to_find_a_run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     there = pod("broker-0", "broker")
     there["metadata"]["namespace"] = "breakout-1"
     cluster.holds(there, namespace="breakout-1")

@@ -43,7 +43,7 @@ STALLED = {"stalled": True, "stalled_s": 75.0}
         ({"broker": STALLED}, "not well: broker 0 stalled for 0:01:15"),
     ],
 )
-def test_a_run_that_stands_still_says_since_when_and_why(changes: dict[str, Any], sentence: str) -> None:
+def test_a_run_that_stands_still_is_reported_with_since_when_and_why(changes: dict[str, Any], sentence: str) -> None:
     seen = services(**changes)
     assert judge(seen) == Verdict(sentence, good=False)
     assert exit_code(seen, judge(seen)) == 1

@@ -227,7 +227,7 @@ def test_a_learner_whose_last_words_are_that_all_is_done_has_finished() -> None:
     assert exit_code([stopped, *others], judge([stopped, *others])) == 1
 
 
-def test_the_table_has_a_line_for_each_service_with_what_a_person_wants_to_know() -> None:
+def test_the_table_has_a_line_for_each_service_with_what_a_person_needs() -> None:
     seen = services(
         learner={"uptime_s": 3725.0, "memory_bytes": 512 << 20, "refused": 3, "dropped": 1},
         broker={"progress_age_s": 75.0},
@@ -242,7 +242,7 @@ def test_the_table_has_a_line_for_each_service_with_what_a_person_wants_to_know(
     assert "actions 50%" in actor
 
 
-def test_json_has_every_page_and_says_what_is_healthy() -> None:
+def test_json_has_every_page_and_marks_what_is_healthy() -> None:
     found = as_json(services(broker={"state": "starting"}), Verdict("a sentence", good=False))
     assert found["verdict"] == "a sentence"
     assert not found["healthy"]
@@ -251,7 +251,7 @@ def test_json_has_every_page_and_says_what_is_healthy() -> None:
     assert not as_json([], Verdict("", good=True))["healthy"]
 
 
-def test_a_run_that_cannot_be_saved_says_so_even_where_it_trains_well() -> None:
+def test_a_run_that_cannot_be_saved_is_reported_even_if_it_trains_well() -> None:
     full = {"unsaved": "runs/x: metrics are lost: No space left on device", "write_errors": 3}
     seen = services(learner=full)
     assert verdict(seen) == "not saved: runs/x: metrics are lost: No space left on device"

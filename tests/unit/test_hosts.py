@@ -172,7 +172,7 @@ def test_another_run_of_the_same_name_is_left_alone(home: Path) -> None:
         assert len(list((home / ".zerobeast").glob("x-*/group"))) == 2
 
 
-def test_a_host_that_hears_nothing_ends_its_workers_and_removes_keys(
+def test_a_host_that_receives_nothing_ends_its_workers_and_removes_keys(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the launching machine had lost its power: the connection does not end."""

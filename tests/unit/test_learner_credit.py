@@ -136,7 +136,7 @@ def test_a_stream_that_hangs_does_not_hold_up_the_others_for_good(credit: Credit
 
 
 @BOTH
-def test_a_stream_that_says_bye_and_hello_over_the_same_connection_is_back(credit: Credit) -> None:
+def test_a_stream_that_sends_bye_and_hello_over_the_same_connection_is_back(credit: Credit) -> None:
     run = Run([4], batch=8, window=1, credit=credit)
     for _ in range(5):
         run.turn(lambda _sender, _seq: 0, acting=1)

@@ -71,7 +71,7 @@ class World(ListedRun):
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 6])
 @pytest.mark.parametrize("seed", range(12))
-def test_learners_that_die_at_any_moment_use_every_rollout_once_and_know_what_is_undone(seed: int, rows: int) -> None:
+def test_learners_that_die_at_any_moment_use_every_rollout_once_and_count_what_is_undone(seed: int, rows: int) -> None:
     world = World(seed, rows)
     for _ in range(150):
         world.turn(0.2 if world.random.random() < 0.05 else 0.0)
@@ -106,7 +106,7 @@ def test_rollouts_that_a_killed_learner_had_used_and_acknowledged_are_undone() -
     assert world.intake.ledger.undone == used
 
 
-def test_the_ledger_knows_what_is_new_waiting_or_used() -> None:
+def test_the_ledger_records_what_is_new_waiting_or_used() -> None:
     ledger = StreamLedger()
     assert ledger.arrival(57) is Arrival.NEW, "the first is not known yet"
     ledger.take(57)

@@ -191,7 +191,7 @@ ORDER = {"after_step": ["add", "step", "publish", "ack"], "after_store": ["add",
 
 
 @pytest.mark.parametrize("credit", get_args(Credit))
-def test_credit_is_given_when_the_algorithm_says(tmp_path: Path, credit: Credit) -> None:
+def test_credit_is_given_when_the_algorithm_requires(tmp_path: Path, credit: Credit) -> None:
     run = ListedRun({1: 4}, batch=4, window=1)
     run.start(1, SavedLedger())
     run.exchange()

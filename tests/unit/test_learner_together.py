@@ -48,7 +48,7 @@ def test_a_learner_alone_decides_at_once() -> None:
     assert (alone.wants_rows(due=False), alone.wants_rows(due=True)) == (True, False)
 
 
-def test_the_ledgers_of_ranks_add_up_and_each_stream_is_as_far_as_its_own_rank_says() -> None:
+def test_the_ledgers_of_ranks_add_up_and_each_stream_is_as_far_as_on_its_own_rank() -> None:
     first = SavedLedger(
         Ledger(used=5, stale=1), {(1, 0): StreamLedger(4, consumed=9), (2, 0): StreamLedger(4, consumed=3)}
     )

@@ -105,7 +105,7 @@ def test_steps_beyond_the_total_change_nothing(tmp_path: Path) -> None:
         assert torch.equal(value, weights(two)[name]), name
 
 
-def test_an_update_moves_the_weights_as_the_algorithm_says(tmp_path: Path) -> None:
+def test_an_update_moves_the_weights_by_the_algorithm(tmp_path: Path) -> None:
     config = run_config(tmp_path)
     trainer, reference = trainer_for(config), trainer_for(config)
     rows = rollout_rows(B)
@@ -201,7 +201,7 @@ def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:
     assert trainer.policy == PolicySpec(logits_and_value(2), 0)
 
 
-def test_training_stops_at_the_first_bad_loss_where_the_settings_say_so(tmp_path: Path) -> None:
+def test_training_stops_at_the_first_bad_loss_if_configured(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path, total_steps=10**6, on_nonfinite="stop"))
     bad = rollout_rows(B, seams=False)
     bad["logits"] = np.nan

@@ -49,7 +49,7 @@ def test_a_long_event_is_cut(written: io.StringIO) -> None:
     assert "characters)" in written.getvalue()
 
 
-def test_a_log_statement_is_rate_limited_and_says_later_how_much_it_left_out(
+def test_a_log_statement_is_rate_limited_and_reports_later_how_much_it_left_out(
     written: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0

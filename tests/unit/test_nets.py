@@ -68,7 +68,7 @@ def test_the_deep_net_has_fifteen_convolutions_and_torchbeasts_size() -> None:
     assert sum(parameter.numel() for parameter in net.parameters()) == 1_091_038 + 6 * 7
 
 
-def test_the_football_net_is_seed_rls_and_sees_the_planes_of_each_frame_in_turn() -> None:
+def test_the_football_net_is_seed_rls_and_gets_the_planes_of_each_frame_in_turn() -> None:
     torso = make_torso(NetConfig(torso="football"), FOOTBALL)
     convolutions = sum(9 * n * m + m for n, m in [(16, 16), (16, 32), (32, 32), (32, 32)])
     blocks = sum(4 * (9 * n * n + n) for n in (16, 32, 32, 32))
@@ -154,7 +154,7 @@ PICTURE, PLANES, NUMBERS = (True, 1 / 255), (True, 1.0), (False, 1.0)
         (box(30, 8, dtype="<f4"), {"pixels": "all"}, PLANES),
     ],
 )
-def test_shape_and_range_say_what_an_array_is_unless_settings_do(
+def test_shape_and_range_determine_what_an_array_is_unless_settings_do(
     space: ArraySpace, settings: dict[str, Any], expected: tuple[bool, float]
 ) -> None:
     assert Reading.of(space, NetConfig(**settings)) == expected
@@ -174,7 +174,7 @@ def test_a_stack_that_the_environment_makes_is_read_as_a_stack_of_frames_is(*, n
     torch.testing.assert_close(*answers)
 
 
-def test_how_each_part_of_an_observation_is_read_is_said_in_a_line() -> None:
+def test_how_each_part_of_an_observation_is_read_is_shown_in_a_line() -> None:
     parts = {"cam": box(64, 64, 3), "grid": box(7, 7, 3), "mode": ArraySpace.discrete(3), "speed": box(dtype="<f4")}
     obs = CompositeSpace("dict", tuple(Part(*part) for part in parts.items()))
     assert readings(EnvSpec("Any-v0", obs, SIX), NetConfig()) == [
@@ -221,7 +221,7 @@ def test_an_mlp_has_the_layers_that_are_asked_for(widths: tuple[int, ...]) -> No
 
 @pytest.mark.parametrize("use_lstm", [False, True])
 @pytest.mark.parametrize(("torso", "env"), CASES)
-def test_answers_have_the_promised_shapes(torso: str, env: EnvSpec, *, use_lstm: bool) -> None:
+def test_answers_have_the_declared_shapes(torso: str, env: EnvSpec, *, use_lstm: bool) -> None:
     net = network(env, torso, use_lstm=use_lstm)
     assert net.core_size == (32 if use_lstm else 0)
     core = net.initial_state(3)
@@ -259,7 +259,7 @@ def test_every_parameter_has_a_gradient(torso: str, env: EnvSpec, *, use_lstm: b
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])
-def test_the_first_step_of_an_episode_sees_neither_action_nor_reward_nor_memory(*, use_lstm: bool) -> None:
+def test_the_first_step_of_an_episode_gets_neither_action_nor_reward_nor_memory(*, use_lstm: bool) -> None:
     net = network(CARTPOLE, use_lstm=use_lstm, **SEEN)
     torch.nn.init.normal_(net.policy.weight)
     inputs = steps(CARTPOLE, 1, 8)._replace(first=torch.ones(1, 8, dtype=torch.bool))
@@ -311,7 +311,7 @@ def test_the_last_action_is_one_hot_for_each_component() -> None:
     assert action_features(ArraySpace.discrete(3))(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
 
 
-def test_a_real_last_action_is_seen_in_units_of_its_box_and_clipped() -> None:
+def test_a_real_last_action_is_an_input_in_units_of_its_box_and_clipped() -> None:
     features = action_features(ArraySpace.box((2,), low=(-2.0, -float("inf")), high=(4.0, 1.0)))
     seen = features(torch.tensor([[[4.0, 3.0], [-2.0, -1e30], [1e30, 0.0]]]))
     assert seen.tolist() == [[[1.0, 3.0], [-1.0, -10.0], [10.0, 0.0]]]

@@ -79,7 +79,7 @@ def test_no_gradient_crosses_a_reset() -> None:
     assert x.grad[4:].any()
 
 
-def test_a_reset_also_forgets_what_is_not_a_number() -> None:
+def test_a_reset_also_drops_what_is_not_a_number() -> None:
     state = torch.full((B, 2 * H), torch.nan)
     outputs, after = LSTM(INPUT, H)(torch.randn(T, B, INPUT), torch.ones(T, B, dtype=torch.bool), state)
     assert outputs.isfinite().all()

@@ -24,7 +24,7 @@ def newest(env: EnvSpec, obs: Tensor) -> np.ndarray:
 
 
 @pytest.mark.parametrize("env", [CARTPOLE, SMALL, MINATAR, CHANNELS_LAST])
-def test_statistics_cover_everything_seen_with_one_frame_of_each_stack(env: EnvSpec) -> None:
+def test_statistics_cover_everything_observed_with_one_frame_of_each_stack(env: EnvSpec) -> None:
     norm = ArrayNorm(env.obs, env.frame_stack)
     batches = [observations(env, steps, batch) for steps, batch in ((3, 2), (1, 1), (5, 4))]
     for batch in batches:

@@ -100,7 +100,7 @@ def network(name: str, env: EnvSpec = POLE, algo: str = "ppo", **net: Any) -> An
 @pytest.mark.parametrize("env", [POLE, FRAMES, NESTED], ids=lambda env: env.env_id)
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
 @pytest.mark.parametrize("lowered", [False, True])
-def test_a_torso_of_another_package_sees_the_whole_observation_as_it_is_read(
+def test_a_torso_of_another_package_gets_the_whole_observation_as_it_is_read(
     algo: str, env: EnvSpec, *, lowered: bool
 ) -> None:
     net = network("Tokens", env, algo, normalize_obs=env is NESTED)

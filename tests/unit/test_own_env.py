@@ -53,7 +53,7 @@ def test_an_env_spec_needs_no_gymnasium() -> None:
     assert type(discrete.action(np.array([1]))) is int
 
 
-def test_masks_say_what_is_legal_and_without_one_all_is() -> None:
+def test_masks_mark_what_is_legal_and_without_one_all_is() -> None:
     mask = [True, False, False, True, True]
     assert MASKED.row([0.0], mask=mask)["action_mask"][0].tolist() == mask
     assert MASKED.row([0.0])["action_mask"].all()

@@ -157,7 +157,7 @@ def test_first_priorities_are_those_under_the_weights_that_acted(n: int) -> None
     assert 0 < good.sum() < N
 
 
-def test_the_reward_is_seen_as_it_is() -> None:
+def test_the_reward_is_an_input_as_it_is() -> None:
     net, step = network(), sequences().inputs
     one = StepInput(*(entry[1:2] for entry in step[:4]))
     large = one._replace(reward=torch.full_like(one.reward, 50.0))

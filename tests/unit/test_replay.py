@@ -72,7 +72,7 @@ def test_chances_and_weights_are_those_of_the_paper(tmp_path: Path, alpha: float
         assert (drawn.weights == 1.0).all()
 
 
-def test_new_items_get_the_largest_priority_so_far_or_what_the_algorithm_says(tmp_path: Path) -> None:
+def test_new_items_get_the_largest_priority_so_far_or_that_of_the_algorithm(tmp_path: Path) -> None:
     world, replay = filled(tmp_path / "largest", alpha=1.0)
     ids = present(tmp_path / "largest", tmp_path)
     replay.update(ids[:1], torch.tensor([9.0]))
@@ -228,7 +228,7 @@ def test_impossible_numbers_in_a_checkpoint_are_refused(tmp_path: Path, changes:
         replay.load(replay.state() | changes)
 
 
-def test_a_replay_that_cannot_hold_an_item_says_so(tmp_path: Path) -> None:
+def test_a_replay_that_cannot_hold_an_item_is_refused(tmp_path: Path) -> None:
     world = World(STACKED, seed=1, streams=50)
     replay = replay_of(world, tmp_path, partial(BurnIn, burn_in=4 * T, length=4 * T), 4)
     with pytest.raises(ConfigError, match="raise replay_size"):

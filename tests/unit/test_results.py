@@ -134,7 +134,7 @@ def test_the_mean_is_of_points_that_all_runs_have() -> None:
     assert (len(many.x), many.x[0], many.x[-1]) == (200, 0.0, 4999.0)
 
 
-def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
+def test_intervals_cover_the_mean_as_often_as_they_should() -> None:
     rng = np.random.default_rng(1)
     low, high = statistics.interval(rng.normal(size=(30, 400)), np.mean)
     assert 0.9 < np.mean((low < 0) & (high > 0)) < 0.98
@@ -161,7 +161,7 @@ def test_groups_differ_in_more_than_seed_name_and_place(tmp_path: Path) -> None:
     assert [group.label for group in each] == ["slow-seed1", "slow-seed2"]
 
 
-def test_a_label_names_as_few_settings_as_tell_groups_apart(tmp_path: Path) -> None:
+def test_a_label_names_as_few_settings_as_distinguish_groups(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         saved(tmp_path, f"r{number}", learner={"batch_size": number, "unroll_length": min(number, 2)})
     groups = grouped(find(["*"], tmp_path))

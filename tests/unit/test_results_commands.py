@@ -79,7 +79,7 @@ def test_each_environment_has_a_panel_and_a_picture_is_the_same_again(root: Path
     assert (root / "1.svg").read_bytes() == (root / "2.svg").read_bytes()
 
 
-def test_what_is_left_out_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_out_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved(root, "ppo-seed4", {10: ""}, seed=4)
     saved(root, "ppo-seed5", {400: 1.0}, seed=5)
     out = ["--root", str(root), "--of", "training", "--x", "steps,time", "--out", str(root / "c.png")]
@@ -225,7 +225,7 @@ def overviews(root: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[
     return {run["name"]: run for run in json.loads(capsys.readouterr().out)}
 
 
-def test_the_state_of_a_run_is_told_by_locks_checkpoint_and_steps(
+def test_the_state_of_a_run_is_derived_from_locks_checkpoint_and_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved(tmp_path, "done", {400: 5.0})
@@ -279,7 +279,7 @@ def test_broken_folders_are_shown_with_what_is_wrong(tmp_path: Path, capsys: pyt
     assert "\x1b" not in output.out + output.err
 
 
-def test_a_folder_without_runs_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_runs_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert runs.main(["--root", str(tmp_path)]) == 0
     assert "no runs" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="missing: No such file"):

@@ -84,7 +84,7 @@ def test_agents_that_have_left_still_count_for_their_side_until_the_game_is_over
     assert are_infos(episode.infos)
 
 
-def test_an_episode_says_who_has_won_against_whom() -> None:
+def test_an_episode_reports_who_has_won_against_whom() -> None:
     config = env()
     sides = Sides(config.opposed(4), config)  # type: ignore[arg-type]
     rows = np.zeros(4, step_record(ECHO_ENV).dtype)

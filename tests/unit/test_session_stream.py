@@ -106,7 +106,7 @@ def test_repetitions_become_rare_until_an_answer_comes() -> None:
     assert found.deadline() == now + RESEND_AFTER_S
 
 
-def test_a_server_that_works_on_a_request_is_not_silent_and_one_that_says_nothing_is() -> None:
+def test_a_server_that_works_on_a_request_is_not_silent_and_one_that_sends_nothing_is() -> None:
     found = asked(now=0.0)
     assert found.silent_s(30.0) == 30.0
     assert found.due(RESEND_AFTER_S)
@@ -117,7 +117,7 @@ def test_a_server_that_works_on_a_request_is_not_silent_and_one_that_says_nothin
     assert found.deadline() == 3 * RESEND_AFTER_S, "nothing is to be repeated for that"
 
 
-def test_a_server_that_is_working_on_a_hello_is_greeted_no_faster() -> None:
+def test_a_server_that_is_working_on_a_hello_gets_it_no_faster() -> None:
     found = stream()
     assert found.due(0.0)
     assert found.accept(from_server(Kind.HERE, seq=1), 0.1) is Reply.STALE
@@ -189,7 +189,7 @@ def test_the_welcome_of_a_restarted_server_drops_the_request_and_starts_its_coun
     assert found.due(0.2) == (Header(Kind.RESET, ME, SLOT, 100, 7), ())
 
 
-def test_a_server_that_does_not_know_the_stream_is_greeted_again() -> None:
+def test_a_server_that_does_not_have_the_stream_gets_hello_again() -> None:
     found = asked()
     assert found.accept(error(Reason.UNKNOWN_SESSION, seq=1), 3.0) is Reply.LOST
     assert not found.open
@@ -203,7 +203,7 @@ def test_a_late_unknown_session_of_an_earlier_request_is_stale() -> None:
     assert found.open
 
 
-def test_a_server_that_says_bye_is_greeted_again() -> None:
+def test_a_server_that_sends_bye_gets_hello_again() -> None:
     found = asked()
     assert found.accept(from_server(Kind.BYE, epoch=EPOCH - 1), 1.0) is Reply.STALE
     assert found.accept(from_server(Kind.BYE, seq=1), 1.0) is Reply.LOST
@@ -211,14 +211,14 @@ def test_a_server_that_says_bye_is_greeted_again() -> None:
     assert found.accept(from_server(Kind.BYE, seq=1), 1.0) is Reply.STALE
 
 
-def test_a_restarted_server_that_says_here_is_greeted_at_once() -> None:
+def test_a_restarted_server_that_sends_here_gets_hello_at_once() -> None:
     found = asked()
     assert found.accept(from_server(Kind.HERE, epoch=EPOCH + 1), 0.5) is Reply.LOST
     assert found.due(0.5)[0].kind is Kind.HELLO
     assert not found.waiting
 
 
-def test_a_stream_without_a_session_says_hello_as_soon_as_a_server_is_here() -> None:
+def test_a_stream_without_a_session_sends_hello_as_soon_as_a_server_is_here() -> None:
     found = stream()
     assert found.due(0.0) is not None
     assert found.due(0.01) is None
@@ -282,7 +282,7 @@ def refused_newest(now: float = 0.0) -> Stream:
     return found
 
 
-def test_a_server_of_an_earlier_version_is_greeted_again_at_once_in_that_version() -> None:
+def test_a_server_of_an_earlier_version_gets_hello_again_at_once_in_that_version() -> None:
     found = refused_newest()
     assert found.due(0.0) == (Header(Kind.HELLO, ME, SLOT, body=({"num_envs": 3},), version=1), ())
     assert found.bye().version == 1
@@ -313,7 +313,7 @@ def test_a_server_that_refuses_both_versions_is_final() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_server_replaced_by_one_of_another_version_is_greeted_in_that_version(version: int) -> None:
+def test_a_server_replaced_by_one_of_another_version_gets_hello_in_that_version(version: int) -> None:
     found = opened() if version == 1 else refused_newest()
     found.accept(replace(welcome(), version=3 - version), 0.1)
     found.request(Kind.STEP, (), FRAMES, 1.0)

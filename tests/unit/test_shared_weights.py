@@ -81,7 +81,7 @@ def test_a_version_that_is_being_written_is_never_taken_for_whole(tmp_path: Path
     assert reader.newer(), "and tries again"
 
 
-def test_a_torn_copy_is_noticed_even_if_the_states_say_otherwise(tmp_path: Path) -> None:
+def test_a_torn_copy_is_noticed_even_if_the_states_are_even(tmp_path: Path) -> None:
     """As on a processor that makes the stores of a state visible before those of the weights."""
     writer = WeightsWriter(tmp_path / "w", Net(), epoch=1)
     reader = WeightsReader(tmp_path / "w", Net())
@@ -174,7 +174,7 @@ def test_weights_of_another_net_are_refused(tmp_path: Path, other: Net) -> None:
         WeightsReader(tmp_path / "w", Net())
 
 
-def test_weights_of_the_same_size_and_other_names_are_told_apart(tmp_path: Path) -> None:
+def test_weights_of_the_same_size_and_other_names_are_distinguished(tmp_path: Path) -> None:
     class Other(Net):
         def __init__(self) -> None:
             super().__init__()
@@ -247,7 +247,7 @@ def test_anything_in_place_of_the_file_is_an_error_for_readers_and_replaced_if_p
     here.close()
 
 
-def test_a_learner_that_was_started_again_is_followed_and_a_strangers_file_is_not(tmp_path: Path) -> None:
+def test_a_learner_that_was_started_again_is_followed_and_an_unusable_file_is_not(tmp_path: Path) -> None:
     local = LocalWeights(place := tmp_path / "l.weights", Net())
     local.serves(0.0)
     assert local.reader is None

@@ -18,7 +18,7 @@ def test_a_rate_is_growth_over_the_window_or_since_it_was_opened() -> None:
     assert window.per_s(141.0, 1447, 1.0) == [0.0, 0.0], "nothing happened in the whole window"
 
 
-def test_a_window_that_was_not_read_for_long_says_what_happened_meanwhile() -> None:
+def test_a_window_that_was_not_read_for_long_has_what_happened_meanwhile() -> None:
     window = SlidingWindow(5.0)
     window.growth(0.0, 0)
     assert window.growth(30.0, 60) == (30.0, [60])

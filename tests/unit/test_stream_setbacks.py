@@ -163,7 +163,7 @@ def test_a_restart_costs_no_wait_even_twice_in_a_row(case: str) -> None:
     assert not stream.trouble
 
 
-def test_a_session_whose_answer_is_useless_is_ended_and_greeted_again() -> None:
+def test_a_session_whose_answer_is_useless_is_ended_and_opened_again() -> None:
     found = asked()
     found.reject("obs of row 3 holds a value that is not finite", 1.0)
     work = found.due(1.0)
@@ -172,7 +172,7 @@ def test_a_session_whose_answer_is_useless_is_ended_and_greeted_again() -> None:
     assert not found.waiting
 
 
-def test_garbage_and_silence_are_told_apart() -> None:
+def test_garbage_and_silence_are_distinguished() -> None:
     found = asked()
     assert found.complaint(0, 10.0) == "no answer from the env-server at tcp://x:1 for 10 s"
     found.accept(said(Kind.OBS, EPOCH, 11, []), 0.5)

@@ -20,5 +20,5 @@ def test_a_name_that_is_near_is_suggested(wrong: str, known: list[str], text: st
     assert did_you_mean(wrong, known) == text
 
 
-def test_if_nothing_is_near_all_names_are_told() -> None:
+def test_if_nothing_is_near_all_names_are_listed() -> None:
     assert suggestion("zzz", ["train", "tune"]) == "; known: train, tune"

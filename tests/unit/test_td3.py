@@ -65,7 +65,7 @@ def test_policy_and_targets_wait_for_every_third_update_of_the_critics(tmp_path:
 
 
 @pytest.mark.parametrize(("updates", "changed"), [(1, [False, True, False, True]), (3, [True] * 4)])
-def test_a_step_says_whether_the_policy_has_changed(tmp_path: Path, updates: int, changed: list[bool]) -> None:
+def test_a_step_reports_whether_the_policy_has_changed(tmp_path: Path, updates: int, changed: list[bool]) -> None:
     algorithm = control(tmp_path, "td3", policy_delay=2, updates_per_step=updates)
     learning = algorithm.learning(algorithm.network())
     learning._update = lambda agent_steps: learning.update(transitions(), ONES, agent_steps)

@@ -32,7 +32,7 @@ def test_what_ends_a_service_is_shown_without_escapes(
     assert all(line.isprintable() for line in lines)
 
 
-def test_health_pages_of_strangers_are_shown_without_escapes() -> None:
+def test_untrusted_health_pages_are_shown_without_escapes() -> None:
     view = ServiceView(f"broker{ESCAPES}", "broker", {"role": "broker", "state": f"ready{ESCAPES}"}, note=ESCAPES)
     text = render([view], Verdict(f"not well: {ESCAPES}", good=False), as_json_text=False)
     assert all(line.isprintable() for line in text.split("\n"))

@@ -91,7 +91,7 @@ def text_of(value: object) -> str:
 
 @pytest.mark.parametrize(("path", "value"), GIVEN.items(), ids=GIVEN)
 @pytest.mark.parametrize("own", [TrainFlags, Instance], ids=["beast", "service"])
-def test_what_a_file_may_not_decide_is_refused_unless_a_flag_or_variable_says_it(
+def test_what_a_file_may_not_decide_is_refused_unless_a_flag_or_variable_gives_it(
     tmp_path: Path, path: str, value: object, own: type[Section]
 ) -> None:
     file = tmp_path / "gift.yaml"

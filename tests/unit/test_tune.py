@@ -105,7 +105,7 @@ def _to_64(best: Values) -> list[Values]:
     return [{**best, "learner.batch_size": value} for value in (4, min(64, 2 * size))]
 
 
-def test_where_nothing_trains_it_says_so_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_nothing_trains_it_reports_that_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> Training:
         raise BeastError("training did not start")
 

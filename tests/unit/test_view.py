@@ -134,7 +134,7 @@ def test_warnings_stand_below_and_are_cut_to_the_width() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_screen_says_when_it_is_stopping() -> None:
+def test_the_screen_shows_when_it_is_stopping() -> None:
     assert "stopping" in text_of(screen(RUN, snapshot(), stopping=True), width=120)
     assert line(RUN, snapshot(), stopping=True).endswith("stopping")
 
@@ -217,7 +217,7 @@ def test_the_eta_needs_a_rate_and_never_is_negative() -> None:
     assert figures.eta_s(100, {"agent_steps": 50, "agent_steps_per_s": 0}) is None
 
 
-def test_the_summary_tells_steps_and_return() -> None:
+def test_the_summary_has_steps_and_return() -> None:
     assert summary(RUN, LEARNER | {"agent_steps": 10_000_000}, 60, finished=True).endswith(
         "trained 10,000,000 agent steps, mean return of the last 100 episodes -3.46, in 0:01:00"
     )

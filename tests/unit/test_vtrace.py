@@ -125,7 +125,7 @@ def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_cros
     torch.testing.assert_close(pg_advantages(result), column(19.75, 19.5, 0, 38.5), rtol=0, atol=0)
 
 
-def test_a_terminated_step_neither_bootstraps_nor_hears_from_what_follows() -> None:
+def test_a_terminated_step_neither_bootstraps_nor_gets_corrections_from_what_follows() -> None:
     result = episode((0.5, 0.0, 0.5, 0.5), void=2)
     # vs[1] = 20;  vs[0] = 10 + 0.5 * 20
     torch.testing.assert_close(result.vs, column(20, 20, 3, 42.5), rtol=0, atol=0)

@@ -83,7 +83,7 @@ def test_a_buffer_of_another_size_is_refused_and_changes_nothing(change: int) ->
     assert np.array_equal(weights.flatten(net), before)
 
 
-def test_the_layout_id_tells_architectures_apart() -> None:
+def test_the_layout_id_distinguishes_architectures() -> None:
     ids = {
         weights.layout_id(net)
         for net in (network(), network(hidden_size=64), torch.nn.Linear(2, 3), torch.nn.Linear(3, 2))

@@ -59,7 +59,7 @@ def test_an_exponent_of_0_is_uniform_and_rare_puts_nothing_on_the_first_80_perce
 
 
 @pytest.mark.parametrize("env_id", ["zipf/Gridworld", "zipf/Gridworld-small-uniform", "zipf/Gridworld-small-rare"])
-def test_maps_and_objects_are_drawn_as_often_as_the_level_says(env_id: str) -> None:
+def test_maps_and_objects_are_drawn_as_often_as_by_the_level(env_id: str) -> None:
     base, level = TASKS[env_id]
     size = SIZES[base]
     worlds, seen = Gridworlds(size, level, 2.0, 50), np.zeros((size.maps, size.objects))

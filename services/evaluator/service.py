@@ -24,6 +24,7 @@ from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import NO_RUN, RunConfig
+from zerobeast.common.settings.section import LIMIT
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.launcher.env_server import env_server
 from zerobeast.rl.acting.opponents import read
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 LOOK_PERIOD_S = 0.5  #: between two looks into the folder
 MAX_TRIES = 3  #: of one policy
+PATIENCE = 10.0  #: times `envserver.step_timeout_s`: processes of its niceness wait for the CPU while the run trains
 DISK_S = 60.0  #: until another try, if the disk was in the way
 
 
@@ -52,7 +54,10 @@ class Evaluator(Service):
         del instance  # there is one evaluator
         super().__init__()
         # on the CPU: niceness does not count on a GPU, which the training needs
-        self.config = config.model_copy(update={"broker": config.broker.model_copy(update={"device": "cpu"})})
+        broker = config.broker.model_copy(update={"device": "cpu"})
+        longer = {"step_timeout_s": min(PATIENCE * config.envserver.step_timeout_s, LIMIT)}
+        envserver = config.envserver.model_copy(update=longer)
+        self.config = config.model_copy(update={"broker": broker, "envserver": envserver})
         self._thread = ThreadPoolExecutor(1, "evaluation")
         self._job: Future[list[Row]] | None = None
         self._events: EventFile | None = None

@@ -1,17 +1,23 @@
-"""`beast evaluate` in an environment whose episodes never end."""
+"""Evaluations in an environment whose episodes never end, and in one that takes long to be made."""
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import poll, wait_until
 from tests.unit.test_policy import saved
 from zerobeast.cli import evaluate
+from zerobeast.common.config.load import load
+from zerobeast.common.config.process import Instance
+from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.describe import describe
+from zerobeast.services.evaluator.service import Evaluator
 
-ENDLESS = "tests.integration.endless_env:Endless"
+ENDLESS, ODD = "tests.integration.endless_env:Endless", "tests.integration.odd_env:Odd"
 
 
 def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
@@ -30,3 +36,16 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     assert steps == sorted(set(steps))
     assert evaluate.main([str(run), "--env", ENDLESS, "--episodes", "20", "--max_steps", "9"]) == 0
     assert "16 of 20 episodes, 16 cut off at evaluate.max_steps" in capsys.readouterr().out
+
+
+def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path: Path) -> None:
+    spec, *_ = describe(EnvConfig(id=ODD), EnvServerConfig())
+    run = saved(tmp_path, "impala", spec.for_policies(), "--net.hidden_size=8")
+    slow = ["--env", ODD, "--env.kwargs", "{make_s: 1.5, at: 1, ends: true}", "--envserver.step_timeout_s", "0.5"]
+    config = load(["--config", str(run / run_files.CONFIG), *slow, "--evaluate.episodes", "1"], {})
+    with closing(Evaluator(config, Instance())) as evaluator:
+        evaluator.open()
+        (run / run_files.CHECKPOINT).rename(run / run_files.TO_EVALUATE / "0.pt")
+        wait_until(lambda: poll(evaluator, 0.01) or evaluator.report()["evaluations"] or evaluator.report()["trouble"])
+        assert evaluator.report()["trouble"] == ""
+    assert len(evaluations.read(run)) == 1

@@ -163,16 +163,15 @@ def test_each_level_of_evaluations_is_a_line_and_a_row(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = saved(root, "zipf", {100: 1.0}, env="small", evaluate={"levels": "zipf,rare"})
-    evaluations.write(folder, [evaluation(100, value, env) for env, value in (("small", 0.75), ("small-rare", 0.25))])
+    levels = {"small": (0.75, "zipf"), "small-rare": (0.25, "rare")}
+    evaluations.write(folder, [evaluation(100, value, env) | {"level": name} for env, (value, name) in levels.items()])
     figure = drawn(monkeypatch, ["zipf", "--root", str(root), "--out", str(root / "curves.png")])
     lines, _ = figure.axes[0].lines, capsys.readouterr()
     assert [line.get_ydata().tolist() for line in lines] == [[0.75], [0.25]]
     assert lines[0].get_linestyle() != lines[1].get_linestyle()
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["PPO, small (n=1)", "PPO, small-rare (n=1)"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["PPO, zipf (n=1)", "PPO, rare (n=1)"]
     argv = ["zipf", "--root", str(root)]
-    assert [(row["group"], row["mean"]) for row in rows(argv, capsys)] == [
-        *(("PPO, small", 0.75), ("PPO, small-rare", 0.25))
-    ]
+    assert [(row["group"], row["mean"]) for row in rows(argv, capsys)] == [*(("PPO, zipf", 0.75), ("PPO, rare", 0.25))]
     other = saved(root, "zipf2", env="small", seed=2)  # without levels
     evaluations.write(other, [evaluation(100, 0.25, "small")])
     argv[0] = "zipf*"

@@ -68,11 +68,14 @@ def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, str], bo
     for group in groups:
         of_evaluations = of not in (TRAINING, *group.runs[0].metrics)
         rows = [row for run in group.runs for row in run.evaluations if of_evaluations and not env]
-        names = list(dict.fromkeys(str(row.get("env", "")) for row in rows))
+        levels = {str(row.get("env", "")): str(row.get("level") or "") for row in rows}
+        names = list(levels)
         apart = len(names) > 1 or (bool(names) and any(run.settings.get(LEVELS) for run in group.runs))
         names = names if apart else [env]
+        shorter = len({*filter(None, levels.values())}) == len(levels)  # each level is one environment
         for place, name in enumerate(names):
-            label, number = group.label + f", {name}" * apart, group.number * len(names) + place
+            shown = levels[name] if apart and shorter else name
+            label, number = group.label + f", {shown}" * apart, group.number * len(names) + place
             if runs := [run for run in group.runs if has(run, name)]:
                 yield Group(label, group.algo, number, group.siblings * len(names), runs, name)
 

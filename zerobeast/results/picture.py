@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any, NamedTuple
 
 from zerobeast.common.errors import ConfigError
@@ -16,6 +17,7 @@ DPI = 150
 PANEL = (5.0, 3.3)  #: inches
 LEGEND_LINE, HANDLE, LETTER = 0.19, 0.55, 0.068  #: inches
 BAND, FEW = 0.2, 5  #: how opaque an interval is, if there are no more lines than so few
+TITLE_LETTERS = 60  #: in a line, for the width of a panel
 MAX_IN_A_ROW = 3
 MARKERS = 8  #: on a line, about
 LIGHT = {"paper": "#ffffff", "ink": "#1f2328", "grid": "#d8dce0"}
@@ -86,7 +88,8 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options, path: Path) -> None:
                 axes.set_axis_off()
             for panel, axes in zip(row, axes_row, strict=False):
                 entries = _panel(axes, panel, options, paper)
-                axes.set_title("" if panel is not row[0] and panel.title == row[0].title else panel.title)
+                title = "" if panel is not row[0] and panel.title == row[0].title else panel.title
+                axes.set_title(fill(title.replace(",", ", "), TITLE_LETTERS))  # a list of ids has no spaces
                 if panel is row[0]:
                     smoothed = f",\nmean of the last {options.smooth} points" if options.smooth > 1 else ""
                     runs = [run for line in panel.lines for run in line.group.runs]

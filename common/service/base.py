@@ -41,7 +41,8 @@ class Service(ABC):
         self.state = "starting"
         self.run_name = ""  #: for the health page
         self.started_at = clock()
-        self.loop_at = clock()  #: when the loop last turned; the health page shows its age
+        self.loop_at = clock()  #: when the loop last turned
+        self.alive_at = clock()  #: when a turn that takes long last made progress; the page shows the age of the newer
         self.awake_since = clock()  #: since when the loop has had no standstill: no silence is older than that
         self.page: dict[str, Any] = {}  #: what the health page serves, written by the loop alone
         self._report_at = 0.0
@@ -89,6 +90,10 @@ class Service(ABC):
             self.awake_since = now
         self.loop_at = now
         return now
+
+    def progressed(self) -> None:
+        """Note progress within a turn. No messages were read meanwhile, so it does not end a standstill."""
+        self.alive_at = self.clock()
 
     def stop(self) -> None:
         """Ask the loop to end. Safe in a signal handler: it sets a flag and nothing more."""

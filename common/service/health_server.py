@@ -1,6 +1,7 @@
 """The health page of a service: what its own loop last wrote, served over HTTP.
 
-/livez   200 while the loop turns, 503 once it has not for STUCK_S or can admit no client any more
+/livez   200 while the loop turns, or makes progress in a long turn; 503 after STUCK_S without either, or once it can
+         admit no client any more
 /readyz  200 once the service is ready and while it does not drain, else 503; 200 while it stalls, since it takes work
 /healthz the numbers, as JSON
 /metrics the numbers, for Prometheus
@@ -139,7 +140,7 @@ class HealthServer:
     def page(self) -> dict[str, Any]:
         """What the loop last wrote, and what is computed at each reading: how long ago it turned, and what follows."""
         service = self._service
-        page = {**service.page, "loop_age_s": round(service.clock() - service.loop_at, 3)}
+        page = {**service.page, "loop_age_s": round(service.clock() - max(service.loop_at, service.alive_at), 3)}
         page["live"] = page["loop_age_s"] < STUCK_S and all(context.sound for context in service.contexts)
         page["ready"] = page["live"] and page.get("state") == "ready"
         page["stalled"] = page["ready"] and page["stalled_s"] > self._stall_after_s

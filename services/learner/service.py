@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import run_files
@@ -91,6 +93,7 @@ class Learner(Service):
                 f"name: expected the name of the run; the learner keeps its files in {config.root}/<name>"
             )
         shared_place(config)
+        self.resources.callback(register_optimizer_step_post_hook(lambda *_: self.progressed()).remove)
         device = self._rank.device(config)
         dtype = pick_dtype(config.learner.precision, device)
         self._computes = {"device": str(device), "precision": str(dtype).removeprefix("torch.")}

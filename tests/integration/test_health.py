@@ -112,6 +112,8 @@ def test_a_loop_that_hangs_is_reported_although_its_page_is_served() -> None:
         assert get(address, "/healthz")[0] == 200
         assert 'zerobeast_live{role="broker",run=""} 0.0' in get(address, "/metrics")[1]
         assert main(["health", "--endpoint", address]) == 1
+        worker.progressed()
+        assert get(address, "/livez")[0] == 200, "a turn that takes long and makes progress"
 
 
 def test_a_service_that_can_admit_no_client_any_more_is_not_alive() -> None:

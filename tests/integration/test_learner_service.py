@@ -204,3 +204,16 @@ def test_the_page_shows_how_many_brokers_act(open_run: Opener) -> None:
         actor.push(seq, rollout_rows(4, seq), acting=acting)
     run.drive([actor], lambda: run.page["rollouts_by_fate"]["used"] == 16)
     assert run.page["acting"] == 2
+
+
+def test_each_optimizer_step_counts_as_progress_of_a_long_update(open_run: Opener) -> None:
+    learner, weight = open_run().learner, torch.nn.Parameter(torch.zeros(1))
+    optimizer, before, turned = torch.optim.SGD([weight]), learner.alive_at, learner.loop_at
+    weight.grad = torch.ones(1)
+    optimizer.step()
+    assert learner.alive_at > before
+    assert learner.loop_at == turned, "nothing was read from peers, so that none of them has been silent"
+    learner.close()
+    last = learner.alive_at
+    optimizer.step()
+    assert learner.alive_at == last

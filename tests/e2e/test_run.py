@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,8 +25,10 @@ def beast(*argv: str | Path, **variables: str) -> subprocess.Popen[str]:
 
 
 def children_of(run: Path) -> list[int]:
-    files = list((run / "services").glob("*.json"))
-    pids = {path.stem: json.loads(path.read_text())["pid"] for path in files}
+    pids = {}
+    for path in (run / "services").glob("*.json"):
+        with suppress(FileNotFoundError):  # the file of a service that is started again is gone for a moment
+            pids[path.stem] = json.loads(path.read_text())["pid"]
     there = {name.rpartition("-")[0] for name in pids}  # a short run ends before its second worker has begun
     return sorted(set(pids.values())) if set(ROLES) <= there else []
 

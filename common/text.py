@@ -9,6 +9,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\
 _UNPRINTABLE_IN_LINES = re.compile(_UNPRINTABLE.pattern.replace(r"\x00-\x1f", r"\x00-\x09\x0b-\x1f"))
 
 SIMILAR = 0.75  #: lowest similarity of a suggestion, out of 1
+MIN_BEGUN = 3  #: shortest name, in characters, that is suggested for a longer one that begins with it
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -65,10 +66,14 @@ def split_ids(text: str) -> list[str]:
 
 
 def _closest(name: str, known: Iterable[str]) -> str:
-    """The most similar of the names, if any; swapped letters make short ones, such as env and evn, too unlike."""
+    """The most similar of the names, if any.
+
+    Short names need more: env is too unlike evn, with swapped letters, and environment, which it begins.
+    """
     names = list(known)
     swapped = (each for each in names if sorted(each) == sorted(name))
-    return next(iter(get_close_matches(name, names, n=1, cutoff=SIMILAR)), "") or next(swapped, "")
+    begun = (each for each in names if len(each) >= MIN_BEGUN and name.startswith(each))
+    return next(iter(get_close_matches(name, names, n=1, cutoff=SIMILAR)), "") or next(swapped, "") or next(begun, "")
 
 
 def _flat(name: str) -> str:

@@ -13,6 +13,7 @@ from zerobeast.common.text import did_you_mean, suggestion
         ("threads", ["learner.threads", "broker.threads"], "; did you mean learner.threads or broker.threads?"),
         ("health_prot", ["health.port"], "; did you mean health.port?"),
         ("evn", ["seed", "env"], "; did you mean env?"),
+        ("enviroment", ["seed", "env"], "; did you mean env?"),
         ("zzz", ["Pong"], ""),
     ],
 )

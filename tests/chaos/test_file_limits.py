@@ -56,7 +56,7 @@ class Server:
 def server_in(folder: Path, **limits: int) -> Iterator[Server]:
     server = Server(folder, **limits)
     try:
-        wait_until(server.page, TO_SEE_S)
+        wait_until(lambda: "max_files" in server.page(), TO_SEE_S)  # the first page lacks what is measured
         yield server
     finally:
         server.process.terminate()

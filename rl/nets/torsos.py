@@ -34,6 +34,7 @@ DEEP_CHANNELS = (16, 32, 32)
 FOOTBALL_CHANNELS = (*DEEP_CHANNELS, 32)
 DEEP_BLOCKS = 2
 JOINED_SIZE = 256  #: width of the layer on top of several torsos
+WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  #: by bytes
 
 T = TypeVar("T", bound=nn.Module)
 
@@ -56,6 +57,14 @@ def _channels_last(planes: Tensor) -> Tensor:
     for channel in range(planes.shape[1]):
         moved[..., channel] = planes[:, channel]
     return moved.movedim(-1, 1)
+
+
+def _side_by_side(stacks: Tensor) -> Tensor:
+    """[N, k, H, W, C] -> [N, k * C, H, W], laid out as [N, H, W, k * C]. Copies each pixel as a word, if it fits."""
+    pixels, word = stacks, WORDS.get(stacks.shape[-1] * stacks.element_size())
+    if word is not None and stacks.is_contiguous():  # plane by plane takes three times as long
+        pixels = stacks.view(word)
+    return pixels.permute(0, 2, 3, 1, 4).contiguous().view(stacks.dtype).flatten(3).movedim(-1, 1)
 
 
 def compute_dtype(weight: Tensor) -> torch.dtype:
@@ -121,10 +130,13 @@ class ConvTorso(Torso):
         Laid out channels-last: the weight gradient of the shallow net's first layer then takes a quarter of the time
         (float32, one Zen 3 core), and its inference a tenth less.
         """
-        if not self._channels_first:
-            obs = obs.movedim(-1, -3)
-        planes = obs.reshape(obs.shape[0], self._channels, *self._size)
-        pictures = _channels_last(planes).to(dtype, memory_format=torch.channels_last)
+        if obs.dtype == torch.bool:
+            obs = obs.view(torch.uint8)  # which torch converts in half the time
+        if self._channels_first:
+            planes = _channels_last(obs.reshape(obs.shape[0], self._channels, *self._size))
+        else:
+            planes = obs.movedim(-1, -3) if obs.dim() == 4 else _side_by_side(obs.flatten(1, -4))
+        pictures = planes.to(dtype, memory_format=torch.channels_last)
         if mean is None:
             return pictures
         frame = (mean if self._channels_first else mean.movedim(-1, -3)).reshape(-1, *self._size)

@@ -352,7 +352,7 @@ def test_bytes_count_as_fractions_of_255() -> None:
     torch.testing.assert_close(mlp(full), torch.tanh(mlp.second(torch.tanh(mlp.first(torch.ones(1, 8))))))
 
 
-@pytest.mark.parametrize(("sides", "channels"), [((12, 14), 3), ((7, 7), 3), ((7, 7), 25)])
+@pytest.mark.parametrize(("sides", "channels"), [((12, 14), 3), ((12, 14), 4), ((7, 7), 3), ((7, 7), 25)])
 def test_channels_may_come_first_or_last_and_stack_with_frames(sides: tuple[int, ...], channels: int) -> None:
     last = EnvSpec("Last-v0", ArraySpace.box((*sides, channels), "|u1"), SIX, frame_stack=2)
     first = EnvSpec("First-v0", ArraySpace.box((channels, *sides), "|u1"), SIX, frame_stack=2)

@@ -211,6 +211,15 @@ class ThrowawayRun(Fleet):
         """
         self.wait_for(lambda: self.agent_steps() > 0, f"training did not start; the logs are in {self.folder}")
 
+    def until_it_learns(self) -> None:
+        """Wait for the end of the next update that the learner's page counts.
+
+        Raises:
+          BeastError: no update comes, or a service has ended.
+        """
+        before = self.agent_steps()
+        self.wait_for(lambda: self.agent_steps() > before, f"no more is learned; the logs are in {self.folder}")
+
     def wait_for(self, probe: Callable[[], bool], otherwise: str, limit_s: float = START_LIMIT_S) -> None:
         """Wait until something is true.
 

@@ -112,17 +112,20 @@ def _in_turn(
 
 
 def watch(run: ThrowawayRun, seconds: float) -> Training:
-    """Measure a run's services over the next `seconds`.
+    """Measure a run's services for `seconds` or a little longer: from the end of one update to that of another.
 
     Raises:
-      BeastError: a service has ended.
+      BeastError: a service has ended, or the learner has stopped learning.
     """
-    start, before = time.monotonic(), _pages(run)
+    run.until_it_learns()
+    before = _pages(run)
     time.sleep(seconds)
-    spent, after = time.monotonic() - start, _pages(run)
+    run.until_it_learns()
+    after = _pages(run)
     run.check()
-    steps = after["learner"][0]["agent_steps"] - before["learner"][0]["agent_steps"]
-    cpu_s = {role: (_cpu_s(pages) - _cpu_s(before[role])) / spent for role, pages in after.items()}
+    (first, *_), (last, *_) = before["learner"], after["learner"]
+    steps, spent = last["agent_steps"] - first["agent_steps"], last["uptime_s"] - first["uptime_s"]
+    cpu_s = {role: sum(map(_cores, before[role], pages)) for role, pages in after.items()}
     return Training(steps / spent, cpu_s, {role: pages[-1] for role, pages in after.items()})
 
 
@@ -130,5 +133,7 @@ def _pages(run: ThrowawayRun) -> dict[str, list[dict[str, Any]]]:
     return {role: run.pages(role) for role in sorted(ROLES)}
 
 
-def _cpu_s(pages: list[dict[str, Any]]) -> float:
-    return sum(float(page["cpu_s"]) for page in pages)
+def _cores(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """CPU seconds a second between two pages of a service, which are from its own last turns and not from now."""
+    spent: float = max(after["uptime_s"] - before["uptime_s"], 1e-3)
+    return (float(after["cpu_s"]) - float(before["cpu_s"])) / spent

@@ -211,14 +211,20 @@ class ThrowawayRun(Fleet):
         """
         self.wait_for(lambda: self.agent_steps() > 0, f"training did not start; the logs are in {self.folder}")
 
-    def until_it_learns(self) -> None:
-        """Wait for the end of the next update that the learner's page counts.
+    def next_count(self) -> dict[str, Any]:
+        """The first page of the learner that counts more agent steps than its page now.
 
         Raises:
-          BeastError: no update comes, or a service has ended.
+          BeastError: there is none, or a service has ended.
         """
-        before = self.agent_steps()
-        self.wait_for(lambda: self.agent_steps() > before, f"no more is learned; the logs are in {self.folder}")
+        pages: list[dict[str, Any]] = []
+
+        def counted() -> bool:
+            pages.extend(self.pages("learner")[:1])
+            return len(pages) > 1 and pages[-1].get("agent_steps", 0) > pages[0].get("agent_steps", 0)
+
+        self.wait_for(counted, f"no more agent steps are learned from; the logs are in {self.folder}")
+        return pages[-1]
 
     def wait_for(self, probe: Callable[[], bool], otherwise: str, limit_s: float = START_LIMIT_S) -> None:
         """Wait until something is true.

@@ -217,6 +217,7 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library than glibc
         return
-    mallopt(_MMAP_THRESHOLD, (1 << 31) - 1)  # the largest int
+    if not mallopt(_MMAP_THRESHOLD, (1 << 31) - 1):  # the largest int
+        mallopt(_MMAP_THRESHOLD, 32 << 20)  # the largest that glibc before 2.35 takes
     mallopt(_TRIM_THRESHOLD, -1)  # never: a batch of football planes frees more than the largest int at once
     mallopt(_ARENA_MAX, 1)  # other threads' arenas are too small for such tensors, and would map them after all

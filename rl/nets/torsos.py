@@ -34,7 +34,7 @@ DEEP_CHANNELS = (16, 32, 32)
 FOOTBALL_CHANNELS = (*DEEP_CHANNELS, 32)
 DEEP_BLOCKS = 2
 JOINED_SIZE = 256  #: width of the layer on top of several torsos
-WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  #: by bytes
+WORDS = {4: torch.int32, 8: torch.int64}  #: by bytes
 
 T = TypeVar("T", bound=nn.Module)
 
@@ -60,10 +60,15 @@ def _channels_last(planes: Tensor) -> Tensor:
 
 
 def _side_by_side(stacks: Tensor) -> Tensor:
-    """[N, k, H, W, C] -> [N, k * C, H, W], laid out as [N, H, W, k * C]. Copies each pixel as a word, if it fits."""
-    pixels, word = stacks, WORDS.get(stacks.shape[-1] * stacks.element_size())
-    if word is not None and stacks.is_contiguous():  # plane by plane takes three times as long
-        pixels = stacks.view(word)
+    """[N, k, H, W, C] -> [N, k * C, H, W], laid out as [N, H, W, k * C] if that is faster than plane by plane."""
+    channels = stacks.shape[-1]
+    size = channels * stacks.element_size()
+    if size < min(WORDS) or torch.compiler.is_exporting():
+        return _channels_last(stacks.movedim(-1, 2).flatten(1, 2))
+    whole = stacks.is_contiguous() and stacks.storage_offset() % channels == 0 and not stacks.is_floating_point()
+    if not whole or size not in WORDS:
+        return stacks.permute(0, 2, 3, 1, 4).flatten(3).movedim(-1, 1)
+    pixels = stacks.view(WORDS[size])  # [N, k, H, W, 1]: each of C is copied as one word
     return pixels.permute(0, 2, 3, 1, 4).contiguous().view(stacks.dtype).flatten(3).movedim(-1, 1)
 
 
@@ -130,8 +135,8 @@ class ConvTorso(Torso):
         Laid out channels-last: the weight gradient of the shallow net's first layer then takes a quarter of the time
         (float32, one Zen 3 core), and its inference a tenth less.
         """
-        if obs.dtype == torch.bool:
-            obs = obs.view(torch.uint8)  # which torch converts in half the time
+        if obs.dtype == torch.bool and not torch.compiler.is_exporting():
+            obs = obs.view(torch.uint8)  # torch converts these in half the time; a graph has no such view
         if self._channels_first:
             planes = _channels_last(obs.reshape(obs.shape[0], self._channels, *self._size))
         else:

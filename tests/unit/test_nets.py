@@ -352,16 +352,27 @@ def test_bytes_count_as_fractions_of_255() -> None:
     torch.testing.assert_close(mlp(full), torch.tanh(mlp.second(torch.tanh(mlp.first(torch.ones(1, 8))))))
 
 
-@pytest.mark.parametrize(("sides", "channels"), [((12, 14), 3), ((12, 14), 4), ((7, 7), 3), ((7, 7), 25)])
-def test_channels_may_come_first_or_last_and_stack_with_frames(sides: tuple[int, ...], channels: int) -> None:
-    last = EnvSpec("Last-v0", ArraySpace.box((*sides, channels), "|u1"), SIX, frame_stack=2)
-    first = EnvSpec("First-v0", ArraySpace.box((channels, *sides), "|u1"), SIX, frame_stack=2)
+@pytest.mark.parametrize("dtype", ["|u1", "|b1", "<f4"])
+@pytest.mark.parametrize(
+    ("sides", "channels"), [((12, 14), 3), ((12, 14), 4), ((12, 14), 8), ((7, 7), 3), ((7, 7), 25)]
+)
+def test_channels_may_come_first_or_last_and_stack_with_frames(
+    sides: tuple[int, ...], channels: int, dtype: str
+) -> None:
+    net = NetConfig(pixels="all")
+    last = EnvSpec("Last-v0", ArraySpace.box((*sides, channels), dtype), SIX, frame_stack=2)
+    first = EnvSpec("First-v0", ArraySpace.box((channels, *sides), dtype), SIX, frame_stack=2)
     assert last.obs.image_size == first.obs.image_size == sides  # type: ignore[union-attr]
-    torso = make_torso(NetConfig(), last)
-    twin = make_torso(NetConfig(), first)
+    torso = make_torso(net, last)
+    twin = make_torso(net, first)
     twin.load_state_dict(torso.state_dict())
     obs = observations(last, 4)
     torch.testing.assert_close(torso(obs), twin(obs.movedim(-1, -3)))
+    unaligned = torch.cat([obs.flatten()[:1], obs.flatten()])[1:].view(obs.shape)
+    torch.testing.assert_close(torso(unaligned), torso(obs))
+    if dtype == "<f4":
+        torso(obs.requires_grad_()).sum().backward()
+        assert torch.count_nonzero(obs.grad)
 
 
 def test_gradients_do_not_change_the_answer_although_they_change_the_memory_layout() -> None:

@@ -87,7 +87,7 @@ def test_the_choice_is_a_file_that_train_reads(
         config = load(flags, {})
         if config.learner.batch_size == 4:
             raise BeastError("training did not start")
-        return Training(float(config.learner.batch_size), {}, {})
+        return Training(float(config.learner.batch_size), {}, {}, 1.0)
 
     monkeypatch.setattr(tune, "measure_training", rate)
     out = tmp_path / "tuned.yaml"

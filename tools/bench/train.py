@@ -26,6 +26,7 @@ class Training(NamedTuple):
     rate: float  #: agent steps a second
     cpu_s: dict[str, float]  #: role -> CPU seconds a second that its services use
     pages: dict[str, dict[str, Any]]  #: the newest health page of each role
+    seconds: float  #: between the two
 
 
 def main(argv: list[str]) -> int:
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
         figure(f"{what}: over environments alone", run.rate, STEPS_S, None, machine["cores"] * at_work["env"]),
         figure(f"{what}: CPU outside the three parts", outside, "of all", most_outside),
     ]
-    details = {"machine": machine, **run._asdict(), "precision": precision, "seconds": options.seconds}
+    details = {"machine": machine, **run._asdict(), "precision": precision}
     emit_figures(figures, options.json, f"{_describe(run)}\n{limit.describe(machine)}", **details)
     return 0
 
@@ -108,32 +109,38 @@ def _in_turn(
             seen.append(watch(run, options.seconds / turns))
     alone, at_work = (limit.mean(rates) for rates in zip(*machines, strict=True))
     cpu_s = limit.mean([each.cpu_s for each in seen])
-    return Training(fmean(each.rate for each in seen), cpu_s, seen[-1].pages), limit.combined(alone, at_work)
+    seconds = [each.seconds for each in seen]
+    rate = fmean((each.rate for each in seen), seconds)
+    return Training(rate, cpu_s, seen[-1].pages, sum(seconds)), limit.combined(alone, at_work)
 
 
 def watch(run: ThrowawayRun, seconds: float) -> Training:
-    """Measure a run's services for `seconds` or a little longer: from the end of one update to that of another.
+    """Measure a run's services for `seconds` or a little longer: from one change of the learner's count to another.
+
+    On policy it changes with each update, and a slice may have no more than one.
 
     Raises:
       BeastError: a service has ended, or the learner has stopped learning.
     """
-    run.until_it_learns()
-    before = _pages(run)
+    first, before = run.next_count(), _pages(run)
     time.sleep(seconds)
-    run.until_it_learns()
-    after = _pages(run)
+    last, after = run.next_count(), _pages(run)
     run.check()
-    (first, *_), (last, *_) = before["learner"], after["learner"]
-    steps, spent = last["agent_steps"] - first["agent_steps"], last["uptime_s"] - first["uptime_s"]
-    cpu_s = {role: sum(map(_cores, before[role], pages)) for role, pages in after.items()}
-    return Training(steps / spent, cpu_s, {role: pages[-1] for role, pages in after.items()})
+    spent = last["uptime_s"] - first["uptime_s"]  # the learner's own clock: a page is from its last turn, not from now
+    rate = (last["agent_steps"] - first["agent_steps"]) / spent
+    cpu_s = {role: _cores(before[role], pages) for role, pages in after.items()}
+    newest = {role: pages[-1] for role, pages in after.items() if pages}
+    return Training(rate, cpu_s, newest | {"learner": last}, spent)
 
 
 def _pages(run: ThrowawayRun) -> dict[str, list[dict[str, Any]]]:
     return {role: run.pages(role) for role in sorted(ROLES)}
 
 
-def _cores(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """CPU seconds a second between two pages of a service, which are from its own last turns and not from now."""
-    spent: float = max(after["uptime_s"] - before["uptime_s"], 1e-3)
-    return (float(after["cpu_s"]) - float(before["cpu_s"])) / spent
+def _cores(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> float:
+    """CPU seconds a second of a role's services between two pages of each."""
+    cores, earlier = 0.0, {page["pid"]: page for page in before}
+    for page in after:
+        start = earlier.get(page["pid"], page)
+        cores += (page["cpu_s"] - start["cpu_s"]) / max(page["uptime_s"] - start["uptime_s"], 1e-3)
+    return cores

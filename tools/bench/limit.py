@@ -41,6 +41,7 @@ Rates = dict[str, Any]  #: part -> agent steps a second, or a dictionary of them
 
 ROWS = (16, 32)  #: batch sizes of inference
 ROLLOUTS = (8, 32)  #: batch sizes of training
+MOST_STEPS = 2048  #: in one, unless the smallest has more: long unrolls take seconds to learn from
 SMALL = 20_000  #: agent steps in a small replay
 FIGURES = 1 + len(DTYPES) * (len(ROWS) + len(ROLLOUTS))  #: of one measurement, at most
 
@@ -154,10 +155,12 @@ class Parts:
 
     def rates(self, seconds: float, precisions: Sequence[str]) -> Rates:
         """Agent steps a second of each part; for inference and training, the best over the batch sizes."""
+        steps = self._config.learner.unroll_length
+        sizes = [rollouts for rollouts in ROLLOUTS if rollouts * steps <= MOST_STEPS] or ROLLOUTS[:1]
         return {
             "env": per_second(self._step, seconds),
             "inference": {p: max(self._inference(DTYPES[p], rows, seconds) for rows in ROWS) for p in precisions},
-            "training": {p: max(self._training(p, rollouts, seconds) for rollouts in ROLLOUTS) for p in precisions},
+            "training": {p: max(self._training(p, rollouts, seconds) for rollouts in sizes) for p in precisions},
         }
 
     def _step(self) -> int:
@@ -194,6 +197,9 @@ class Parts:
                 learning.add(batch, 0)
                 return learner.unroll_length * rollouts
 
+            if getattr(config.algorithm, "uses", 1) > 1:  # again when later ones arrive: the first batches cost less
+                for _ in range(getattr(config.algorithm, "batches", 0)):
+                    work()
             return per_second(work, seconds)
 
     def _rollouts(self, rollouts: int) -> Rollouts:

@@ -135,12 +135,13 @@ def test_in_a_bandit_the_entropy_ends_at_its_target(target: float, start: float)
     algorithm = impala(entropy_target=target, entropy_cost=start, batches=2, uses=2, **policy)
     net, g = algorithm.network(), generator()
     learning, entropies = algorithm.learning(net), list[float]()
-    state = make_batch(algorithm, rows=16)
+    state = make_batch(algorithm, rows=64)
     state = state._replace(obs=torch.ones_like(state.obs))
     for _ in range(200):
         batch = bandit(algorithm, net, state, torch.tensor(0), g)
         entropies.append(learning.update(batch, 0).metrics["entropy"].item())
-    assert sum(entropies[-40:]) / 40 == pytest.approx(target, abs=0.05)
+    # With 16 rows and the mean of 40 updates, it was 0.48 to 0.55 over five generator seeds; now 0.50 to 0.51.
+    assert sum(entropies[-100:]) / 100 == pytest.approx(target, abs=0.05)
 
 
 @pytest.mark.parametrize("origin", ["made with all of it", "made with none"])

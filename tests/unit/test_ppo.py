@@ -224,8 +224,23 @@ def test_the_scale_of_returns_is_their_deviation() -> None:
         seen.append(batch.reward[1:].flatten())
         learning.update(batch, 0)
     deviation = learning.state()["return_scale"]["variance"].sqrt().item()
-    # without a discount a return is a reward; the first batch counts twice
-    assert deviation == pytest.approx(torch.cat([seen[0], *seen]).std(correction=0).item(), rel=1e-3)
+    # without a discount a return is a reward
+    assert deviation == pytest.approx(torch.cat(seen).std(correction=0).item(), rel=1e-3)
+
+
+def test_rewards_that_are_clipped_count_in_full_in_the_scale_of_returns() -> None:
+    algorithm = ppo(normalize_returns=True, discount=0.0, trace_decay=0.0, vtrace=False)
+    learning = algorithm.learning(algorithm.network())
+    seen = []
+    for seed in range(40):  # rewards of 0.1 are common, and one in 200 is 1
+        drawn = torch.rand(T + 1, B, generator=generator(seed))
+        batch = make_batch(algorithm, seed=seed)
+        batch = batch._replace(reward=(drawn < 0.3) * 0.1 + (drawn > 0.995) * 0.9)
+        seen.append(batch.reward[1:][batch.mask])
+        learning.update(batch, 0)
+    deviation = learning.state()["return_scale"]["variance"].sqrt().item()
+    assert deviation == pytest.approx(torch.cat(seen).std(correction=0).item(), rel=1e-3)
+    assert torch.cat(seen).max() > 10 * deviation  # so that the largest were clipped
 
 
 def test_observations_join_the_statistics_after_the_epochs() -> None:

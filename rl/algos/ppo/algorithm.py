@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -111,14 +110,11 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
     def _estimate(self, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
         """Value targets and advantages, [T, B] each: GAE(lambda) if `vtrace` is off."""
         log_rhos = log_rhos if self.settings.vtrace else torch.zeros_like(log_rhos)
-        estimated = partial(estimate, self.settings, batch, values, log_rhos)
-        if (scale := self._scale) is None:
-            return estimated()
-        if not scale.count:
-            scale.add(estimated().vs[batch.mask])  # so that the first batch, too, is in units of its own returns
-        scaled = estimated(scale=scale)
-        scale.add(scale.deviation * scaled.vs[batch.mask])
-        return scaled
+        if (scale := self._scale) is not None:
+            # of rewards that are not clipped yet: a scale of clipped ones would shrink until it clips all of them
+            returns = estimate(self.settings, batch, values * scale.deviation, log_rhos).vs
+            scale.add(returns[batch.mask])
+        return estimate(self.settings, batch, values, log_rhos, scale)
 
 
 def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Samples) -> tuple[Tensor, Metrics]:

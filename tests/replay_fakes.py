@@ -82,12 +82,13 @@ def fill(space: Any, column: Any, at: int, number: int) -> None:
 
 @dataclass
 class World:
-    """Streams that at random end episodes, break off, have messages refused and repeat messages."""
+    """Streams that at random end episodes, break off, drop rollouts, have messages refused and repeat messages."""
 
     env: EnvSpec
     seed: int
     streams: int = 3
     compression: str = "none"
+    drops: float = 0.0  #: share of complete rollouts that have no number, because the window had no room
     record: Any = field(init=False)
     inserted: list[Row] = field(default_factory=list)
 
@@ -109,14 +110,21 @@ class World:
         return Step(self.number, stack, first, reward, terminated, truncated)
 
     def rollout(self, stream: int) -> Row:
-        """The next rollout of a stream, which may have started again."""
+        """The next rollout of a stream that is sent. It may have started again, or have dropped rollouts before."""
         before = self.last.get(stream)
+        while before is not None and self.drops and self.chance.random() < self.drops:
+            before = Row(stream, before.seq, self.continued(before.steps[-1]))
         fresh = before is None or self.chance.random() < 0.1
-        steps = [self.step(None) if fresh else before.steps[-1]]  # type: ignore[union-attr]
-        while len(steps) <= T:
-            steps.append(self.step(steps[-1]))
+        steps = self.continued(self.step(None) if fresh else before.steps[-1])  # type: ignore[union-attr]
         row = self.last[stream] = Row(stream, 1 if before is None else before.seq + 1, steps)
         return row
+
+    def continued(self, step: Step) -> list[Step]:
+        """The T + 1 steps of a rollout that begins with this one."""
+        steps = [step]
+        while len(steps) <= T:
+            steps.append(self.step(steps[-1]))
+        return steps
 
     def batch(self) -> list[Row]:
         """Rollouts of several streams; some are refused, and some are repeated as no honest actor would."""
@@ -163,8 +171,7 @@ class Truth:
         for slot in sorted(self.slots, key=self.slots.__getitem__):
             row = self.rows[slot]
             if (before := newest.get(row.stream)) is not None:
-                ends, begins = self.rows[before].steps[-1], row.steps[0]
-                if self.rows[before].seq + 1 == row.seq and ends.first == begins.first:
+                if self.rows[before].seq + 1 == row.seq and self.rows[before].steps[-1] == row.steps[0]:
                     self.after[before] = slot
             newest[row.stream] = slot
         self.before = {after: before for before, after in self.after.items()}

@@ -194,13 +194,10 @@ class Replay(Generic[S]):
         self._assign(ids, np.where(known, priorities, self._largest).astype(np.float64))
 
     def _link(self, slot: int, origin: Origin) -> None:
-        """Join a new row to the row that it continues, unless the actor has started over in between."""
+        """Join a new row to the one before it, unless steps are missing: the sender began anew, or dropped rollouts."""
         before = self._chains.add(slot, origin)
-        if before >= 0 and self._first(before, -1) == self._first(slot, 0):
+        if before >= 0 and self._fields.continues(before, slot):
             self._chains.join(before, slot)
-
-    def _first(self, slot: int, step: int) -> bool:
-        return bool(self._ring.rows["first"][slot, step].view(np.uint8))
 
     def _assign(self, ids: Ints, priorities: Floats) -> None:
         if len(ids):

@@ -11,10 +11,13 @@ from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec
 from zerobeast.rl.data.rollouts import true
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.columns import observed
-from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.replay.frames import Compressed
 
 Ints = NDArray[np.int64]
+
+#: fields, besides `obs`, of which a row has T + 1 entries, the last of them repeated by the row that continues it
+ARRIVALS = ("action_mask", "first", "reward", "terminated", "truncated", "last_action")
 
 
 class RowFields:
@@ -30,6 +33,7 @@ class RowFields:
     def __init__(self, rows: NDArray[np.void], frames: Compressed | None, env: EnvSpec, device: torch.device) -> None:
         self._fields: dict[str, Any] = {name: _arrays(rows[name]) for name in rows.dtype.names or ()}
         self._frames, self._k, self._space, self._device = frames, env.frame_stack, env.obs, device
+        self._arrivals: list[Any] = leaves({name: self._fields[name] for name in ARRIVALS if name in self._fields})
         self._extras = [name for name in self._fields if name not in ROLLOUT_FIELDS]
         self.capacity, self.steps = len(rows), self._fields["first"].shape[1] - 1
 
@@ -59,9 +63,21 @@ class RowFields:
             action_mask=self.entries("action_mask", slots, ts) if "action_mask" in self._fields else None,
         )
 
+    def continues(self, before: int, after: int) -> bool:
+        """Whether the row in slot `after` begins with the step that the one in slot `before` ends with, bit for bit.
+
+        A sender that drops rollouts leaves no gap in their numbers, so only the steps tell.
+        """
+        return self._arrived(before, self.steps) == self._arrived(after, 0)
+
     def tensor(self, values: NDArray[Any]) -> Tensor:
         """As a tensor on the device."""
         return torch.from_numpy(values).to(self._device)
+
+    def _arrived(self, slot: int, t: int) -> list[bytes]:
+        """The bits of all that arrived at a step, with its newest frame alone."""
+        newest: Any = leaves(self._taken(np.array([slot]), np.array([[t + self._k - 1]])))
+        return [part.tobytes() for part in (*newest, *(column[slot, t] for column in self._arrivals))]
 
     def _obs(self, slots: Ints, ts: Ints) -> Any:
         """Stacks as `zerobeast.rl.ops.frames.stack_frames` makes them: none spans two episodes."""

@@ -157,6 +157,25 @@ def test_every_sequence_is_of_one_episode_with_its_own_state(
     look_at_sequences(burn_in, length)(world, again, Truth(world.inserted, capacity))
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("n", [1, 3])
+def test_no_transition_leads_past_rollouts_that_were_dropped(kind: Any, n: int, tmp_path: Path) -> None:
+    env, compression = kind
+    world = World(env, seed=n, compression=compression, drops=0.4)
+    items, look = partial(NStep, n=n, discount=GAMMA, shape=half), look_at_steps(n)
+    played(world, replay_of(world, tmp_path, items, 30), 30, look)
+    look(world, replay_of(world, tmp_path, items, 30), Truth(world.inserted, 30))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "bits" not in kind])  # of which steps are easily equal
+def test_no_sequence_leads_past_rollouts_that_were_dropped(kind: str, tmp_path: Path) -> None:
+    env, compression = KINDS[kind]
+    world = World(env, seed=5, streams=2, compression=compression, drops=0.4)
+    items, look = partial(BurnIn, burn_in=T, length=6), look_at_sequences(T, 6)
+    played(world, replay_of(world, tmp_path, items, 30), 30, look)
+    look(world, replay_of(world, tmp_path, items, 30), Truth(world.inserted, 30))
+
+
 @pytest.mark.parametrize(
     "items",
     [

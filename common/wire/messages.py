@@ -82,9 +82,9 @@ class Reason(StrEnum):
 
     UNKNOWN_SESSION = "unknown_session"  #: send HELLO again: the server restarted or reaped the session
     VERSION = "version"  #: the server uses the version of this header: send HELLO in that one, or give up
-    TERMS = "terms"  #: the server cannot accept what HELLO asked for: give up
+    TERMS = "terms"  #: the server can never accept what HELLO asked for: give up
     ENVIRONMENT = "environment"  #: the environment cannot be built: give up
-    BUSY = "busy"  #: no room for another session now: send HELLO again later
+    BUSY = "busy"  #: the server cannot accept it now, but perhaps later: send HELLO again then
 
 
 #: The reason sent for these refusals; all others are sent as TERMS.

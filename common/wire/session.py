@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 from zerobeast.common.wire.messages import Frames, Header, Kind
 
 UNUSED_S = 60.0  #: after which a server closes a session that has asked for nothing since it was opened
+#: after which a description that nothing has followed gives way: earlier than clients stop trying
+YIELDS_S = 30.0
 SWEEP_PERIOD_S = 1.0
 
 S = TypeVar("S")

@@ -178,12 +178,14 @@ class Broker(Service):
             return
         try:
             before = self._sessions.policy
-            policy, rows = self._sessions.agree(header.body[0], self.clock(), settled=self._armed)
+            learned = self._inbox is not None and self._inbox.version > 0  # version 0 follows from any HELLO
+            policy, rows = self._sessions.agree(header.body[0], self.clock(), settled=learned)
         except RemoteProtocolError as error:
             self.port.reject(header, error, epoch=self.epoch)
             return
         if policy is not before:
             self._batcher.take()
+            self._running = None
             self._unsubscribe()
         if not self.port.hears(header.sender):
             return  # its subscription has not arrived yet, and HELLO will be repeated

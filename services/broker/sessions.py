@@ -16,7 +16,7 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import index_of
 from zerobeast.common.wire import EnvSpec, step_record
 from zerobeast.common.wire.messages import Header
-from zerobeast.common.wire.session import UNUSED_S, Session, SessionTable
+from zerobeast.common.wire.session import YIELDS_S, Session, SessionTable
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import Games, Opponents
 from zerobeast.rl.acting.slots import SlotRanges
@@ -61,8 +61,8 @@ class Sessions:
         Args:
           terms: of the HELLO.
           now: the time.
-          settled: whether there are weights for the policy. Without weights, once no client is left or UNUSED_S after
-            the policy was built, another environment takes the place of its own and ends all sessions.
+          settled: whether the learner has learned from this environment. Before that, another one takes its place and
+            ends all sessions once no client is left, or once none has sent a request for YIELDS_S.
 
         Returns:
           the policy, and how many environments a request of this session has.
@@ -81,16 +81,22 @@ class Sessions:
             raise RemoteProtocolError(str(error), "terms") from error
         theirs = EnvSpec.from_wire(terms.get("env"))
         env = theirs.among(self._config.env.id)
-        replaceable = not settled and (not self.table.senders or now - self._built_at > UNUSED_S)
-        if self.policy is not None and env != self.policy.algorithm.env and replaceable:
+        differs = self.policy is not None and env != self.policy.algorithm.env
+        if differs and not settled and not self._in_use(now):
             self.policy, self.table = None, SessionTable(self.table.epoch)
         if self.policy is None:
             self._built_at = now
             self.policy = self._build(env, now)
             self._ranges = SlotRanges(min(MAX_SLOTS, MAX_STATE_BYTES // self.policy.bytes_per_slot))
         elif env != self.policy.algorithm.env:
-            raise RemoteProtocolError(_difference(theirs.env_id, env, self.policy.algorithm.env), "terms")
+            sentence = _difference(theirs.env_id, env, self.policy.algorithm.env)
+            raise RemoteProtocolError(sentence, "terms" if settled else "busy")
         return self.policy, rows
+
+    def _in_use(self, now: float) -> bool:
+        """Whether a client is there that has just described the environment, or sends requests."""
+        asked = [session.asked_at or self._built_at for session in self.table]
+        return bool(asked) and now - max(asked) <= YIELDS_S
 
     def admit(self, header: Header, rows: int, now: float) -> Session[Client] | None:
         """The session of an accepted HELLO, new or existing; None if there is no room."""

@@ -16,7 +16,7 @@ from zerobeast.common.text import split_ids
 from zerobeast.common.transport import Incoming, ServerPort
 from zerobeast.common.wire.episodes import episodes_of
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
-from zerobeast.common.wire.session import UNUSED_S, Arrival, Session, SessionTable
+from zerobeast.common.wire.session import YIELDS_S, Arrival, Session, SessionTable
 from zerobeast.services.learner.acting import ActingProcesses
 from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
@@ -66,6 +66,11 @@ class Intake(RolloutPlane):
         for (sender, slot), ledger in record.streams.items():
             self._sessions.open(Header(Kind.HELLO, sender, slot), ledger, now=0.0).asked_at = LONG_AGO
             self._left[sender] = None
+
+    @property
+    def proven(self) -> bool:
+        """Whether a rollout has shown that the run is of this environment; it stays so."""
+        return self.begin is None
 
     @property
     def peers(self) -> int:
@@ -147,14 +152,16 @@ class Intake(RolloutPlane):
     def admit(self, header: Header, now: float) -> None:
         """Send WELCOME to an actor that fits the run, unless it could not receive that yet.
 
-        While no rollout has come, another environment may begin the run anew: all that there is of it follows from its
-        first HELLO.
+        While no rollout has come, all that there is of the run follows from its first HELLO. Another environment may
+        begin it anew once the actors of the first have left, or YIELDS_S later.
         """
         theirs = Terms.from_wire(header.body[0])
         self._founded_at = now if self._founded_at is None else self._founded_at
         if sentence := mismatch(theirs, self.terms):
-            if self.begin is None or not self._yields_to(theirs, now - self._founded_at):
+            if self.proven or not self._differs_in_env(theirs):
                 raise RemoteProtocolError(sentence, "terms")
+            if self.peers and now - self._founded_at <= YIELDS_S:
+                raise RemoteProtocolError(f"{sentence}, of which no rollout has come yet", "busy")
             self._replaced = True
             super().admit(header, now)
             return
@@ -170,11 +177,11 @@ class Intake(RolloutPlane):
             session.state.follows = header.body[0].get("progress") is True
             self._welcome(session)
 
-    def _yields_to(self, theirs: Terms, age_s: float) -> bool:
-        """Whether another environment of this id may take the place of the first: its actor left or sent nothing."""
-        env = theirs.env.among(self.terms.env.env_id)
-        differs = env != self.terms.env and not mismatch(theirs, replace(self.terms, env=env, policy=theirs.policy))
-        return differs and (not self.peers or age_s > UNUSED_S)
+    def _differs_in_env(self, theirs: Terms) -> bool:
+        """Whether these terms would fit if the run had begun with this environment."""
+        tasks, env = self.terms.env.env_id, theirs.env.among(self.terms.env.env_id)
+        fits = env.env_id == tasks and not mismatch(theirs, replace(self.terms, env=env, policy=theirs.policy))
+        return fits and env != self.terms.env
 
     def _opened(self, header: Header, theirs: Terms, now: float) -> Session[StreamLedger]:
         """Open a session; if there is no room, it replaces those of an actor that has gone."""

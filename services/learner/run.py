@@ -90,7 +90,7 @@ class TrainingRun:
             rows=0 if self._rows is None else len(self._rows),
             ends=int(self.finished),
             recovered=trainer.uncounted,
-            env=self._plays,
+            env=self._plays if self.intake.proven else 0,
         )
 
     def act(self, agreed: Agreed, waited_s: float) -> None:

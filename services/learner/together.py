@@ -27,7 +27,7 @@ from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.load import differences
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import about
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import pick_device
 from zerobeast.rl.ops import ranks
@@ -129,7 +129,7 @@ class Vote(NamedTuple):
     stops: int = 0  #: 1: it was asked to stop
     shares: int = 0  #: ROW or CHECKPOINT: the first rank is about to write it
     recovered: int = 0  #: agent steps in its store that nobody has counted yet
-    env: int = 0  #: a number for what its actors play, 0 while there are none
+    env: int = 0  #: a number for what its rollouts are of, 0 while there are none
 
 
 class Agreed(NamedTuple):
@@ -158,12 +158,12 @@ def decided(votes: Sequence[Vote]) -> Act | None:
     """What follows from the votes of all ranks; None: nothing yet.
 
     Raises:
-      ConfigError: the actors of two ranks play different environments.
+      PeerLost: two ranks have rollouts of different environments. Another start may have other actors.
     """
     playing = {vote.env: number for number, vote in enumerate(votes) if vote.env}
     if len(playing) > 1:
-        raise ConfigError(f"ranks {' and '.join(map(str, sorted(playing.values())))}: their actors play other "
-                          f"environments, expected the same settings of env for all actors")  # fmt: skip
+        raise PeerLost(f"ranks {' and '.join(map(str, sorted(playing.values())))}: their actors play other "
+                       f"environments, expected the same settings of env for all actors")  # fmt: skip
     if any(vote.stops for vote in votes):
         return Act.STOP
     if any(vote.shares for vote in votes):
@@ -222,8 +222,7 @@ class Together(Alone):
         """What to do next; None: go on receiving, and ask again. The vote that counts is the one that was sent.
 
         Raises:
-          ConfigError: see `decided`.
-          PeerLost: a rank has ended, or does not vote.
+          PeerLost: a rank has ended, or does not vote; or see `decided`.
         """
         if self._round is None:
             able = any((vote.rows, vote.ends, vote.stops, vote.shares, vote.recovered)) or (

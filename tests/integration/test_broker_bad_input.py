@@ -12,7 +12,7 @@ from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header
-from zerobeast.common.wire.session import UNUSED_S
+from zerobeast.common.wire.session import YIELDS_S
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.common.wire.stream import Reply
@@ -103,22 +103,28 @@ def test_another_environment_is_refused_with_the_difference(the: Stage) -> None:
     assert the.refused("terms") >= 1
 
 
+@pytest.mark.parametrize("weights", [False, True], ids=["without weights", "with weights of the same description"])
 @pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])
-def test_the_first_hello_does_not_decide_what_is_served_before_there_are_weights_for_it(
-    open_stage: OpenStage, *, leaves: bool
+def test_the_first_hello_does_not_decide_what_is_served_before_anything_is_learned(
+    open_stage: OpenStage, *, leaves: bool, weights: bool
 ) -> None:
     the = open_stage(versions=())
     first = the.client(env=EnvSpec(ECHO_ENV.env_id, ArraySpace.box((4,)), ECHO_ENV.action))
     first.until(Reply.WELCOME)
-    first.request()
-    wait_until(lambda: first.turn() is None and len(the.broker._batcher))
+    if weights:
+        the.learner.publish(0)
+        wait_until(lambda: (first.turn(), the.broker.report()["policy_version"] == 0)[1])
+        first.ask()
+    else:
+        first.request()
+        wait_until(lambda: first.turn() is None and len(the.broker._batcher))
+    second = the.client()
     if leaves:
         first.bye()
         wait_until(lambda: not the.broker.report()["clients"])
     else:
-        assert "this broker serves Echo-v0 with [4]" in refusal(the.client())
-        the.broker.clock = lambda: time.monotonic() + UNUSED_S + 1
-    second = the.client()
+        wait_until(lambda: (second.turn(), "this broker serves Echo-v0 with [4]" in second.stream.busy)[1])
+        the.broker.clock = lambda: time.monotonic() + YIELDS_S + 1
     second.until(Reply.WELCOME)
     the.learner.publish(1)
     assert second.ask().version == 1

@@ -7,12 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.helpers import poll, wait_until
-from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, rollout_rows
+from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, feed, rollout_rows
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire.messages import Header, Kind, Reason
-from zerobeast.common.wire.session import UNUSED_S
+from zerobeast.common.wire.session import YIELDS_S
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.learner.together import Alone
 from zerobeast.services.learner.update import Trainer
 
 BOX = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.box((1,), low=(0.0,), high=(1.0,)), frame_skip=4)
@@ -38,7 +39,7 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
 def test_terms_that_do_not_fit_are_refused_with_a_sentence(open_run: Opener, first: bool) -> None:
     run = open_run()
     if not first:
-        run.welcomed()
+        feed(run.learner, run.actor(), range(1, 2))
     another_kind = ({"env": BOX.to_wire()}, r"env\.action\.kind is box, this run has discrete")
     for terms, sentence in [*MISFITS, *([] if first else [another_kind])]:
         wrong = run.actor(**terms)
@@ -57,25 +58,26 @@ def test_an_actor_that_sends_hello_first_and_delivers_nothing_decides_nothing(
     open_run: Opener, monkeypatch: pytest.MonkeyPatch, *, leaves: bool
 ) -> None:
     run = open_run()
-    first = run.welcomed(**FIVE)
+    first, actor = run.welcomed(**FIVE), run.actor()
     if leaves:
         first.close()
         run.drive([], lambda: run.page["peers"] == 0)
     else:
         first.push(1, rollout_rows(2))  # of another size than its own description
         run.drive([first], lambda: run.page["refused_by_reason"])
-        with pytest.raises(ConfigError, match=r"obs\.shape is \[4\], this run has \[5\]"):
-            run.welcomed()
+        run.drive([actor], lambda: "obs.shape is [4], this run has [5]" in actor.stream.busy)
         clock = run.learner.clock
-        monkeypatch.setattr(run.learner, "clock", lambda: clock() + UNUSED_S + 1)
+        monkeypatch.setattr(run.learner, "clock", lambda: clock() + YIELDS_S + 1)
     with pytest.raises(ConfigError, match=r"this run has \[5\]"):
         run.welcomed(unroll_length=6)  # could begin no run either
-    actor = run.welcomed()
+    run.greet(actor)
+    assert not run.learner.training.vote(Alone()).env, "ranks would have to play the same"
     actor.push(1, rollout_rows(B))
     run.drive([actor], lambda: actor.acked)
     with pytest.raises(ConfigError, match=r"obs\.shape is \[5\], this run has \[4\]"):
         run.welcomed(**FIVE)
     assert run.page["agent_steps"] == B * T
+    assert run.learner.training.vote(Alone()).env
 
 
 def test_a_description_without_rollouts_is_not_saved(open_run: Opener) -> None:

@@ -62,7 +62,7 @@ def test_every_row_is_learned_from_under_the_environment_of_its_stream(run: Open
 def test_an_environment_unlike_the_first_is_refused_with_both_names(run: OpenRun) -> None:
     with pytest.raises(ConfigError, match=f"env.env_id is {TASKS}, this run has {TASKS}"):
         run.welcomed(**terms(TASKS))
-    run.welcomed(**terms("Two-v0"))
+    feed(run.learner, run.actor(**terms("Two-v0")), range(1, 2))
     with pytest.raises(ConfigError, match=r"env.obs.shape of One-v0 is \[5\], this run of One-v0,Two-v0 has \[4\]"):
         run.welcomed(**terms("One-v0", obs=ArraySpace.box((5,))))
     for stranger in ("Three-v0", TASKS):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import PeerLost
 from zerobeast.services.learner.ledger import Ledger, SavedLedger, StreamLedger
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Vote, decided
 
@@ -31,8 +31,8 @@ def test_all_ranks_do_what_follows_from_all_votes(votes: list[Vote], act: Act | 
     assert decided(votes) == act
 
 
-def test_ranks_whose_actors_play_other_environments_are_refused() -> None:
-    with pytest.raises(ConfigError, match="ranks 0 and 2: their actors play other environments"):
+def test_ranks_whose_actors_play_other_environments_end_and_may_be_started_again() -> None:
+    with pytest.raises(PeerLost, match="ranks 0 and 2: their actors play other environments"):
         decided([ROWS, Vote(), ROWS._replace(env=8)])
 
 

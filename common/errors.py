@@ -41,6 +41,12 @@ class ConfigError(BeastError):
     exit_code = 2
 
 
+class DiskError(ConfigError):
+    """A file cannot be written now, since a disk is full or fails, or no file is left: a supervisor retries."""
+
+    exit_code = 75
+
+
 class Refused(ConfigError):
     """A server refused a request; `reason` is one of `zerobeast.common.wire.messages.Reason`."""
 

@@ -108,7 +108,7 @@ class ThrowawayRun(Fleet):
     def __enter__(self) -> Self:
         for name in (run_files.LOGS, run_files.SERVICES):
             (self.config.folder / name).mkdir(parents=True)
-        write_atomically(self.config.folder / run_files.CONFIG, dump(self.config))
+        write_atomically(self.config.folder / run_files.CONFIG, dump(self.config), durable=False)
         return self
 
     def __exit__(self, *_error: type[BaseException] | BaseException | TracebackType | None) -> None:

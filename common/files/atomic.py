@@ -1,27 +1,41 @@
 """Files that are written whole or not at all, even if the disk is full or fails."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, DiskError
+
+#: what may pass by itself: no space, a quota, a bad or lost disk, no file or memory left, a lock that is held
+PASSING = ("ENOSPC", "EDQUOT", "EIO", "ESTALE", "ETIMEDOUT", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN")
+_PASSING = {getattr(errno, name) for name in PASSING if hasattr(errno, name)}
 
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn an OSError into a ConfigError that begins with `what`, such as a path that cannot be written."""
+    """Turn an OSError into a ConfigError that begins with `what`, such as a path that cannot be written.
+
+    It is a DiskError if another try may succeed.
+    """
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{what}: {error.strerror or error}") from error
+        kind = DiskError if error.errno in _PASSING else ConfigError
+        raise kind(f"{what}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
-def drafted(path: Path) -> Iterator[Path]:
+def drafted(path: Path, *, durable: bool) -> Iterator[Path]:
     """A place for a file that replaces `path` when the context is left, or is removed if that is by an error.
 
     What a killed process left there goes first, and so does a link, which would lead elsewhere.
+
+    Args:
+      path: of the file.
+      durable: if the machine loses power, `path` has the old or the new contents, and the new ones once this returns.
+        Otherwise it may be empty then, but nothing waits for the disk.
 
     Raises:
       OSError: `path` cannot be replaced.
@@ -30,20 +44,38 @@ def drafted(path: Path) -> Iterator[Path]:
     draft.unlink(missing_ok=True)
     try:
         yield draft
+        if durable:
+            sync(draft)
         draft.replace(path)
+        if durable:
+            sync(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
 
 
-def write_atomically(path: Path, contents: str | bytes | memoryview) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomically(path: Path, contents: str | bytes | memoryview, *, durable: bool) -> None:
     """Replace a file in one step: readers see the old one or the new one, of which nothing is left if that fails.
+
+    Args:
+      path: of the file.
+      contents: of the new one.
+      durable: whether that holds if the machine loses power, as for `drafted`.
 
     Raises:
       ConfigError: its folder cannot be written.
     """
-    with explained(f"{path} cannot be written"), drafted(path) as draft:
+    with explained(f"{path} cannot be written"), drafted(path, durable=durable) as draft:
         draft.write_bytes(contents.encode() if isinstance(contents, str) else contents)
 
 

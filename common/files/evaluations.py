@@ -65,7 +65,7 @@ def write(folder: Path, rows: Sequence[Row]) -> None:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(header := [*names, *last])
     table.writerows([_cell(row.get(name)) for name in header] for row in rows)
-    write_atomically(folder / run_files.EVALUATIONS, text.getvalue())
+    write_atomically(folder / run_files.EVALUATIONS, text.getvalue(), durable=True)
 
 
 def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:

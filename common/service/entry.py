@@ -220,4 +220,4 @@ def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -
     status = {"role": role, "index": instance.index, "pid": os.getpid(), "host": socket.gethostname(), "health": health}
     with explained(f"status file {path}: cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(status))
+    write_atomically(path, json.dumps(status), durable=False)

@@ -23,7 +23,7 @@ import zmq.auth
 from zmq.utils import z85
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.atomic import explained, sync
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.wire.messages import Plane
 
@@ -135,6 +135,8 @@ def _make(folder: Path, name: str) -> list[Path]:
         secret.parent.mkdir(mode=0o700, exist_ok=True)
         made, _ = zmq.auth.create_certificates(secret.parent, name)
         secret.chmod(0o600)
+        sync(Path(made))
+        sync(secret)
         Path(made).replace(public)  # atomic: servers may be reading the folder
     return [public, secret]
 

@@ -78,7 +78,7 @@ class WeightsWriter:
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
             self._memory = _Memory.of(self._file, n_bytes, write=True)
             self._memory.header[: _WRITTEN + 1] = FORMAT, layout_id(net, self._kinds), epoch, 0
-            write_atomically(path, f"{os.getpid()} {self._file} {n_bytes} {epoch}")
+            write_atomically(path, f"{os.getpid()} {self._file} {n_bytes} {epoch}", durable=False)
         except BaseException:
             os.close(self._file)
             raise

@@ -176,7 +176,7 @@ class RingFile:
     def _make(self) -> None:
         """Make a file without rows. Mapped blocks are allocated first: a full disk would be a SIGBUS later."""
         demand(self.path.parent, self._expected)
-        with drafted(self.path) as draft, draft.open("wb") as file:
+        with drafted(self.path, durable=True) as draft, draft.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, self._allocated)
             file.truncate(self._size)
             file.write(self._start)

@@ -44,7 +44,7 @@ def video_file(path: Path, fps: float) -> Iterator[Writer]:
     """
     with explained(f"{path} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with drafted(path) as draft:
+        with drafted(path, durable=False) as draft:
             draft.touch()
             with KINDS[path.suffix](draft, fps) as add:
                 yield add

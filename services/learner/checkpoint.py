@@ -31,7 +31,7 @@ import torch
 
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import drafted
+from zerobeast.common.files.atomic import drafted, sync
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT, DamagedCheckpoint, load_checkpoint, load_model
 
 __all__ = ["CHECKPOINT_FORMAT", "Checkpoints", "load_checkpoint", "load_model", "random_state", "restore_random_state"]
@@ -82,16 +82,13 @@ class Checkpoints:
         """
         content = packed(state)
         try:
-            with drafted(self.path) as draft:
-                with draft.open("wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
+            with drafted(self.path, durable=True) as draft:
+                draft.write_bytes(content)
+                sync(draft)  # before anything there is replaced
                 self.demand()
                 if self._whole and self.path.exists():
                     self._keep()
             self._whole = True
-            _sync_folder(self.path.parent)
         except OSError as error:
             why = error.strerror or error
             raise CheckpointError(f"{self.path}: the checkpoint cannot be written: {why}") from error
@@ -129,11 +126,3 @@ def restore_random_state(saved: dict[str, Any]) -> None:
     if torch.cuda.is_available():
         for index, state in enumerate(saved["cuda"][: torch.cuda.device_count()]):
             torch.cuda.set_rng_state(state, index)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -106,7 +106,7 @@ class Kept:
         """Go on after so many steps, 0 in a new run."""
         config = self._config
         if not (settings := config.folder / run_files.CONFIG).exists():  # `beast evaluate` reads them
-            write_atomically(settings, dump(config))
+            write_atomically(settings, dump(config), durable=True)
         self._numbered = NumberedCheckpoints(config, steps)
         (config.folder / run_files.REACHED).unlink(missing_ok=True)
         self._recorder = Recorder(config.folder, steps)
@@ -164,7 +164,7 @@ class Kept:
     def note_end(self, training: TrainingRun) -> None:
         """Note that the run has ended before its last step, if it has."""
         if training.ended:
-            write_atomically(self._config.folder / run_files.REACHED, f"{self._config.stop_at_return}\n")
+            write_atomically(self._config.folder / run_files.REACHED, f"{self._config.stop_at_return}\n", durable=True)
 
     def _note(self, what: str, fault: str) -> None:
         """Count a failed write; log once that writing fails, and once that it works again."""

@@ -124,7 +124,7 @@ class NumberedCheckpoints:
 
     def _link(self, name: Path) -> None:
         (self._folder / name).parent.mkdir(exist_ok=True)
-        with drafted(self._folder / name) as draft:
+        with drafted(self._folder / name, durable=True) as draft:
             try:
                 os.link(self._folder / run_files.CHECKPOINT, draft)
             except OSError:

@@ -138,7 +138,7 @@ class Recorder:
         header, text = [*self._header, *names], io.StringIO()
         csv.writer(text, lineterminator="\n").writerow(header)
         text.writelines(f"{line}{',' * len(names)}\n" for line in lines)
-        write_atomically(self._path, text.getvalue())
+        write_atomically(self._path, text.getvalue(), durable=True)
         before, self._header, self._lines = self._lines, header, Journal(self._path)
         before.close()
 
@@ -203,7 +203,7 @@ def _trim(path: Path, agent_steps: int) -> list[str]:
     if whole and "agent_steps" not in header:
         raise ConfigError(f"{path}: not a table of metrics: no column 'agent_steps'; move it away")
     kept = [line for line in whole[1:] if _belongs(line, header, agent_steps)]
-    write_atomically(path, "".join(f"{line}\n" for line in [*whole[:1], *kept]) if kept else "")
+    write_atomically(path, "".join(f"{line}\n" for line in [*whole[:1], *kept]) if kept else "", durable=True)
     return header if kept else []
 
 

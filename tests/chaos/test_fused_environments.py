@@ -116,7 +116,7 @@ def test_a_process_of_environments_that_raises_dies_or_hangs_is_replaced_inside_
         all_take_part(run)
         for deed in ("raise", "crash", "hang"):
             before = total(run, "env_errors")
-            write_atomically(once, deed)
+            write_atomically(once, deed, durable=False)
             run.wait_for(lambda: total(run, "env_errors") > before, f"{deed} is not counted", TO_SEE_S)  # noqa: B023
             all_take_part(run)
         assert total(run, "env_timeouts") == 1

@@ -261,11 +261,11 @@ def test_a_run_cannot_continue_to_fewer_steps_than_it_has(tmp_path: Path) -> Non
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "config.yaml", "old")
-    write_atomically(tmp_path / "config.yaml", "new")
+    write_atomically(tmp_path / "config.yaml", "old", durable=False)
+    write_atomically(tmp_path / "config.yaml", "new", durable=False)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["new"]
     with pytest.raises(ConfigError, match="cannot be written"):
-        write_atomically(tmp_path / "missing" / "config.yaml", "text")
+        write_atomically(tmp_path / "missing" / "config.yaml", "text", durable=False)
 
 
 @pytest.mark.parametrize(

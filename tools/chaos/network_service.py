@@ -34,7 +34,7 @@ def write_hosts(file: Path, addresses: Mapping[str, Sequence[str]], delay_s: flo
       addresses: of each name, empty if it does not resolve; other names resolve as usual.
       delay_s: how long each lookup of these names takes.
     """
-    write_atomically(file, json.dumps({"addresses": addresses, "delay_s": delay_s}))
+    write_atomically(file, json.dumps({"addresses": addresses, "delay_s": delay_s}), durable=False)
 
 
 def lookups(file: Path) -> list[tuple[float, int, str]]:

@@ -76,9 +76,9 @@ def main(argv: list[str]) -> int:
         config = config if config.security.keys else with_keys(config)
         if parent is not None:
             parent.write(config.folder)
-        write_atomically(config.folder / run_files.CONFIG, dump(config))
+        write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
         job = config.folder / JOB
-        write_atomically(job, script(config, flags, Path.cwd()))
+        write_atomically(job, script(config, flags, Path.cwd()), durable=True)
     sys.stdout.write(f"{job}\n")
     if flags.submit:
         try:  # sbatch prints the job's number

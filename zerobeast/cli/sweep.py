@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 def _train(sweep: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) -> int:
     with opened(sweep.folder) as journal:
         journal.refuse_changes(trials)
-        write_atomically(sweep.folder / FILE, sweep.file.read_text(encoding="utf-8"))
+        write_atomically(sweep.folder / FILE, sweep.file.read_text(encoding="utf-8"), durable=True)
         each = f"{len(free[0])} CPU{'s' * (len(free[0]) > 1)} each"
         say(f"{len(trials)} runs in {sweep.folder}, {min(len(free), len(trials))} at a time with {each}")
         for name in [each for each in journal.done if not run_files.is_run(sweep.folder / each)]:

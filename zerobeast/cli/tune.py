@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
     best = climb(_start(loaded.config, names), names, given, measure)
     if not best.rate:
         raise ConfigError("none of the combinations trained; `beast train` with the same flags shows why")
-    write_atomically(options.out, yaml.safe_dump(nested(best.values), sort_keys=False))
+    write_atomically(options.out, yaml.safe_dump(nested(best.values), sort_keys=False), durable=True)
     sys.stdout.write(f"fastest: {best.rate:.0f} agent steps a second; beast train --config {options.out}\n")
     return 0
 

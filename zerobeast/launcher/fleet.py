@@ -109,7 +109,9 @@ class Fleet:
         first = 0
         for index, host in enumerate(hosts):
             log, status = (self._folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
-            write_atomically(status.with_suffix(".json"), json.dumps({"host": f"ssh {host.address}", "health": ""}))
+            write_atomically(
+                status.with_suffix(".json"), json.dumps({"host": f"ssh {host.address}", "health": ""}), durable=False
+            )
             argv = command(host, first, self.config)
             more = log.with_suffix(".log"), Path(), self._keep_open, self._log_bytes
             self.children.append(Child(ChildSpec("worker", index, argv, self._environ, *more)))

@@ -49,7 +49,7 @@ class Parent:
 
         buffer = io.BytesIO()
         torch.save(dict(self.state), buffer)
-        write_atomically(folder / run_files.PARENT, buffer.getbuffer())
+        write_atomically(folder / run_files.PARENT, buffer.getbuffer(), durable=True)
 
 
 def read(run: str, place: Path) -> Parent:

@@ -123,7 +123,7 @@ def _demand_no_learner(folder: Path) -> None:
 def name_latest(folder: Path) -> None:
     """Write the run's name to the file `latest` beside its folder, or in place of a link of that name."""
     with contextlib.suppress(ConfigError):  # something else has that name
-        write_atomically(folder.with_name(run_files.LATEST), f"{folder.name}\n")
+        write_atomically(folder.with_name(run_files.LATEST), f"{folder.name}\n", durable=False)
 
 
 def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:

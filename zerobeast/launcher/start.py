@@ -188,7 +188,7 @@ def begun(
         config = protected(config, hosts)
         if parent is not None:
             parent.write(config.folder)
-        write_atomically(config.folder / run_files.CONFIG, dump(config))
+        write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
         verb = "continuing" if continues else "training"
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
         if parent is not None:

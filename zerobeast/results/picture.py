@@ -103,7 +103,7 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options, path: Path) -> None:
         drawn = io.BytesIO()
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
         figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=DPI, metadata=metadata)
-    write_atomically(path, drawn.getvalue())
+    write_atomically(path, drawn.getvalue(), durable=False)
 
 
 def _legend(place: Any, entries: Sequence[Any], lines: Sequence[Line], **where: Any) -> None:

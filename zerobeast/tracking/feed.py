@@ -80,7 +80,7 @@ class Feed:
 
     def _save(self) -> None:
         with contextlib.suppress(ConfigError):  # a full disk: it is written with the next item
-            write_atomically(self._file, json.dumps(asdict(self.position)))
+            write_atomically(self._file, json.dumps(asdict(self.position)), durable=False)
 
 
 def _results(rows: list[evaluations.Row]) -> dict[str, float]:

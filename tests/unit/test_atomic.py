@@ -1,0 +1,94 @@
+"""Files that survive a full disk and a loss of power."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from zerobeast.common.config.load import dump, load
+from zerobeast.common.errors import ConfigError, DiskError
+from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.transport import make_keys
+from zerobeast.launcher import run_folder
+from zerobeast.services.learner.checkpoint import Checkpoints
+from zerobeast.services.learner.recorder import Recorder
+
+ROW = {"agent_steps": 1, "env": "x", "level": "", "mean_return": 1.0, "returns": [1.0], "lengths": [1]}
+TABLE = "agent_steps,episodes\n1,1\n5,2\n"
+
+
+class Disk:
+    """What would be left if the machine lost its power now: a renamed file is empty unless it was synced before."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.empty: set[str] = set()
+        self.unnamed: set[Path] = set()  #: folders whose names are not on the disk
+        self._synced: set[int] = set()
+        replace, fsync = Path.replace, os.fsync
+
+        def synced(handle: int) -> None:
+            fsync(handle)
+            self._synced.add(os.fstat(handle).st_ino)
+            self.unnamed.discard(Path(os.readlink(f"/proc/self/fd/{handle}")))
+
+        def replaced(path: Path, target: Path) -> Path:
+            if path.stat().st_ino not in self._synced:
+                self.empty.add(target.name)
+            self.unnamed.add(target.parent)
+            return replace(path, target)
+
+        monkeypatch.setattr(os, "fsync", synced)
+        monkeypatch.setattr(Path, "replace", replaced)
+
+
+def continued(folder: Path) -> None:
+    for name in (run_files.METRICS, run_files.EPISODES):
+        (folder / name).write_text(TABLE)
+    Recorder(folder, 1).close()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda folder: write_atomically(folder / run_files.CONFIG, dump(load([], {})), durable=True),
+        lambda folder: evaluations.append(folder, [ROW]),
+        lambda folder: Checkpoints(folder).save({"model": torch.zeros(1)}),
+        continued,
+    ],
+    ids=["settings", "evaluations", "checkpoint", "metrics"],
+)
+def test_what_a_run_continues_from_survives_a_loss_of_power(
+    write: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    write(tmp_path)
+    assert not disk.empty
+    assert not disk.unnamed
+
+
+def test_keys_survive_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    make_keys(tmp_path / "keys")
+    assert not disk.empty
+
+
+def test_pages_and_names_wait_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    run_folder.name_latest(tmp_path / "run")
+    assert disk.empty == {run_files.LATEST}
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.ENOSPC, 75), (errno.EDQUOT, 75), (errno.EMFILE, 75), (errno.EACCES, 2), (errno.ENOENT, 2)],
+)
+def test_a_disk_in_trouble_is_worth_another_try_and_a_wrong_path_is_not(number: int, code: int) -> None:
+    with pytest.raises(ConfigError, match="x cannot be written: ") as caught, explained("x cannot be written"):
+        raise OSError(number, os.strerror(number))
+    assert caught.value.exit_code == code
+    assert isinstance(caught.value, DiskError) == (code == 75)

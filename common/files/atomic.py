@@ -8,9 +8,13 @@ from pathlib import Path
 
 from zerobeast.common.errors import ConfigError, DiskError
 
-#: what may pass by itself: no space, a quota, a bad or lost disk, no file or memory left, a lock that is held
-PASSING = ("ENOSPC", "EDQUOT", "EIO", "ESTALE", "ETIMEDOUT", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN")
-_PASSING = {getattr(errno, name) for name in PASSING if hasattr(errno, name)}
+#: what another try may not meet: no space, a quota or limit, a bad or lost disk, no file or memory left, a lock
+_PASSING = ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "ESTALE", "ETIMEDOUT", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN")
+
+
+def passes(error: OSError) -> bool:
+    """Whether another try may succeed."""
+    return errno.errorcode.get(error.errno or 0) in _PASSING
 
 
 @contextlib.contextmanager
@@ -22,7 +26,7 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = DiskError if error.errno in _PASSING else ConfigError
+        kind = DiskError if passes(error) else ConfigError
         raise kind(f"{what}: {error.strerror or error}") from error
 
 

@@ -2,7 +2,7 @@
 
     0   stopped, by SIGTERM, Ctrl-C or because its work is done
     2   a setting is wrong
-    75  a peer stayed away: worth another try
+    75  a peer stayed away, or a disk is full: worth another try
     1   anything else; a traceback means a bug
 
 The order matters. Signals are handled before anything slow is imported, settings are checked before torch is imported,
@@ -20,13 +20,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError, ConfigError, DiskError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.process.extras import how_to_install
@@ -118,8 +118,9 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str] = os.environ
         code, text = error.exit_code, str(error)
     except ModuleNotFoundError as error:
         code, text = ConfigError.exit_code, how_to_install(error)
-    for line in printable(text, lines=True).splitlines():
-        sys.stderr.write(f"{role}: {line}\n")
+    with suppress(OSError):  # the disk with the log is full: the exit code counts
+        for line in printable(text, lines=True).splitlines():
+            sys.stderr.write(f"{role}: {line}\n")
     return code
 
 
@@ -164,7 +165,8 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
             if settings.port and number:
                 settings = settings.model_copy(update={"port": settings.port + number})
             health = pages.enter_context(HealthServer(service, settings))
-            _write_status(service.role, instance, f"{settings.host}:{health.port}", shared=len(services) > 1)
+            page = f"{settings.host}:{health.port}"
+            loop.until_done(partial(_write_status, service.role, instance, page, shared=len(services) > 1))
         code = loop.run()
         if signals.asked:
             log.info("ended by %s", signals.asked)
@@ -208,16 +210,27 @@ def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
         log.info("%s", note)
 
 
-def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -> None:
+def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -> bool:
     """Write the address of the health page, for the supervisor, to a file that is replaced atomically.
 
     Services that share a process have a file each, beside the one that the process was given.
+
+    Returns:
+      False if the disk is full: the service works without the file, and another call may write it.
+
+    Raises:
+      ConfigError: it can never be written.
     """
     if (path := instance.status_file) is None:
-        return
+        return True
     if shared:
         path = run_files.status_of(path, role, instance.index or 0)
     status = {"role": role, "index": instance.index, "pid": os.getpid(), "host": socket.gethostname(), "health": health}
-    with explained(f"status file {path}: cannot be written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(status), durable=False)
+    try:
+        with explained(f"status file {path}: cannot be written"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(status), durable=False)
+    except DiskError as error:
+        log.warning("%s; it is tried again", error)
+        return False
+    return True

@@ -31,6 +31,7 @@ class Loop:
         self.services = services
         self._over, self._goes_on_at, self._look_at = over, time.monotonic(), 0.0
         self._supervisor_pid = supervisor_pid if supervisor_pid != os.getpid() else 0
+        self._undone: list[Callable[[], bool]] = []
         self._pollers: list[Poller] = []
         self._poller = Poller()
         self._turned_s = [0.0] * len(services)  #: duration of each service's turns since `_counted_at`
@@ -61,11 +62,17 @@ class Loop:
         for service in reversed(self.services):
             service.finish()
 
+    def until_done(self, task: Callable[[], bool]) -> None:
+        """Call a task now and, until it returns true, every LOOK_S."""
+        if not task():
+            self._undone.append(task)
+
     def _look(self, now: float) -> None:
-        """End if the run has been over for a while."""
+        """Try again what could not be done, and end if the run has been over for a while."""
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
+        self._undone = [task for task in self._undone if not task()]
         if not self._over():
             self._goes_on_at = now
         elif now - self._goes_on_at >= LINGER_S:

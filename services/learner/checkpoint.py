@@ -29,9 +29,9 @@ from typing import Any
 
 import torch
 
-from zerobeast.common.errors import CheckpointError
+from zerobeast.common.errors import CheckpointError, DiskError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import drafted, sync
+from zerobeast.common.files.atomic import drafted, passes, sync
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT, DamagedCheckpoint, load_checkpoint, load_model
 
 __all__ = ["CHECKPOINT_FORMAT", "Checkpoints", "load_checkpoint", "load_model", "random_state", "restore_random_state"]
@@ -91,7 +91,9 @@ class Checkpoints:
             self._whole = True
         except OSError as error:
             why = error.strerror or error
-            raise CheckpointError(f"{self.path}: the checkpoint cannot be written: {why}") from error
+            failure = CheckpointError(f"{self.path}: the checkpoint cannot be written: {why}")
+            failure.exit_code = DiskError.exit_code if passes(error) else failure.exit_code
+            raise failure from error
 
     def _keep(self) -> None:
         """Give the newest a second name, so that `path` always leads to a whole file."""

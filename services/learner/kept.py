@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.load import dump
-from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.errors import CheckpointError, ConfigError, DiskError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.settings import RunConfig
@@ -98,6 +98,7 @@ class Kept:
     def __init__(self, config: RunConfig, resources: ExitStack) -> None:
         self._config, self._resources = config, resources
         self.checkpoints = Checkpoints(config.folder, resources.enter_context(claim(config.folder)))
+        self._recorder: Recorder | None = None
         self._saved_at: float | None = None
         self._errors = 0
         self._faults: dict[str, str] = {}  #: what cannot be written at present -> why, as a sentence
@@ -109,8 +110,9 @@ class Kept:
             write_atomically(settings, dump(config), durable=True)
         self._numbered = NumberedCheckpoints(config, steps)
         (config.folder / run_files.REACHED).unlink(missing_ok=True)
-        self._recorder = Recorder(config.folder, steps)
-        self._resources.callback(self._recorder.close)
+        self._begins_at = steps
+        with contextlib.suppress(DiskError):  # a full disk costs rows, not the start
+            self._recording()
 
     def due(self, steps: int) -> bool:
         """Whether a checkpoint has to be saved at this step."""
@@ -131,7 +133,18 @@ class Kept:
         """Append a row of metrics, if there is anything to write."""
         if record is not None:
             self.checkpoints.demand()
-            self._note("metrics", self._recorder.write(record))
+            try:
+                fault = self._recording().write(record)
+            except DiskError as error:
+                fault = f"metrics are lost: {error}"
+            self._note("metrics", fault)
+
+    def _recording(self) -> Recorder:
+        """What writes the metrics. Raises DiskError if its files cannot be opened yet."""
+        if self._recorder is None:
+            self._recorder = Recorder(self._config.folder, self._begins_at)
+            self._resources.callback(self._recorder.close)
+        return self._recorder
 
     def checkpoint(self, training: TrainingRun, now: float, *, last: bool, finished: bool) -> None:
         """Save the run.

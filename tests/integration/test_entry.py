@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -29,11 +30,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def starter(
-            *flags: str | Path, few_files: bool = False, cwd: Path | None = None, **variables: str
+            *flags: str | Path,
+            few_files: bool = False,
+            cwd: Path | None = None,
+            stderr: IO[str] | int = subprocess.PIPE,
+            **variables: str,
         ) -> subprocess.Popen[str]:
             command = ("-m", "tests.integration.trivial_service", "--root", tmp_path, *flags)
             limit = _few_files if few_files else None
-            process = python(*command, variables={"OMP_NUM_THREADS": "7", **variables}, preexec_fn=limit, cwd=cwd)
+            variables = {"OMP_NUM_THREADS": "7", **variables}
+            process = python(*command, variables=variables, preexec_fn=limit, cwd=cwd, stderr=stderr)
             stack.enter_context(killed_at_last(process))
             return process
 
@@ -173,6 +179,26 @@ def test_a_status_file_that_cannot_be_written_is_a_sentence_and_exits_2(start: S
     code, errors = finish(start("--status-file", str(tmp_path / "file" / "status.json")))
     assert code == 2
     assert f"trivial: status file {tmp_path}/file/status.json: cannot be written: " in errors
+
+
+def test_a_service_starts_on_a_full_disk_and_announces_itself_once_there_is_room(start: Start, tmp_path: Path) -> None:
+    status = tmp_path / "status.json"
+    (tmp_path / "full").touch()
+    process = start("--status-file", str(status))
+    wait_until(lambda: "open" in (tmp_path / "steps").read_text() if (tmp_path / "steps").exists() else None)
+    assert not status.exists()
+    (tmp_path / "full").unlink()
+    wait_until(status.exists)
+    process.terminate()
+    code, errors = finish(process)
+    assert code == 0
+    assert "status.json cannot be written: No space left on device; it is tried again" in errors
+
+
+@pytest.mark.parametrize(("name", "code"), [("wrong", 2), ("lost", 75)])
+def test_the_exit_code_is_right_although_the_log_is_on_a_full_disk(start: Start, name: str, code: int) -> None:
+    with Path("/dev/full").open("w") as full:
+        assert start("--name", name, stderr=full).wait() == code
 
 
 @pytest.mark.parametrize(("role", "threads"), [("broker", "3"), ("learner", "4"), ("envserver", "1")])

@@ -1,5 +1,6 @@
 """A service that does nothing, as a process: `python -m tests.integration.trivial_service`."""
 
+import errno
 import gc
 import os
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.service import loop
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.entry import main
 from zerobeast.common.settings.tree import RunConfig
@@ -66,5 +68,19 @@ def build(_process: str, config: RunConfig, instance: Instance) -> list[Service]
     return [service]
 
 
+def fill_disk() -> None:
+    """While there is a file `full` in the root, none can be written."""
+    root, write_bytes = Path(sys.argv[sys.argv.index("--root") + 1]), Path.write_bytes
+
+    def write(path: Path, data: bytes) -> int:
+        if (root / "full").exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write_bytes(path, data)
+
+    Path.write_bytes = write  # type: ignore[assignment,method-assign]
+    loop.LOOK_S = 0.01
+
+
 if __name__ == "__main__":
+    fill_disk()
     sys.exit(main(os.environ.get("ROLE", "trivial"), sys.argv[1:], build=build))

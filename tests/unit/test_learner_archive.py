@@ -14,6 +14,8 @@ from tests.learner_fakes import run_config
 from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files.atomic import Journal, write_atomically
+from zerobeast.common.files.event_file import EventFile
+from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.kept import Kept
 from zerobeast.services.learner.recorder import COLUMNS, Record
 
@@ -99,3 +101,36 @@ def test_a_file_that_cannot_be_replaced_stays_and_no_temporary_file_does(tmp_pat
     with no_file_longer_than(100), pytest.raises(ConfigError, match="t cannot be written: File too large"):
         write_atomically(tmp_path / "t", "x" * 1000, durable=False)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"t": "old"}
+
+
+def test_a_learner_that_starts_on_a_full_disk_writes_its_rows_once_there_is_room(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("agent_steps\n1\n9\n")
+    record = Record({"agent_steps": 5}, {}, LAGS, {}, ())
+    config = run_config(tmp_path.parent).model_copy(update={"name": tmp_path.name})
+    (tmp_path / "config.yaml").touch()
+    with ExitStack() as resources:
+        kept = Kept(config, resources)
+        with no_file_longer_than(8):
+            kept.begin(1)
+            kept.record(record)
+            assert "metrics are lost: " in kept.report(0.0)["unsaved"]
+        kept.record(record)
+        assert kept.report(0.0)["unsaved"] == ""
+    assert (tmp_path / "metrics.csv").read_text() == "agent_steps\n1\n5\n", "what the checkpoint has, and the new row"
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 1
+
+
+def test_event_files_that_cannot_be_begun_leave_nothing(tmp_path: Path) -> None:
+    with no_file_longer_than(8), pytest.raises(OSError, match="File too large"):
+        EventFile(tmp_path, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("room", "code"), [(100, 75), (None, 2)])
+def test_a_last_checkpoint_that_a_full_disk_has_lost_is_worth_another_start(
+    tmp_path: Path, room: int | None, code: int
+) -> None:
+    folder = tmp_path if room else tmp_path / "missing"
+    with no_file_longer_than(room or 1 << 20), pytest.raises(CheckpointError) as caught:
+        Checkpoints(folder).save({"model": b"x" * 1000})
+    assert caught.value.exit_code == code

@@ -85,10 +85,10 @@ class Child:
         Raises:
           BeastError: the system does not allow it.
         """
-        for status in self.spec.statuses.values():
-            status.unlink(missing_ok=True)
         self.was_killed, self._rotated, self._oom_before = False, False, oom_kills()
         try:
+            for status in self.spec.statuses.values():
+                status.unlink(missing_ok=True)
             with self.spec.log.open("ab") as log:
                 self._log_start = log.tell()
                 self._process = subprocess.Popen(

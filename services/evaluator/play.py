@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.env_session import fill_actions
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import BeastError
-from zerobeast.common.settings import RunConfig
-from zerobeast.common.transport import Context
+from zerobeast.common.settings import RunConfig, SecurityConfig
+from zerobeast.common.transport import open_context
 from zerobeast.common.wire import EnvSpec, action_record
 from zerobeast.common.wire.episodes import Episode, means
 from zerobeast.services.actor.sides import Sides
@@ -48,7 +49,7 @@ def play(
     Args:
       policy: acts.
       config: its settings, but for the environment and `evaluate`.
-      endpoint: of the env-server.
+      endpoint: of the env-server, to which it has the key of an actor if they are not on one machine.
       opponent: acts for the other side (`env.opponents`), whose episodes do not count.
       watch: see `Watch`.
 
@@ -59,9 +60,10 @@ def play(
     greedy = config.algorithm.drawing_explores if own.actions == "auto" else own.actions == "greedy"
     num_envs, limit_s = rows_of(config, opposed=opponent is not None), START_LIMIT_S + config.envserver.step_timeout_s
     env = config.env.model_copy(update={"episodic_life": False}).terms()
+    security = SecurityConfig() if Endpoint.parse(endpoint).is_local else config.security
     with (
         threads(config.broker.threads or 1),
-        Context() as context,
+        open_context(security, "actor") as context,
         EnvClient(context, endpoint, env, num_envs, own.seed, limit_s) as envs,
     ):
         players = Players(policy, opponent, config, num_envs)

@@ -51,7 +51,6 @@ class Evaluator(Service):
     work = ("agent_steps",)
 
     def __init__(self, config: RunConfig, instance: Instance) -> None:
-        del instance  # there is one evaluator
         super().__init__()
         # on the CPU: niceness does not count on a GPU, which the training needs
         broker = config.broker.model_copy(update={"device": "cpu"})
@@ -69,16 +68,23 @@ class Evaluator(Service):
         self._best: float | None = None  #: the highest
         self._trouble = ""
         self._opponent: Policy | None = None
+        self._elsewhere = instance.env_server
         self._hosting, self._endpoint = contextlib.ExitStack(), ""  #: the env-server, once there is one
 
     def open(self) -> None:
         """Find out what was evaluated before.
 
         Raises:
-          ConfigError: the run has no name, its folder cannot be written, or a level is unknown.
+          ConfigError: the run has no name, its folder cannot be written, a level is unknown, or videos need an
+            environment here.
         """
         if not self.config.name:
             raise ConfigError(f"name: expected the name of the run; it is looked for in {self.config.root}/<name>")
+        if self._elsewhere and self.config.evaluate.video_every:
+            raise ConfigError(
+                f"evaluate.video_every {self.config.evaluate.video_every} with --env_server: expected 0, because an "
+                "environment that is drawn is one in this process; `beast record` records afterwards"
+            )
         torch.set_num_threads(1)
         queue = self.config.folder / run_files.TO_EVALUATE
         with explained(f"{queue}: cannot be written"):
@@ -155,7 +161,7 @@ class Evaluator(Service):
             path, state = read(self.config.env.opponent, self.config.root, policy.env)
             self._opponent = Policy(policy.loaded, state, path)
         try:
-            self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
+            self._endpoint = self._endpoint or self._hosting.enter_context(self._env_server())
             for task, level in self._levels.items():
                 alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
                 self._before, self._steps = self._before + self._steps, 0
@@ -166,6 +172,10 @@ class Evaluator(Service):
             self._hosting.__exit__(type(error), error, error.__traceback__)  # may raise an error that explains more
             raise
         return rows
+
+    def _env_server(self) -> contextlib.AbstractContextManager[str]:
+        """Yields the endpoint of the env-server in which to play."""
+        return contextlib.nullcontext(self._elsewhere) if self._elsewhere else env_server(self.config)
 
     def _record(self, policy: Policy) -> None:
         """Every Nth time, a video of the first episode in each environment. Without one, an evaluation is as good."""

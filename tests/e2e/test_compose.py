@@ -161,17 +161,21 @@ def test_a_service_with_a_wrong_setting_stays_down_and_health_names_the_cause(pr
     assert "BEAST_SEED" in entry["note"]
 
 
-def test_a_learner_ends_once_all_is_evaluated_and_the_images_record(images: None, tmp_path: Path) -> None:
-    more = tmp_path / "more.yml"
-    more.write_text("services: {evaluator: {environment: {BEAST_EVALUATE__VIDEO_EVERY: 1}}}")
+def test_a_learner_ends_once_all_is_evaluated_by_an_env_server_apart_and_the_images_record(images: None) -> None:
     short = {"BEAST_TOTAL_STEPS": "20000", "BEAST_EVALUATE__TIMES": "2", "COMPOSE_PROFILES": "evaluate"}
-    project = Project(f"zerobeast-evaluate-{os.getpid()}", SETTINGS | short, [BASE, FUSED, str(more)])
+    project = Project(f"zerobeast-evaluate-{os.getpid()}", SETTINGS | short, [BASE, FUSED])
+    once = ["run", "--rm", "--no-deps", "--entrypoint"]
     try:
         project.compose("up")
-        found = ["run", "--rm", "--no-deps", "--entrypoint", "find", "learner", "/app/runs/cartpole", "-type", "f"]
-        files = [Path(line) for line in project.compose(*found).stdout.split()]
-        assert not [file for file in files if file.parent.name == run_files.TO_EVALUATE]
-        assert len([file for file in files if file.suffix == ".mp4"]) == 2
+        ended = {entry["Service"]: entry["ExitCode"] for entry in project.containers()}
+        assert ended == dict.fromkeys(("learner", "worker", "evaluator", "evaluator-envs"), 0)
+        assert "x CartPole-v1" in project.compose("logs", "--no-color", "evaluator-envs").stdout
+        project.compose(*once, "python", "evaluator", "-m", "zerobeast", "record", "cartpole", "--max_steps", "50")
+        listed = [*once, "sh", "learner", "-c", "cd /app/runs/cartpole; wc -l < evaluations.csv; find . -type f"]
+        rows, *files = project.compose(*listed).stdout.split()
+        assert int(rows) == 1 + 2
+        assert not [file for file in map(Path, files) if file.parent.name == run_files.TO_EVALUATE]
+        assert len([file for file in files if file.endswith(".mp4")]) == 1
         found = project.health()
         assert (found["code"], found["verdict"]) == (0, "finished: the run has reached its last step")
         again = project.compose("up")  # which ends, with code 0

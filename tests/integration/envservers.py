@@ -16,9 +16,10 @@ ODD = "tests.integration.odd_env:Odd-v0"
 
 
 @contextmanager
-def running(endpoint: str, **settings: object) -> Iterator[EnvServer]:
-    """A server that is ready, and that must end with exit code 0."""
-    server = EnvServer(RunConfig.model_validate({"envserver": {"endpoint": endpoint, **settings}}), Instance())
+def running(endpoint: str, *, keys: str = "", **settings: object) -> Iterator[EnvServer]:
+    """A server that is ready, and that must end with exit code 0; with `keys`, a folder of them."""
+    tree = {"envserver": {"endpoint": endpoint, **settings}, "security": {"keys": keys}}
+    server = EnvServer(RunConfig.model_validate(tree), Instance())
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(Loop([server]).run()))
     thread.start()

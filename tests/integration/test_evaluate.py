@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import poll, wait_until
+from tests.helpers import free_port, poll, wait_until
+from tests.integration.envservers import running
 from tests.unit.test_policy import saved
 from zerobeast.cli import evaluate
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
-from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
+from zerobeast.common.transport import make_keys
 from zerobeast.services.envserver.describe import describe
+from zerobeast.services.evaluator import service
 from zerobeast.services.evaluator.service import Evaluator
 
 ENDLESS, ODD = "tests.integration.endless_env:Endless", "tests.integration.odd_env:Odd"
@@ -49,3 +53,30 @@ def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path:
         wait_until(lambda: poll(evaluator, 0.01) or evaluator.report()["evaluations"] or evaluator.report()["trouble"])
         assert evaluator.report()["trouble"] == ""
     assert len(evaluations.read(run)) == 1
+
+
+def test_an_evaluator_plays_in_the_env_server_that_it_is_given_and_starts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(_config: RunConfig) -> str:
+        pytest.fail("it has started an env-server")
+
+    monkeypatch.setattr(service, "env_server", started)
+    make_keys(tmp_path / "keys")
+    spec, *_ = describe(EnvConfig(id="CartPole-v1"), EnvServerConfig())
+    run, keys = saved(tmp_path, "impala", spec.for_policies(), "--net.hidden_size=8"), str(tmp_path / "keys")
+    flags = ["--env", "CartPole-v1", "--evaluate.episodes", "2", "--evaluate.max_steps", "20", "--security.keys", keys]
+    config, endpoint = load(["--config", str(run / run_files.CONFIG), *flags], {}), f"tcp://127.0.0.1:{free_port()}"
+    elsewhere = Instance(env_server=endpoint)
+    with running(endpoint, keys=keys) as server, closing(Evaluator(config, elsewhere)) as evaluator:
+        evaluator.open()
+        (run / run_files.CHECKPOINT).rename(run / run_files.TO_EVALUATE / "0.pt")
+        wait_until(lambda: poll(evaluator, 0.01) or evaluator.report()["evaluations"] or evaluator.report()["trouble"])
+        assert evaluator.report()["trouble"] == ""
+    assert server.report()["agent_steps"] > 0
+    drawn = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"video_every": 1})})
+    with (
+        closing(Evaluator(drawn, elsewhere)) as evaluator,
+        pytest.raises(ConfigError, match=r"evaluate\.video_every 1"),
+    ):
+        evaluator.open()

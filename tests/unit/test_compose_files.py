@@ -19,6 +19,7 @@ from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
 from zerobeast.common.settings.tree import RunConfig
 
 ROOT = Path(__file__).parents[2]
+ENVS = "evaluator-envs"  #: hosts the environments of evaluations
 OF_THE_HOST = {"root", "security.keys", "security.secret", "learner.store"}  #: paths that containers do not have
 needs_compose = pytest.mark.skipif(
     not shutil.which("docker") or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode != 0,
@@ -27,10 +28,11 @@ needs_compose = pytest.mark.skipif(
 
 
 class Loader(yaml.SafeLoader):
-    """YAML with compose's tag by which a file removes entries of another."""
+    """YAML with compose's tags by which a file removes or replaces entries of another."""
 
 
 Loader.add_constructor("!reset", lambda _loader, _node: [])
+Loader.add_constructor("!override", lambda loader, node: loader.construct_mapping(node))
 
 
 def everything() -> dict[str, dict[str, Any]]:
@@ -108,9 +110,9 @@ def test_every_setting_reaches_all_services_from_the_shell() -> None:
     text = textwrap.fill(", ".join(names), 120, initial_indent="  ", subsequent_indent="  ")
     assert sorted(passed["environment"]) == sorted(names), f"expected in {file}:\n{text}"
     for name, service in everything().items():
-        if name in (*PROCESSES, EVALUATOR):
+        if name in (*PROCESSES, ENVS):
             assert service["extends"] == {"file": "deploy/compose/settings.yml", "service": "settings"}
-            assert service["volumes"] in (["runs:/app/runs"], ["runs:/app/runs:ro"]), "to see that the run is over"
+            assert service["volumes"][0] in ("runs:/app/runs", "runs:/app/runs:ro"), "to see that the run is over"
 
 
 @needs_compose
@@ -154,6 +156,27 @@ def test_containers_are_read_only_and_without_privileges() -> None:
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert "privileged" not in service
+
+
+def test_environments_write_no_run_and_those_of_evaluations_have_no_network_but_a_socket() -> None:
+    files = [file for file in ROOT.glob("deploy/compose/*.yml") if file.name != "settings.yml"]
+    found, evaluator = everything(), everything()[EVALUATOR]
+    for name in ("envserver", "worker", ENVS):
+        assert not [volume for volume in found[name]["volumes"] if volume.startswith("runs:") and volume[-3:] != ":ro"]
+    envs, (flag, endpoint) = found[ENVS], evaluator["command"]
+    assert (flag, endpoint) == ("--env_server", envs["environment"]["BEAST_ENVSERVER__ENDPOINT"])
+    assert (envs["network_mode"], evaluator["volumes"][1:]) == ("none", envs["volumes"][1:])
+    assert endpoint.startswith("ipc:///sockets/")
+    assert envs["volumes"][1:] == ["sockets:/sockets"]
+    assert (
+        yaml.safe_load((ROOT / "docker-compose.yml").read_text())["volumes"]["sockets"]["driver_opts"]["type"]
+        == "tmpfs"
+    )
+    assert not envs.keys() & {"secrets", "networks", "ports", "pid", "ipc", "volumes_from"}
+    for file in files:
+        more = yaml.load(file.read_text(), Loader)["services"].get(ENVS, {})
+        assert more.keys() <= {"image", "build"}, file
+    assert "ENV_PACKAGES" not in evaluator["build"]["args"], "none of its code has to be imported there"
 
 
 def test_ports_are_those_of_loopback_and_nobody_can_log_in_with_a_password_that_is_known() -> None:

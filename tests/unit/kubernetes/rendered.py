@@ -84,7 +84,7 @@ class Rendered:
     def __init__(self, objects: Iterable[Object]) -> None:
         self.objects = list(objects)
         self.pods = [self._pod(found) for found in self.of_kind("Deployment", "StatefulSet")]
-        self.containers = {container.process: container for pod in self.pods for container in pod.containers}
+        self.containers = {container.spec["name"]: container for pod in self.pods for container in pod.containers}
 
     def of_kind(self, *kinds: str) -> list[Object]:
         """Objects of some kinds, in order."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tests.unit.kubernetes.rendered import Container, Object, Rendered, matches, needs_kubectl
 from zerobeast.common.endpoints import Endpoint
+from zerobeast.common.process.roles import EVALUATOR
 
 pytestmark = needs_kubectl
 
@@ -14,6 +15,7 @@ REQUESTS, REPLIES, WEIGHTS = 0, 1, 2  #: sockets of a server, on consecutive por
 #: (client, server) -> sockets that the client connects to; section 1 of docs/protocol.md
 PLANES = {
     ("actor", "envserver"): (REQUESTS, REPLIES),
+    ("evaluator", "envserver"): (REQUESTS, REPLIES),
     ("actor", "broker"): (REQUESTS, REPLIES),
     ("actor", "learner"): (REQUESTS, REPLIES),
     ("broker", "learner"): (WEIGHTS,),
@@ -40,6 +42,8 @@ class Link(NamedTuple):
 
 def endpoint(container: Container, role: str) -> Endpoint:
     """The endpoint at which a container reaches the server of a role, or is that server."""
+    if container.process == EVALUATOR:
+        return Endpoint.parse(container.flags[container.flags.index("--env_server") + 1])
     return Endpoint.parse(container.environ[f"BEAST_{role.upper()}__ENDPOINT"])
 
 
@@ -108,17 +112,17 @@ NAMES, HTTPS = 53, 443
 
 def test_every_endpoint_leads_to_its_server(run: Rendered) -> None:
     for ours, server in [(each, server) for each in run.containers.values() for server in servers(each)]:
-        theirs = run.containers[server]
         place = endpoint(ours, server)
         if place.path:
-            folder = place.path.rpartition("/")[0]
             (pod,) = (pod for pod in run.pods if ours in pod.containers)
-            assert theirs in pod.containers
+        else:
+            (pod,) = run.selected({"matchLabels": run.names("Service")[service(place)]["spec"]["selector"]})
+        (theirs,) = (each for each in pod.containers if server in each.roles)
+        if place.path:
+            folder = place.path.rpartition("/")[0]
             assert endpoint(theirs, server) == place
             assert ours.mounts[folder]["name"] == theirs.mounts[folder]["name"]
         else:
-            (pod,) = run.selected({"matchLabels": run.names("Service")[service(place)]["spec"]["selector"]})
-            assert theirs in pod.containers
             assert theirs.environ[f"BEAST_{server.upper()}__ENDPOINT"] == f"tcp://*:{place.port}"
     for link in links(run) - {link for link in links(run) if link.client == link.server}:
         assert link.port in [port["port"] for port in run.names("Service")[link.server]["spec"]["ports"]]

@@ -87,6 +87,6 @@ def test_the_readmes_example_moves_namespace_and_images(tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
     for run in (render_own(tmp_path, components, **written), render_own(tmp_path / "all", ORDER, **moved)):
         assert {name: each.spec["image"] for name, each in run.containers.items()} == {
-            name: images[name] for name in run.containers
+            name: images[each.process] for name, each in run.containers.items()
         }
         assert {found["metadata"].get("namespace") for found in run.objects} == {written["namespace"]}

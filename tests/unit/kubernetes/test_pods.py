@@ -56,6 +56,16 @@ def test_probes_ask_the_health_page_and_are_patient(run: Rendered) -> None:
         assert live["failureThreshold"] >= 3
 
 
+def test_environments_are_apart_from_the_learner_and_its_volume(run: Rendered) -> None:
+    for pod in run.pods:
+        own = [each for each in pod.containers if each.process == EVALUATOR and "--env_server" not in each.flags]
+        if own or any("envserver" in container.roles for container in pod.containers):
+            roles = {role for container in pod.containers for role in container.roles}
+            assert "learner" not in roles, "the containers of a pod share one network"
+            assert "volumeClaimTemplates" not in pod.owner
+            assert not any("persistentVolumeClaim" in volume for volume in pod.spec["volumes"])
+
+
 def test_ports_of_a_pod_are_unique_and_it_has_the_time_to_end(run: Rendered) -> None:
     for pod in run.pods:
         ports = [entry for container in pod.containers for entry in container.ports.items()]
@@ -82,7 +92,7 @@ def test_a_sidecar_keeps_running_and_a_corrected_setting_reaches_a_pod_that_neve
 
 def secrets_of(container: Container) -> dict[str, Any]:
     """The volume with a container's secret keys: those that it needs for planes outside itself, and no others."""
-    names = [f"zerobeast-{role}-key" for role in container.roles]
+    names = [f"zerobeast-{'actor' if role == EVALUATOR else role}-key" for role in container.roles]
     if len(names) == 1:
         return {"secret": {"secretName": names[0], "defaultMode": 0o440}}
     sources = [{"secret": {"name": name}} for name in names if "envserver" not in name]  # its plane stays inside
@@ -95,7 +105,7 @@ def test_pods_mount_only_the_keys_of_their_roles_and_manifests_hold_none(
     assert not run.of_kind("Secret")
     encrypted = "encrypted" in chosen
     for pod, container in [(each, container) for each in run.pods for container in each.containers]:
-        keyed = encrypted and not (container.is_sidecar or container.process == EVALUATOR)  # sockets of their pod
+        keyed = encrypted and not container.is_sidecar  # a socket of its pod
         security = (container.environ.get("BEAST_SECURITY__KEYS", ""), container.environ["BEAST_SECURITY__INSECURE"])
         assert security == (("/keys", "false") if encrypted else ("", "true"))
         mounted = {path: mount for path, mount in container.mounts.items() if path.startswith("/keys")}
@@ -105,4 +115,5 @@ def test_pods_mount_only_the_keys_of_their_roles_and_manifests_hold_none(
             volumes = {volume["name"]: volume for volume in pod.spec["volumes"]}
             assert volumes[mounted["/keys/secret"]["name"]].items() >= secrets_of(container).items()
             assert volumes[mounted["/keys/public"]["name"]]["configMap"] == {"name": "zerobeast-public-keys"}
-            assert len([volume for volume in volumes.values() if {"secret", "projected"} & volume.keys()]) == 1
+            secrets = [volume for volume in volumes.values() if {"secret", "projected"} & volume.keys()]
+            assert len(secrets) == len(pod.containers) - any(each.is_sidecar for each in pod.containers)

@@ -8,7 +8,7 @@ from collections import Counter
 import yaml
 
 from tests.unit.kubernetes.rendered import KUBERNETES, ROOT, Rendered, needs_kubectl, render
-from tests.unit.test_compose_files import services
+from tests.unit.test_compose_files import ENVS, services
 from zerobeast import __version__
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.process import Instance
@@ -92,8 +92,8 @@ def test_images_are_those_that_the_dockerfile_and_compose_build(run: Rendered, c
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
     assert set(stages) >= set(PROCESSES)
     wanted = {"learner", "worker"} if "fused" in chosen else set(ROLES)
-    assert run.containers.keys() == wanted | ({EVALUATOR} & set(chosen))
-    for name, container in run.containers.items():
+    assert run.containers.keys() == wanted | ({EVALUATOR, ENVS} if EVALUATOR in chosen else set())
+    for name, container in ((container.process, container) for container in run.containers.values()):
         built = (COMPOSE if name == EVALUATOR else services("docker-compose.yml", "deploy/compose/fused.yml"))[name]
         target = (built["build"] or COMPOSE[name]["build"])["target"]  # fused.yml builds no others
         assert (built["image"], target) == (f"zerobeast/{name}", name)

@@ -17,7 +17,7 @@ import torch
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.load import Loaded
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import BeastError, CheckpointError, ConfigError
+from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.evaluations import Row
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 LOOK_PERIOD_S = 0.5  #: between two looks into the folder
 MAX_TRIES = 3  #: of one policy
 PATIENCE = 10.0  #: times `envserver.step_timeout_s`: processes of its niceness wait for the CPU while the run trains
-DISK_S = 60.0  #: until another try, if the disk was in the way
+DISK_S = 60.0  #: until another try, if the disk or an absent env-server was in the way
 
 
 class _Stopped(Exception):
@@ -215,7 +215,8 @@ class Evaluator(Service):
             known = isinstance(error, BeastError | OSError)
             self._failures, self._trouble = self._failures + 1, str(error)
             log.warning("the policy of step %d cannot be evaluated: %s", steps, error, exc_info=not known)
-            if isinstance(error, OSError):  # whatever it is, the policy is played again once it has passed
+            absent = self._elsewhere and isinstance(error, PeerLost) and not self._steps
+            if isinstance(error, OSError) or absent:  # whatever it is, the policy is played again once it has passed
                 self._tries, self._look_at = 0, self.clock() + DISK_S
             elif self._tries >= MAX_TRIES:
                 self._discard()

@@ -13,7 +13,8 @@ from tests.unit.test_policy import saved
 from zerobeast.cli import evaluate
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.endpoints import Endpoint
+from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.transport import make_keys
@@ -55,13 +56,21 @@ def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path:
     assert len(evaluations.read(run)) == 1
 
 
-def test_an_evaluator_plays_in_the_env_server_that_it_is_given_and_starts_none(
+def test_an_evaluator_plays_in_the_env_server_that_it_is_given_once_that_is_there_and_starts_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def started(_config: RunConfig) -> str:
         pytest.fail("it has started an env-server")
 
+    def resolved(place: Endpoint) -> Endpoint:
+        if next(absent, None):
+            raise PeerLost("no pod is ready, so its name does not resolve")
+        return place
+
+    absent = iter(range(1, service.MAX_TRIES + 2))
     monkeypatch.setattr(service, "env_server", started)
+    monkeypatch.setattr(service, "DISK_S", 0.0)
+    monkeypatch.setattr(Endpoint, "resolved", resolved)
     make_keys(tmp_path / "keys")
     spec, *_ = describe(EnvConfig(id="CartPole-v1"), EnvServerConfig())
     run, keys = saved(tmp_path, "impala", spec.for_policies(), "--net.hidden_size=8"), str(tmp_path / "keys")
@@ -71,8 +80,9 @@ def test_an_evaluator_plays_in_the_env_server_that_it_is_given_and_starts_none(
     with running(endpoint, keys=keys) as server, closing(Evaluator(config, elsewhere)) as evaluator:
         evaluator.open()
         (run / run_files.CHECKPOINT).rename(run / run_files.TO_EVALUATE / "0.pt")
-        wait_until(lambda: poll(evaluator, 0.01) or evaluator.report()["evaluations"] or evaluator.report()["trouble"])
-        assert evaluator.report()["trouble"] == ""
+        wait_until(lambda: poll(evaluator, 0.01) or not evaluator.report()["evaluations_waiting"])
+        found = evaluator.report()
+        assert (found["evaluations"], found["evaluations_failed"]) == (1, service.MAX_TRIES + 1)
     assert server.report()["agent_steps"] > 0
     drawn = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"video_every": 1})})
     with (

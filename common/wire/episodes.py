@@ -1,6 +1,7 @@
 """Whole episodes as they are reported: [return, length], or [return, length, {name: number}].
 
-The map has the numbers of the episode's last info, such as whether it was a success. Pure.
+The map has the numbers of the episode's last info, such as whether it was a success. Beside step rows there is an entry
+for each row that ends an episode, which is empty if that was no whole one. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ MAX_NUMBERS = 400  #: of infos in one message, which leave room in its header fo
 
 NONE: Mapping[str, float] = MappingProxyType({})
 Entry = list[Any]  #: an episode on the wire
+Refuse = Callable[[RemoteProtocolError], None]
 
 
 class Episode(NamedTuple):
@@ -40,12 +42,17 @@ def lightened(entries: list[Entry]) -> list[Entry]:
     return [one if place in kept else one[:2] for place, one in enumerate(entries)]
 
 
-def episodes_of(entries: list[Any], refuse: Callable[[RemoteProtocolError], None]) -> tuple[Episode, ...]:
-    """The well-formed episodes among those that a peer reports; the others go to `refuse`, and spoil nothing else."""
-    found = tuple(Episode(float(one[0]), int(one[1]), *one[2:]) for one in entries if _is_episode(one))
-    if wrong := len(entries) - len(found):
+def ends_of(entries: list[Any], refuse: Refuse) -> tuple[Episode | None, ...]:
+    """What a peer reports of each end; None for those of no whole episode, and for entries that `refuse` gets."""
+    found = tuple(Episode(float(one[0]), int(one[1]), *one[2:]) if _is_episode(one) else None for one in entries)
+    if wrong := sum(each is None and one != [] for one, each in zip(entries, found, strict=True)):
         refuse(RemoteProtocolError(f"{wrong} episodes without a finite return and a length", "episodes"))
     return found
+
+
+def episodes_of(entries: list[Any], refuse: Refuse) -> tuple[Episode, ...]:
+    """The well-formed episodes among those that a peer reports; the others go to `refuse`, and spoil nothing else."""
+    return tuple(filter(None, ends_of(entries, refuse)))
 
 
 def _is_episode(one: Any) -> bool:

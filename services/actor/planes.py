@@ -23,7 +23,7 @@ from zerobeast.common.wire import (
     step_record,
 )
 from zerobeast.common.wire.checks import flaw, forbidden, illegal
-from zerobeast.common.wire.episodes import Entry, entry, episodes_of
+from zerobeast.common.wire.episodes import Entry, ends_of, entry
 from zerobeast.common.wire.messages import Frames, Header, Kind
 from zerobeast.common.wire.seeds import continued
 from zerobeast.common.wire.stream import Reply, Stream
@@ -142,8 +142,9 @@ class StepsPlane(GroupPlane):
     def _receive(self, message: Incoming, refuse: Refuse) -> None:
         assert self.env is not None, "there are rows"
         receive_rows(message, self.rows, self.env)
-        found = episodes_of(message.header.body[0], refuse)
-        self.episodes += map(entry, found if self._sides is None else self._sides.judged(self.rows, found))
+        ends = ends_of(message.header.body[0], refuse)
+        found = ends if self._sides is None else self._sides.judged(self.rows, ends)
+        self.episodes += map(entry, filter(None, found))
         self.agent_steps += 0 if self.new else self._num_envs
 
     def _welcomed(self) -> None:

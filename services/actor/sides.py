@@ -1,6 +1,6 @@
 """The two sides of a group's environments: which rows are learned from, and who wins. No sockets, no clock."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,23 +40,24 @@ class Sides:
         self._versions = [new if begun or new == old else UNKNOWN for begun, old, new in changes]
         self._newest = max(self._newest, *versions)
 
-    def judged(self, rows: NDArray[np.void], episodes: tuple[Episode, ...]) -> list[Episode]:
-        """The episodes of the side that is learned from, with `win` and who played against it.
+    def judged(self, rows: NDArray[np.void], ends: Sequence[Episode | None]) -> list[Episode | None]:
+        """The ends of the side that is learned from, with `win` and who played against it.
 
         An agent has won if its return is higher than the mean of the other side's so far.
 
         Args:
           rows: [N] of `step_record`.
-          episodes: that have ended in them, in the order of rows; none count if there are more or fewer.
+          ends: those in them, in the order of rows, None for that of no whole episode; none count if there are more or
+            fewer.
         """
         self._begun[:] = rows["first"].reshape(-1, self._agents).all(1)  # not only agents that have left
         self._returns[np.repeat(self._begun, self._agents)] = 0
         self._returns += rows["reward"]
         ended = np.flatnonzero(rows["terminated"] | rows["truncated"])
-        if len(ended) != len(episodes):
+        if len(ended) != len(ends):
             return []
-        found = zip(ended.tolist(), episodes, strict=True)
-        return [episode._replace(infos=self._infos(row, episode)) for row, episode in found if not self._opposed[row]]
+        found = [(row, end) for row, end in zip(ended.tolist(), ends, strict=True) if not self._opposed[row]]
+        return [end and end._replace(infos=self._infos(row, end)) for row, end in found]
 
     def _infos(self, row: int, episode: Episode) -> Mapping[str, float]:
         env = row // self._agents

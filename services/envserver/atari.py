@@ -138,12 +138,14 @@ class AtariVectorEnv(InlineEnvs):
         self._keep(info)
         first = self._life_lost | self._game_over
         self._game_over = terminated | truncated
-        self.episodes = self.statistics.update(reward, first, self._game_over, partial(numbers, self.infos))
         if self._episodic_life:
             lost = (info["lives"] < self._lives) & (info["lives"] > 0) & ~self._game_over & ~first
             self._lives[:] = info["lives"]
             self._life_lost = lost
             terminated = terminated | lost
+        whole = self._game_over.tolist()
+        ends = partial(numbers, self.infos), whole.__getitem__
+        self.episodes = self.statistics.update(reward, first, terminated | truncated, *ends)
         self.fill(obs[:, 0], reward, terminated, truncated, first)
 
     def _keep(self, info: dict[str, Any], chosen: Only = None) -> None:

@@ -22,7 +22,9 @@ MAX_NAMES = 64  #: per step
 MAX_NAME_LENGTH = 100
 MAX_BYTES = 48 << 10  #: per step: infos are part of its header
 NAME_BYTES = 250  #: overhead of a name and its mask, without the name itself
-RECORDED = ("episode.r", "episode.l")  #: return and length of an episode by gymnasium's RecordEpisodeStatistics
+RECORD = "episode"  #: info of gymnasium's RecordEpisodeStatistics
+RECORDED = (f"{RECORD}.r", f"{RECORD}.l")  #: return and length of an episode in it
+MAX_WRAPPERS = 50  #: of an environment that are looked at
 LEAD_BYTES = 100  #: of a header before its body
 _NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
 
@@ -126,6 +128,19 @@ def numbers(info: Any, env: int | None = None) -> dict[str, float]:
                 if _is_name(name) and are_infos(one := {name: float(value)}):
                     found |= one
     return found
+
+
+def recorded(env: Any) -> int | None:
+    """How many episodes a wrapper in an environment has recorded in infos; None: there is no such wrapper.
+
+    These are gymnasium's RecordEpisodeStatistics, which counts them, and Stable-Baselines3's Monitor, which lists them.
+    """
+    for _ in range(MAX_WRAPPERS):
+        if hasattr(env, "episode_lengths") and getattr(env, "_stats_key", RECORD) == RECORD:
+            listed: Any = getattr(env, "episode_returns", None)
+            return len(listed) if isinstance(listed, list) else getattr(env, "episode_count", None)
+        env = getattr(env, "env", None)
+    return None
 
 
 def _entries(info: Any, prefix: str, env: int | None) -> Iterator[tuple[str, Any]]:

@@ -149,11 +149,16 @@ class Mix(gymnasium.Env[Any, Any]):
 
     def render(self) -> Any:
         """What the current environment draws."""
-        return self._envs[self._rank].render()
+        return self.env.render()
+
+    @property
+    def env(self) -> Any:
+        """The current environment."""
+        return self._envs[self._rank]
 
     def get_action_meanings(self) -> list[str]:
         """What the current environment calls its choices; empty if it has no names for them."""
-        names = names_of(self._envs[self._rank])
+        names = names_of(self.env)
         return names and [*names, *["none"] * (self._padding.actions - len(names))]
 
     def close(self) -> None:
@@ -162,7 +167,7 @@ class Mix(gymnasium.Env[Any, Any]):
             env.close()
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return called(self._envs[self._rank], self._readings[self._rank].spec.env_id, name, *args, **kwargs)
+        return called(self.env, self._readings[self._rank].spec.env_id, name, *args, **kwargs)
 
     def _masked(self, obs: Any, info: Any, *, over: bool) -> dict[str, Any]:
         """A copy of an info, with the mask of the current environment within that of all, if there is one."""

@@ -22,6 +22,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSpec, action_record
 from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.common.wire.episodes import Entry
 from zerobeast.services.envserver.agents import shard
 from zerobeast.services.envserver.backend import backend_at, is_reference, reference_for
 from zerobeast.services.envserver.catalogue import make_env
@@ -71,6 +72,11 @@ class RenderedEnv:
     @property
     def rows(self) -> NDArray[Any]:
         return unpacked_rows(self._env.rows, self.spec)
+
+    @property
+    def ends(self) -> list[Entry]:
+        """Of the newest rows, as `VectorEnv.episodes`."""
+        return self._env.episodes
 
     def reset(self, seed: int) -> None:
         """Begin an episode, the first that this seed gives."""

@@ -248,7 +248,7 @@ class EnvServer(Service):
             self._agent_steps += len(rows) - int(np.count_nonzero(rows["first"]))
             assert session.asked_at is not None, "it asked for this"
             self.hops.add("env_step", self.clock() - session.asked_at)
-        self._episodes += len(episodes)
+        self._episodes += sum(map(bool, episodes))
         body = (episodes, hosted.env.infos.beside(episodes) if hosted.env.infos else None)
         header = Header(Kind.OBS, session.sender, session.slot, self.table.epoch, session.seq, body)
         session.reply = (header, (rows,))

@@ -12,7 +12,7 @@ from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.settings.env import filled
 from zerobeast.common.wire import EnvSeeds, EnvSpec, by_array
 from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.infos import InfoTable, numbers
+from zerobeast.services.envserver.infos import InfoTable, numbers, recorded
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.reading import Reading, called
@@ -80,6 +80,8 @@ class Shard(InlineEnvs):
         self._seeds = one_by_one(seed, num_envs)
         self._done = np.zeros(num_envs, np.bool_)
         self._last: dict[int, dict[str, float]] = {}  #: numbers of the last info of rows whose episodes have ended
+        self._recorded: list[int | None] = [None] * num_envs  #: episodes recorded when the newest of each began
+        self._whole: dict[int, bool | None] = {}  #: of the same rows, as for `EpisodeTracker`
         self.failed: list[int] = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
         self._retry_at = [0.0] * num_envs  #: when to replace each that has failed; 0: it works
         self.worn = False  #: whether a fresh process may help an environment that this one does not
@@ -124,7 +126,8 @@ class Shard(InlineEnvs):
         self.pack()
         rows = self.rows
         over = rows["terminated"] | rows["truncated"]
-        self.episodes = self.statistics.update(rows["reward"], rows["first"], over, self._numbers_of)
+        ends = self._numbers_of, self._whole.get
+        self.episodes = self.statistics.update(rows["reward"], rows["first"], over, *ends)
 
     def close(self) -> None:
         for env in self._envs:
@@ -182,6 +185,8 @@ class Shard(InlineEnvs):
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         if over:
             self._last[i] = numbers(info)
+            before, now = self._recorded[i // self.agents], recorded(self._envs[i // self.agents])
+            self._whole[i] = None if before is None or now is None else now > before
         if self.wants_infos:
             self.infos.put_one(info, i)
         return over
@@ -205,6 +210,7 @@ class Shard(InlineEnvs):
             options = filled(self.options, self.progress)
         asked = {} if options is None else {"options": options}
         self._begin(i, *self._call(i, "reset", seed=seed, **asked))
+        self._recorded[i] = recorded(self._envs[i])
         self._done[i] = False
         self._progress()
 

@@ -32,6 +32,7 @@ MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 
 Only = NDArray[np.bool_] | None  #: [N] which environments; None: all
 Numbers = Callable[[int], dict[str, float]]
+Whole = Callable[[int], bool | None]
 
 
 @contextmanager
@@ -74,7 +75,7 @@ class VectorEnv(ABC):
     Attributes:
       spec: what one environment looks like; known once `collect` has returned True.
       rows: [N] of `step_record`, the newest answer.
-      episodes: the whole episodes that ended in it.
+      episodes: those that ended in it, an entry for each row that ends one, empty if this was no whole episode.
       errors: environments that raised or died so far, and were replaced.
       timeouts: processes killed so far because they did not answer.
       recycled: processes replaced so far because they had played or grown enough.
@@ -184,7 +185,7 @@ class EpisodeTracker:
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
-        self._recorded = False  #: whether any return was recorded
+        self._recorded = np.zeros(num_envs, np.bool_)  #: whose returns were recorded, by what cannot be asked
 
     def value(self, env: int) -> float:
         """The return so far of one of them."""
@@ -200,32 +201,35 @@ class EpisodeTracker:
         self._lengths[envs] = 0
 
     def update(
-        self, reward: NDArray[Any], void: NDArray[Any], over: NDArray[Any], numbers_of: Numbers = lambda _env: {}
+        self,
+        reward: NDArray[Any],
+        void: NDArray[Any],
+        over: NDArray[Any],
+        numbers_of: Numbers = lambda _env: {},
+        whole_of: Whole = lambda _env: None,
     ) -> list[Entry]:
         """Add one step.
 
         Args:
           reward: [N] as the environment gave it, unclipped.
           void: [N] whether the action was ignored, so that this was no agent step.
-          over: [N] whether the whole episode ends here.
+          over: [N] whether an episode ends here, or a life.
           numbers_of: the numbers in the info of an environment whose episode ends.
+          whole_of: whether that is the end of its whole episode; None: only records can tell.
 
         Returns:
-          The episodes that ended.
+          An entry for each end, empty if it is not that of a whole episode.
         """
         self._returns += reward
         self._lengths += ~void
-        ended = np.flatnonzero(over)
-        if not ended.size:
+        return [self._ended(env, numbers_of(env), whole=whole_of(env)) for env in np.flatnonzero(over).tolist()]
+
+    def _ended(self, env: int, infos: dict[str, float], *, whole: bool | None) -> Entry:
+        is_recorded = infos.get(RECORDED[1], 0) >= 1 and RECORDED[0] in infos
+        if not (is_recorded or (whole if whole is not None else not self._recorded[env])):
             return []
-        finished = []
-        for i in ended.tolist():
-            infos = numbers_of(i)
-            is_recorded = infos.get(RECORDED[1], 0) >= 1 and RECORDED[0] in infos
-            self._recorded |= is_recorded
-            if self._recorded and not is_recorded:
-                continue
-            value = infos[RECORDED[0]] if is_recorded else float(self._returns[i])
-            finished.append(entry(Episode(value, int(self._lengths[i]), infos)))
-            self.forget(i)
-        return finished
+        self._recorded[env] |= is_recorded and whole is None
+        value = infos[RECORDED[0]] if is_recorded else float(self._returns[env])
+        found = entry(Episode(value, int(self._lengths[env]), infos))
+        self.forget(env)
+        return found

@@ -7,7 +7,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from zerobeast.common.transport import open_context
 from zerobeast.common.wire import EnvSpec, action_record
 from zerobeast.common.wire.episodes import Episode, means
 from zerobeast.services.actor.sides import Sides
-from zerobeast.services.envserver.vector import EpisodeTracker
 from zerobeast.services.evaluator.results import Evaluation
 
 if TYPE_CHECKING:  # torch is loaded with the first policy
@@ -32,6 +31,7 @@ if TYPE_CHECKING:  # torch is loaded with the first policy
 MAX_ENVS = 16
 START_LIMIT_S = 60.0
 
+Ends = Sequence[Episode | None]  #: of rows that end an episode, in order: the whole one, or None if it goes on
 #: called after each step with the episodes that ended in it and the agent steps of all so far; may raise
 Watch = Callable[[list[Episode], int], None]
 
@@ -70,8 +70,8 @@ def play(
         players.begin(envs.spec, own.seed)
         counter, rows = EpisodeCounter(own.episodes, players.counted, own.max_steps), envs.reset()
         while not counter.complete:
-            rows, episodes, _ = envs.step(players.act(rows, greedy=greedy))
-            watch(counter.add(*players.judged(rows, episodes, envs.episode_infos)), counter.steps)
+            rows, _, _ = envs.step(players.act(rows, greedy=greedy))
+            watch(counter.add(*players.judged(rows, envs.ends)), counter.steps)
         found, spec = counter.episodes, envs.spec
         return Evaluation(
             spec.env_id,
@@ -145,14 +145,9 @@ class Players:
         merged[self._opposed] = other[self._opposed]
         return merged
 
-    def judged(
-        self, rows: NDArray[Any], episodes: Sequence[tuple[float, int]], infos: Sequence[Mapping[str, float]]
-    ) -> tuple[NDArray[Any], Sequence[Mapping[str, float]]]:
-        """The policy's own rows, and the infos of its episodes that ended in them; with an opponent, who has won."""
-        if self._sides is None:
-            return rows, infos
-        ended = tuple(Episode(*each, own) for each, own in zip(episodes, infos, strict=True))
-        return rows[self._sides.learned], [each.infos for each in self._sides.judged(rows, ended)]
+    def judged(self, rows: NDArray[Any], ends: Ends) -> tuple[NDArray[Any], Ends]:
+        """The policy's own rows, and the ends in them; with an opponent, the infos of episodes show who has won."""
+        return (rows, ends) if self._sides is None else (rows[self._sides.learned], self._sides.judged(rows, ends))
 
 
 @contextmanager
@@ -169,7 +164,7 @@ def threads(count: int) -> Iterator[None]:
 
 
 class EpisodeCounter:
-    """Keeps the first episodes of every environment, equally many of each but for the remainder.
+    """Keeps the first whole episodes of every environment, equally many of each but for the remainder.
 
     An episode of `max_steps` counts as it is, and no later one of its environment does: that cannot always be reset.
     Nor does one of an agent that has not joined for as long.
@@ -181,37 +176,45 @@ class EpisodeCounter:
         self.steps = 0  #: agent steps of all environments
         self._most = max_steps
         self._left = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
-        self._lengths, self._over = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.bool_)
+        self._over = np.ones(num_envs, np.bool_)  #: whether the newest row ends an episode or a life
+        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)  #: of the whole ones so far
         self._away = np.zeros(num_envs, np.int64)  #: steps since an agent acted
-        self._tracker = EpisodeTracker(num_envs)
 
     @property
     def complete(self) -> bool:
         """Whether every environment has contributed its share."""
         return not self._left.any()
 
-    def add(self, rows: NDArray[Any], infos: Sequence[Mapping[str, float]]) -> list[Episode]:
-        """Take one step's rows, [N] of `step_record`, and the infos of episodes that ended in it, in that order.
+    def add(self, rows: NDArray[Any], ends: Ends) -> list[Episode]:
+        """Take one step's rows, [N] of `step_record`, and the ends in them.
 
         Returns:
           The episodes that it completes and that count.
 
         Raises:
-          BeastError: an environment began anew in the middle of an episode: it had failed, and was replaced.
+          BeastError: an environment began anew in the middle of an episode: it had failed, and was replaced. Or there
+            are more or fewer ends than rows that end an episode.
         """
-        first, over = rows["first"], rows["terminated"] | rows["truncated"]
-        self._tracker.forget(first)
+        first, ended = rows["first"], rows["terminated"] | rows["truncated"]
         if (lost := np.flatnonzero(first & (self._lengths > 0) & ~self._over & (self._left > 0))).size:
             raise BeastError(f"environment {lost[0]} failed in the middle of an episode: no statistics without it")
-        self._lengths, self._over = np.where(first, 0, self._lengths + 1), over
+        if len(ends) != (count := np.count_nonzero(ended)):
+            raise BeastError(f"the env-server reported {len(ends)} ends of episodes, expected {count}")
+        self._over, self._away = ended, np.where(first, self._away + 1, 0)
         self.steps += int((~first).sum())
-        of = dict(zip(np.flatnonzero(over).tolist(), infos, strict=False))
-        bounded = ~over & (self._lengths >= self._most) & (self._left > 0)
-        counted = (over & (self._left > 0)) | bounded
-        self._away = np.where(first, self._away + 1, 0)
-        self._left = np.where(bounded | (self._away >= self._most), 0, self._left - counted)
-        self.bounded += int(bounded.sum())
-        found = self._tracker.update(rows["reward"], first, counted, lambda env: dict(of.get(env, {})))
-        episodes = [Episode(*entry) for entry in found]
+        self._returns += rows["reward"]
+        self._lengths += ~first
+        pairs = zip(np.flatnonzero(ended).tolist(), ends, strict=True)
+        whole = {env: episode for env, episode in pairs if episode}
+        over = np.isin(np.arange(len(rows)), list(whole))
+        cut = ~over & (self._lengths >= self._most)
+        counted = (over | cut) & (self._left > 0)
+        self._left = np.where(cut | (self._away >= self._most), 0, self._left - counted)
+        self.bounded += int((counted & cut).sum())
+        episodes = [
+            whole.get(env) or Episode(float(self._returns[env]), int(self._lengths[env]))
+            for env in np.flatnonzero(counted).tolist()
+        ]
+        self._returns[over] = self._lengths[over] = 0
         self.episodes += episodes
         return episodes

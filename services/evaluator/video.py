@@ -102,12 +102,12 @@ def _moments(policy: Policy, env: RenderedEnv, *, greedy: bool, max_steps: int) 
         view = outlook(policy, rows["obs"], state, actions, episode_start=rows["first"], **given)
         yield Moment(env.scene.picture, env.scene.names, env.spec.env_id, step, value, view)
         env.step(partial(fill_actions, space=env.spec.action, actions=actions))
-        state, value, step = after, value + float(env.rows["reward"][0]), step + 1
+        state, value, step = after, value + float(env.rows["reward"][0]), step + int(not env.rows["first"].all())
     remark = f"{'over' if _over(env) else 'cut off'} after {step:,} steps"
     yield Moment(env.scene.picture, env.scene.names, env.spec.env_id, step, value, None, remark)
 
 
 def _over(env: RenderedEnv) -> bool:
-    """Whether the episode of its agent is over, or that of the last of several."""
+    """Whether the whole episode of its agent is over, or that of the last of several."""
     ended = env.rows["terminated"] | env.rows["truncated"]
-    return bool(ended.any() and (ended | env.rows["first"]).all())
+    return bool(ended.any() and (ended | env.rows["first"]).all() and all(env.ends))

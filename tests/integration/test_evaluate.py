@@ -22,6 +22,7 @@ from zerobeast.services.envserver.describe import describe
 from zerobeast.services.evaluator import service
 from zerobeast.services.evaluator.service import Evaluator
 
+COUNTER = "tests.integration.counter_env:Counter"
 ENDLESS, ODD = "tests.integration.endless_env:Endless", "tests.integration.odd_env:Odd"
 
 
@@ -41,6 +42,18 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     assert steps == sorted(set(steps))
     assert evaluate.main([str(run), "--env", ENDLESS, "--episodes", "20", "--max_steps", "9"]) == 0
     assert "16 of 20 episodes, 16 cut off at evaluate.max_steps" in capsys.readouterr().out
+
+
+def test_limits_of_the_runs_env_servers_cut_no_episode_of_an_evaluation_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, *_ = describe(EnvConfig(id=COUNTER), EnvServerConfig())
+    run = saved(tmp_path, "impala", spec.for_policies(), "--net.hidden_size=8")
+    limits = {"max_episodes_per_process": 1, "max_process_memory_mb": 4000, "max_envs": 1, "max_workers": 1}
+    flags = [f"--envserver.{name}={limit}" for name, limit in limits.items()]
+    lengths = ["--env.kwargs", '{length: "1{number}"}']  # so that no two end at the same step
+    assert evaluate.main([str(run), "--env", COUNTER, *lengths, "--episodes", "9", "--json", *flags]) == 0
+    assert len(set(json.loads(capsys.readouterr().out)["lengths"])) == 9
 
 
 def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def rows(
 def test_environments_contribute_equally_but_for_the_remainder(episodes: int, num_envs: int) -> None:
     counter, rounds = EpisodeCounter(episodes, num_envs, MANY), 0
     while not counter.complete:
-        counter.add(rows([1.0] * num_envs, ended=range(num_envs)), [])
+        counter.add(rows([1.0] * num_envs, ended=range(num_envs)), [Episode(1.0, 1)] * num_envs)
         rounds += 1
     assert (len(counter.episodes), rounds) == (episodes, -(-episodes // num_envs))
 
@@ -45,9 +45,9 @@ def test_environments_contribute_equally_but_for_the_remainder(episodes: int, nu
 def test_returns_and_lengths_are_of_whole_episodes() -> None:
     counter = EpisodeCounter(2, 1, MANY)
     assert counter.add(rows([5.0]), []) == []
-    assert counter.add(rows([-1.0], ended=[0]), []) == [Episode(4.0, 2)]
+    assert counter.add(rows([-1.0], ended=[0]), [Episode(4.0, 2)]) == [Episode(4.0, 2)]
     assert counter.add(rows([0.0], first=[0]), []) == [], "the step between two episodes belongs to neither"
-    assert counter.add(rows([7.0], cut=[0]), []) == [Episode(7.0, 1)]
+    assert counter.add(rows([7.0], cut=[0]), [Episode(7.0, 1)]) == [Episode(7.0, 1)]
     assert counter.complete
     assert counter.episodes == [Episode(4.0, 2), Episode(7.0, 1)]
 
@@ -55,13 +55,13 @@ def test_returns_and_lengths_are_of_whole_episodes() -> None:
 def test_short_episodes_do_not_crowd_out_long_ones() -> None:
     counter = EpisodeCounter(4, 2, MANY)
     for _ in range(10):  # environment 0 ends an episode every other step, environment 1 none yet
-        counter.add(rows([1.0, 1.0], ended=[0]), [])
+        counter.add(rows([1.0, 1.0], ended=[0]), [Episode(1.0, 1)])
         counter.add(rows([0.0, 1.0], first=[0]), [])
     assert counter.episodes == [Episode(1.0, 1)] * 2
     assert not counter.complete
-    counter.add(rows([1.0, 1.0], ended=[1]), [])
+    counter.add(rows([1.0, 1.0], ended=[1]), [Episode(21.0, 21)])
     counter.add(rows([1.0, 0.0], first=[1]), [])
-    counter.add(rows([1.0, 1.0], ended=[1]), [])
+    counter.add(rows([1.0, 1.0], ended=[1]), [Episode(1.0, 1)])
     assert counter.complete
     assert counter.episodes[2:] == [Episode(21.0, 21), Episode(1.0, 1)]
 
@@ -70,26 +70,40 @@ def test_an_episode_at_the_bound_counts_and_is_the_last_of_its_environment() -> 
     counter = EpisodeCounter(4, 2, max_steps=3)
     for _ in range(2):
         assert counter.add(rows([1.0, 1.0]), []) == []
-    assert counter.add(rows([1.0, 5.0], ended=[1]), []) == [Episode(3.0, 3), Episode(7.0, 3)]
+    assert counter.add(rows([1.0, 5.0], ended=[1]), [Episode(7.0, 3)]) == [Episode(3.0, 3), Episode(7.0, 3)]
     counter.add(rows([1.0, 0.0], first=[1]), [])
     assert (counter.bounded, counter.complete, counter.steps) == (1, False, 7)
-    assert counter.add(rows([1.0, 2.0], ended=[1]), []) == [Episode(2.0, 1)]
+    assert counter.add(rows([1.0, 2.0], ended=[1]), [Episode(2.0, 1)]) == [Episode(2.0, 1)]
     assert counter.complete
+
+
+def test_lives_of_a_game_count_together_up_to_the_bound() -> None:
+    counter = EpisodeCounter(1, 1, max_steps=3)
+    assert counter.add(rows([1.0]), []) == []
+    assert counter.add(rows([2.0], ended=[0]), [None]) == []
+    assert counter.add(rows([0.0], first=[0]), []) == []
+    assert counter.add(rows([4.0], ended=[0]), [None]) == [Episode(7.0, 3)]
+    assert (counter.bounded, counter.complete) == (1, True)
+
+
+def test_ends_that_cannot_be_told_apart_fail_the_evaluation() -> None:
+    with pytest.raises(BeastError, match="reported 1 ends of episodes, expected 2"):
+        EpisodeCounter(2, 2, MANY).add(rows([1.0, 1.0], ended=[0, 1]), [Episode(1.0, 1)])
 
 
 def test_an_environment_that_fails_in_the_middle_of_an_episode_fails_the_evaluation() -> None:
     counter = EpisodeCounter(2, 2, MANY)
-    counter.add(rows([1.0, 1.0], ended=[0]), [])
+    counter.add(rows([1.0, 1.0], ended=[0]), [Episode(1.0, 1)])
     counter.add(rows([0.0, 1.0], first=[0]), [])
     with pytest.raises(BeastError, match="environment 1 failed in the middle of an episode"):
         counter.add(rows([1.0, 0.0], first=[1]), [])
 
 
-def test_infos_go_to_the_environment_that_reported_them() -> None:
+def test_an_episode_is_that_of_the_environment_that_reported_it() -> None:
     counter = EpisodeCounter(2, 3, MANY)  # the third environment contributes none
-    reported = [{"is_success": 1.0}, {"is_success": 0.0, "score": 3.0}]
-    found = counter.add(rows([1.0] * 3, ended=[1, 2]), reported)
-    assert found == [Episode(1.0, 1, {"is_success": 1.0})]
+    one, other = Episode(1.0, 1, {"is_success": 1.0}), Episode(1.0, 1, {"is_success": 0.0, "score": 3.0})
+    assert counter.add(rows([1.0] * 3, ended=[0, 1, 2]), [None, one, other]) == [one]
+    assert not counter.complete
 
 
 def test_the_description_has_both_units_and_statistics_over_episodes() -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.helpers import wait_until
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.wire.episodes import ends_of
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.sessions import SessionRequest
 from zerobeast.services.envserver.vector import VectorEnv
@@ -162,7 +163,7 @@ def test_two_players_take_turns_until_one_has_won() -> None:
 def test_episodes_of_agents_are_counted_until_one_has_been_away_for_too_long() -> None:
     env, counter = made(), EpisodeCounter(3, 3, max_steps=4)
     while not counter.complete:
-        counter.add(env.rows, [episode[2] for episode in env.episodes])
+        counter.add(env.rows, ends_of(env.episodes, pytest.fail))
         stepped(env, [1, 2, 3])
     assert sorted(episode.value for episode in counter.episodes) == [1, 6, 8]
     rows, counter = env.rows.copy(), EpisodeCounter(3, 3, max_steps=4)

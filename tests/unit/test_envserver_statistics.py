@@ -1,5 +1,6 @@
 """The return and length of an episode are those that a wrapper inside the environment has recorded, if there is one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -9,10 +10,13 @@ from gymnasium import wrappers
 from gymnasium.wrappers import vector
 
 from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire.episodes import ends_of
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs
+from zerobeast.services.envserver.mix import Mix
 from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.shard import Shard
+from zerobeast.services.evaluator.play import EpisodeCounter
 
 
 class Talkative(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -48,30 +52,144 @@ def test_the_same_holds_for_vector_environments(monkeypatch: pytest.MonkeyPatch)
         assert value == length > 5
 
 
-class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Ends an episode after every third step, too, and plays on."""
+class Game(gymnasium.Env[Any, Any]):
+    """Three lives of two steps, with 4 points each."""
 
+    observation_space, action_space = gymnasium.spaces.Discrete(9), gymnasium.spaces.Discrete(2)
     steps = 0
 
-    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        goes_on = self.steps > 0 and self.steps % 3 == 0
-        return (self.last, {}) if goes_on else self.env.reset(**kwargs)
+    def reset(self, **_given: Any) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return 0, {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        self.last, reward, terminated, truncated, info = self.env.step(action)
-        self.steps = 0 if terminated else self.steps + 1
-        return self.last, reward, terminated or self.steps % 3 == 0, truncated, info
+        self.steps += 1
+        return self.steps, 2.0, self.steps == 6, False, {}
 
 
-def test_an_end_without_a_record_is_no_episode_once_there_are_records() -> None:
-    env = Shard(
-        "CartPole-v1", Numbered(lambda: Lives(wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1")))), 1, 1
-    )
-    lengths = [(value, length) for value, length, *_ in episodes_of(env) + episodes_of(env)]
-    whole = [each for each in lengths if each[0] > 3]
-    assert len(whole) >= 3
-    assert all(value == length for value, length in whole[1:]), "the first one began before the first record"
-    assert lengths.index(whole[0]) == len(lengths) - len(whole), "lost lives, until then"
+class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Ends an episode with each life, and plays on, as Stable-Baselines3's EpisodicLifeEnv does."""
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        return (self.unwrapped.steps, {}) if self.unwrapped.steps % 6 else self.env.reset(**given)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, *rest = self.env.step(action)
+        return obs, reward, terminated or self.unwrapped.steps % 2 == 0, *rest
+
+
+class Monitor(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Records as Stable-Baselines3's does: every episode in a list."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.episode_returns, self.episode_lengths = list[float](), list[int]()
+        self.rewards = list[float]()
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.rewards.append(reward)
+        if terminated or truncated:
+            self.episode_returns.append(sum(self.rewards))
+            self.episode_lengths.append(len(self.rewards))
+            info, self.rewards = {"episode": {"r": sum(self.rewards), "l": len(self.rewards), "t": 1.0}}, []
+        return obs, reward, terminated, truncated, info
+
+
+class Itself(Game):
+    """Records by itself, without a wrapper."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        *rest, terminated, truncated, info = super().step(action)
+        return *rest, terminated, truncated, {"episode": {"r": 12.0, "l": 6}} if terminated else info
+
+
+class Silent(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Passes no infos on."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return *self.env.step(action)[:4], {}
+
+
+def standard() -> Any:
+    return Lives(wrappers.RecordEpisodeStatistics(Game()))
+
+
+def monitored() -> Any:
+    return Lives(Monitor(Game()))
+
+
+def plainly_monitored() -> Any:
+    return Monitor(Game())
+
+
+def silent() -> Any:
+    return Silent(Monitor(Game()))
+
+
+def under_another_name() -> Any:
+    return wrappers.RecordEpisodeStatistics(Game(), stats_key="mine")
+
+
+def entries_of(env: InlineEnvs, steps: int) -> list[list[Any]]:
+    """Return and length in each entry, of all steps."""
+    env.reset(seed=1)
+    found: list[list[Any]] = []
+    for _ in range(steps):
+        env.step(np.zeros(env.num_envs, np.int64))
+        found += [entry[:2] for entry in env.episodes]
+    return found
+
+
+@pytest.mark.parametrize("make", [standard, monitored])
+def test_a_lost_life_is_no_episode_from_the_first_one_on(make: Callable[[], Any]) -> None:
+    found = entries_of(Shard("Game", Numbered(make), 1, 1), 18)
+    assert found == [[], [], [12.0, 6], [], [], [12.0, 6]], "a row that opens an episode or a life is no step"
+
+
+def test_what_records_by_itself_is_believed_from_its_first_record_on() -> None:
+    found = entries_of(Shard("Game", Numbered(lambda: Lives(Itself())), 1, 1), 18)
+    assert found == [[4.0, 2], [4.0, 2], [12.0, 2], [], [], [12.0, 6]]
+
+
+@pytest.mark.parametrize("make", [silent, under_another_name])
+def test_records_that_do_not_arrive_cost_no_episode(make: Callable[[], Any]) -> None:
+    assert entries_of(Shard("Game", Numbered(make), 1, 1), 14) == [[12.0, 6]] * 2
+
+
+@pytest.mark.parametrize("recording", [standard, lambda: Lives(Itself())])
+def test_environments_that_record_leave_others_in_the_statistics(recording: Callable[[], Any]) -> None:
+    both = [recording, Game]
+    env = Shard("Game", Numbered(lambda: both.pop(0)()), 2, 1)
+    entries_of(env, 8)  # a game of the first, in three parts
+    found = []
+    for _ in range(18):
+        env.step(np.zeros(2, np.int64))
+        found += [entry[:2] for entry in env.episodes if entry]
+    assert found == [[12.0, 6]] * 4, "two games of each"
+
+
+def test_of_a_mix_those_that_record_leave_others_in_the_statistics() -> None:
+    mix = f"uniform({__name__}:plainly_monitored,{__name__}:Game)"
+    env = Shard(mix, Numbered(lambda: Mix(mix, {})), 1, 1)
+    assert entries_of(env, 7 * 20) == [[12.0, 6]] * 20
+
+
+def test_an_evaluation_counts_whole_games_as_training_does() -> None:
+    envs = [Shard("Game", Numbered(make), 1, 1) for make in (standard, Game, monitored)]
+    counter = EpisodeCounter(6, 3, max_steps=50)
+    for delay, env in enumerate(envs):  # so that ends of whole games and of lives coincide
+        entries_of(env, 2 * delay)
+    while not counter.complete:
+        for env in envs:
+            env.step(np.zeros(1, np.int64))
+        refused: list[Any] = []
+        counter.add(
+            np.concatenate([env.rows for env in envs]),
+            ends_of([e for env in envs for e in env.episodes], refused.append),
+        )
+        assert not refused
+    assert [episode[:2] for episode in counter.episodes] == [(12.0, 6)] * 6
 
 
 class Impostor(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -1,7 +1,6 @@
 """A non-blocking session with an env-server: `EnvClient` waits for one, a cluster uses many."""
 
 import time
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +11,7 @@ from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
 from zerobeast.common.wire import EnvSeeds, EnvSpec, Space, action_record, by_array, short, step_record
 from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.common.wire.codec import pack
-from zerobeast.common.wire.episodes import episodes_of
+from zerobeast.common.wire.episodes import Episode, ends_of
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.planes import receive_rows
@@ -57,7 +56,7 @@ class EnvSession:
       port: what to poll between two calls of `advance`.
       spec: what one environment looks like; known once `advance` has returned True for the first time.
       rows, episodes, infos: of the newest answer; rows are a new array each time, and not packed.
-      episode_infos: the numbers in the last info of each of these episodes.
+      ends: the whole episode of each row that ends one, None if that was no whole episode.
     """
 
     spec: EnvSpec
@@ -72,7 +71,7 @@ class EnvSession:
         self._actions: NDArray[Any] = np.zeros(0)
         self.rows: NDArray[Any] = np.zeros(0)
         self.episodes: Episodes = []
-        self.episode_infos: list[Mapping[str, float]] = []
+        self.ends: tuple[Episode | None, ...] = ()
         self.infos: Infos = {}
         self._closed = False
 
@@ -165,9 +164,8 @@ class EnvSession:
         episodes, infos = message.header.body
         _check_infos(infos or {}, self.num_envs)
         self.infos = infos or {}
-        found = episodes_of(episodes, self.port.refuse)
-        self.episodes = [(episode.value, episode.length) for episode in found]
-        self.episode_infos = [episode.infos for episode in found]
+        self.ends = ends_of(episodes, self.port.refuse)
+        self.episodes = [(episode.value, episode.length) for episode in self.ends if episode]
 
     def _open(self) -> None:
         """Begin the session; until the first RESET is answered this may happen again, since nothing can be lost."""

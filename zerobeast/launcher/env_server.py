@@ -10,18 +10,20 @@ from zerobeast.common.config import trust
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
-from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings import EnvServerConfig, RunConfig
 from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
 
 START_LIMIT_S = 300.0  #: at the niceness of an evaluator on a full machine; a process that ends is noticed at once
 STOP_LIMIT_S = 5.0
+#: settings of env-servers that play for days and for many: a process that is replaced cuts off episodes of the others
+SHARED = ("max_envs", "max_workers", "max_episodes_per_process", "max_process_memory_mb")
 
 
 @contextmanager
 def env_server(config: RunConfig) -> Iterator[str]:
-    """Run an env-server until the context is left; yields its endpoint.
+    """Run an env-server until the context is left, without the run's limits of shared ones; yields its endpoint.
 
     Raises:
       BeastError: it ended, for the reason in its log.
@@ -29,7 +31,9 @@ def env_server(config: RunConfig) -> Iterator[str]:
     with private_folder() as place:
         endpoint = list(endpoint_flags(place, 0))
         status, log, file = place / "status.json", place / "log", place / run_files.CONFIG
-        file.write_text(dump(config), encoding="utf-8")
+        unlimited = {name: EnvServerConfig.model_fields[name].default for name in SHARED}
+        own = config.model_copy(update={"envserver": config.envserver.model_copy(update=unlimited)})
+        file.write_text(dump(own), encoding="utf-8")
         command = service_command("envserver", *child_flags(config, file, status), *trust.ALONE, *endpoint)
         spec = ChildSpec("envserver", 0, command, child_environ(os.environ), log, status)
         child = Child(replace(spec, log_bytes=config.local.log_mb << 20))

@@ -179,6 +179,18 @@ def test_environments_write_no_run_and_those_of_evaluations_have_no_network_but_
     assert "ENV_PACKAGES" not in evaluator["build"]["args"], "none of its code has to be imported there"
 
 
+def test_no_process_of_an_evaluations_environments_is_replaced_in_the_middle_of_the_episodes_of_others() -> None:
+    pod = ROOT / "deploy/kubernetes/components/evaluator/envs.yaml"
+    (container,) = next(
+        kind["spec"]["template"]["spec"]["containers"]
+        for kind in yaml.safe_load_all(pod.read_text())
+        if kind["kind"] == "Deployment"
+    )
+    for given in (everything()[ENVS]["environment"], {each["name"]: each.get("value") for each in container["env"]}):
+        for limit in ("MAX_EPISODES_PER_PROCESS", "MAX_PROCESS_MEMORY_MB"):
+            assert int(given[f"BEAST_ENVSERVER__{limit}"]) == 0
+
+
 def test_ports_are_those_of_loopback_and_nobody_can_log_in_with_a_password_that_is_known() -> None:
     for service in everything().values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))

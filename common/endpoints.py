@@ -110,6 +110,14 @@ class Endpoint:
         v6 = [f"[{address[0]}]" for family, _, _, _, address in found if family == socket.AF_INET6]
         return [replace(self, host=host) for host in dict.fromkeys(v4 or v6)]
 
+    def refuse_open(self, *, guarded: bool) -> None:
+        """Raise ConfigError if a server here could be reached by other machines and nothing guards it."""
+        if not (guarded or self.is_loopback):
+            raise ConfigError(
+                f"{self} would be open to every machine that reaches it: expected --security.keys (`beast keygen` "
+                f"makes them), or --insecure if no untrusted machine reaches it"
+            )
+
     def refuse_wildcard(self) -> None:
         """Raise ConfigError if the host is "*", which a server may bind but a client cannot connect to."""
         if self.host == "*":

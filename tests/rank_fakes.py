@@ -1,9 +1,13 @@
 """Runs of 1, 2 and 4 ranks that are fed the same batches, split by rows: python tests/rank_fakes.py FOLDER UPDATES.
 
 The processes are forked from one, so that torch is imported once. What came of each is in FOLDER/<ranks>-<rank>.pt.
+Further pairs of them only meet: what came of that is in FOLDER/<name>-<rank>.json.
 """
 
+import json
 import os
+import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +19,15 @@ from torch import Tensor
 
 from tests.algo_fakes import REACH, VECTORS, generator, make_batch
 from tests.box_fakes import transitions
-from zerobeast.common.errors import PeerLost
+from tests.helpers import free_port
+from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire import rollout_record
 from zerobeast.rl.algos.sac.algorithm import draw
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.ops import meeting, ranks
+from zerobeast.rl.ops.listeners import listening
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
@@ -172,6 +178,47 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
         torch.save(lost(), folder / "lost.pt")
 
 
+def doors() -> list[tuple[str, bool]]:
+    """(host, whether one can connect) of each socket at which this process listens."""
+    found = []
+    for descriptor in listening():
+        with socket.socket(fileno=os.dup(descriptor)) as listener, socket.socket(listener.family) as stranger:
+            stranger.settimeout(0.2)
+            place = listener.getsockname()
+            found.append((place[0], stranger.connect_ex(place) == 0))
+    return found
+
+
+def meet(folder: Path, name: str, rank: int, place: str, *, version: str, secret: bytes) -> None:
+    """Join as one of two ranks, and note how that has failed or else at what this process listens."""
+    try:
+        meeting.join(rank, 2, place, 20.0, {"version": version}, secret)
+        found: Any = doors()
+        ranks.total(torch.ones(1), "sum of ones")
+    except BeastError as error:
+        found = [type(error).__name__, str(error)]
+    (folder / f"{name}-{rank}.json").write_text(json.dumps(found))
+    if name == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 0:
+        os._exit(0)
+    try:
+        ranks.total(torch.ones(1), "sum of ones")
+    except PeerLost as error:
+        (folder / f"{name}-lost.json").write_text(json.dumps(str(error)))
+
+
+def pair(folder: Path, name: str, place: str, versions: str = "11", secrets: str = "ss") -> list[int]:
+    """Fork two ranks that meet; returns their ids."""
+    children = []
+    for rank, (version, secret) in enumerate(zip(versions, secrets, strict=True)):
+        if (child := os.fork()) == 0:
+            meet(folder, name, rank, place, version=version, secret=secret.encode())
+            os._exit(0)
+        children.append(child)
+    return children
+
+
 def main(folder: Path, updates: int) -> int:
     """All processes at once; returns how many failed."""
     children = []
@@ -181,6 +228,15 @@ def main(folder: Path, updates: int) -> int:
                 run(folder, size, rank, updates)
                 os._exit(0)
             children.append(child)
+    again = f"file://{folder}/again"
+    killed = pair(folder, "killed", again)
+    children += pair(folder, "differ", f"file://{folder}/differ", versions="12")
+    children += pair(folder, "stranger", f"tcp://127.0.0.1:{free_port()}", secrets="st")
+    children += pair(folder, "tcp", f"tcp://127.0.0.1:{free_port()}")
+    children += pair(folder, "six", f"tcp://[::1]:{free_port()}")
+    for child in killed:
+        os.waitpid(child, 0)
+    children += pair(folder, "again", again)
     return sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
 
 

@@ -185,7 +185,6 @@ class ThrowawayRun(Fleet):
         """
         if not await_end([self.child(name) for name in names], END_LIMIT_S):
             raise BeastError(f"{', '.join(names)}: not ended {END_LIMIT_S:.0f} s after another rank")
-        self.part_ranks()
 
     def restart(self, name: str) -> None:
         """Restart a service that has ended."""

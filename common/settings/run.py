@@ -36,7 +36,9 @@ def _endpoints(value: str) -> str:
 
 
 def _meeting(value: str) -> str:
-    if value and not re.fullmatch(r"file:///.+|tcp://[^/]+:\d{1,5}", value):
+    if value.startswith("tcp:"):
+        return _endpoint(value)
+    if value and not re.fullmatch(r"file:///.+", value):
         raise ValueError("expected tcp://host:port or file:///path")
     return value
 

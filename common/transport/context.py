@@ -162,11 +162,7 @@ class Context(AbstractContextManager["Context"]):
             are closed.
         """
         try:
-            if not (self._keys or self._insecure or place.is_loopback):
-                raise ConfigError(
-                    f"{place} would be open to every machine that reaches it: expected --security.keys (`beast keygen` "
-                    f"makes them), or --insecure if no untrusted machine reaches it"
-                )
+            place.refuse_open(guarded=bool(self._keys) or self._insecure)
             for index, socket in sockets.items():
                 self._bind(socket, plane, place, index)
         except ConfigError:

@@ -1,22 +1,30 @@
-"""How the processes of a learner become its ranks: they find each other, compare themselves, and open connections."""
+"""How the processes of a learner become its ranks: they find each other, open connections, and compare themselves.
 
+Whoever can connect to the port of a rank could take the place of another one. So each rank proves over each of its
+connections that it knows the secret of this start, and then accepts no further ones. What ranks send is not encrypted.
+"""
+
+import hmac
 import os
-import socket
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
-import psutil
 import torch
 from torch import distributed
-from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.rl.ops import ranks
+from zerobeast.rl.ops.listeners import close_to_others, listening
 from zerobeast.rl.ops.ranks import GROUP, answered, first_line, named, waits
+from zerobeast.rl.ops.stores import open_store
 
 LOOK_S = 1.0  #: between two looks for the others
+NONCE_BYTES = 32  #: as many as a proof has
 
 
 def join(
@@ -25,6 +33,7 @@ def join(
     meeting: str,
     timeout_s: float,
     identity: Mapping[str, str],
+    secret: bytes = b"",
     stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Become one of several ranks; returns once all of them are there.
@@ -35,92 +44,109 @@ def join(
       meeting: file://path, or tcp://host:port, where rank 0 listens.
       timeout_s: how long to wait for the others, here and in every collective.
       identity: by name, what has to be the same on all ranks.
+      secret: that only ranks know; what is in the store is added to it, which others may be unable to read.
       stopped: whether to give up.
 
     Raises:
-      ConfigError: there are two ranks of this number, ranks differ, or rank 0 cannot listen.
-      PeerLost: some rank does not come.
+      ConfigError: ranks differ, or rank 0 cannot listen.
+      PeerLost: some rank does not come, has this number already, or does not know the secret.
     """
-    deadline = timedelta(seconds=timeout_s)
-    until = time.monotonic() + timeout_s
-    while (store := _claimed(rank, size, meeting, deadline)) is None:  # perhaps one that has not ended yet
-        if stopped() or time.monotonic() > until:
-            raise ConfigError(f"rank {rank} of {size}: another process at {meeting} has this number")
-        time.sleep(LOOK_S)
-    with named("first meeting"):
-        text = "\n".join(f"{name} {value}" for name, value in identity.items())
-        answered(partial(store.set, f"identity/{rank}", text))
-        for other in range(size):
-            while not waits(store, f"identity/{other}", LOOK_S):
-                if stopped() or time.monotonic() > until:
-                    raise PeerLost(f"rank {other} of {size} did not come to {meeting} within {timeout_s:g} s")
-                time.sleep(0.01)
-            _compare(identity, answered(partial(store.get, f"identity/{other}")).decode(), rank, other)
-    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that its timeout is an error here, not an abort
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    with named("first meeting"):
-        distributed.init_process_group(
-            backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=deadline
-        )
-    GROUP.rank, GROUP.size, GROUP.store = rank, size, store
+    before, until = listening(), time.monotonic() + timeout_s
+    with ExitStack() as held:
+        store = _claimed(rank, size, meeting, timeout_s, held, stopped)
+        with named("first meeting"):
+            secret += _await_all(rank, size, meeting, store, until, stopped)
+            _connect(rank, size, store, timeout_s)
+            _prove(secret)
+        for descriptor in listening() - before:
+            close_to_others(descriptor)
+        GROUP.held = held.pop_all()
+    _compare(identity)
 
 
 def leave() -> None:
     """Be alone again."""
     if GROUP.size > 1:
         distributed.destroy_process_group()
+        GROUP.held.close()
         GROUP.rank, GROUP.size, GROUP.store = 0, 1, None
 
 
-def _store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
-    """Where ranks find each other. Those of a launcher such as torchrun, which may restart them, share one."""
-    scheme, _, place = meeting.partition("://")
-    if scheme == "file":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are on this machine
-        return FileStore(str(Path(place)), size)
-    host, _, port = place.rpartition(":")
-    if interface := _interface_to(host, int(port)):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    listens = rank == 0 and not hosted
-    try:
-        store = TCPStore(host, int(port), size, listens, deadline, wait_for_workers=False)
-    except RuntimeError as error:
-        if listens:
-            raise ConfigError(f"{meeting}: rank 0 cannot listen there: {first_line(error)}") from error
-        raise PeerLost(f"rank 0 does not answer at {meeting}: {first_line(error)}") from error
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"zerobeast/{attempt}", store)
+def _claimed(
+    rank: int, size: int, meeting: str, timeout_s: float, held: ExitStack, stopped: Callable[[], bool]
+) -> Store:
+    """The store, with the number of this rank claimed. Perhaps a process that has it must end first."""
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            with ExitStack() as stack:
+                store = open_store(rank, size, meeting, timedelta(seconds=timeout_s), stack)
+                if answered(partial(store.add, f"claim/{rank}", 1), timeout_s) != 1:
+                    raise PeerLost(f"rank {rank} of {size}: another process at {meeting} has this number")
+                held.enter_context(stack.pop_all())
+                return store
+        except (PeerLost, RuntimeError) as error:  # the latter: the first rank has just ended
+            if stopped() or time.monotonic() > until:
+                raise PeerLost(first_line(error)) from error
+        time.sleep(LOOK_S)
 
 
-def _interface_to(host: str, port: int) -> str | None:
-    """The network interface by which this machine reaches a host, if it does.
+def _await_all(rank: int, size: int, meeting: str, store: Store, until: float, stopped: Callable[[], bool]) -> bytes:
+    """Wait for all ranks; returns what rank 0 has drawn for this start, for all who can read the store."""
+    if rank == 0:
+        answered(partial(store.set, "secret", secrets.token_hex(NONCE_BYTES)))
+    answered(partial(store.set, f"here/{rank}", str(size)))
+    for other in range(size):
+        while not waits(store, f"here/{other}", LOOK_S):
+            if stopped() or time.monotonic() > until:
+                raise PeerLost(f"rank {other} of {size} did not come to {meeting} in time")
+            time.sleep(0.01)
+        if (theirs := answered(partial(store.get, f"here/{other}")).decode()) != str(size):
+            raise PeerLost(f"learner.ranks: rank {rank} has {size}, rank {other} has {theirs:.9}: expected the same")
+    drawn: bytes = answered(partial(store.get, "secret"))
+    return drawn
 
-    By default gloo takes the one that the machine's own name stands for, which is often the loopback interface.
+
+def _connect(rank: int, size: int, store: Store, timeout_s: float) -> None:
+    os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")  # so that its timeout is an error here, not an abort
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    distributed.init_process_group(
+        backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s)
+    )
+    GROUP.rank, GROUP.size, GROUP.store = rank, size, store
+
+
+def _prove(secret: bytes) -> None:
+    """Check over the connection to each rank that the other end knows the secret too.
+
+    Raises:
+      PeerLost: one does not.
     """
-    try:
-        (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)  # sends nothing
-            own = probe.getsockname()[0]
-    except OSError:
-        return None
-    found = (name for name, entries in psutil.net_if_addrs().items() if own in (entry.address for entry in entries))
-    return next(found, None)
+    rank, own = GROUP.rank, secrets.token_bytes(NONCE_BYTES)
+    theirs = _exchanged([own] * GROUP.size)
+    answers = _exchanged([_proof(secret, rank, other, nonce) for other, nonce in enumerate(theirs)])
+    for other, answer in enumerate(answers):
+        if not hmac.compare_digest(answer, _proof(secret, other, rank, own)):
+            raise PeerLost(f"rank {rank}: what has connected as rank {other} does not know the secret of this start")
 
 
-def _claimed(rank: int, size: int, meeting: str, deadline: timedelta) -> Store | None:
-    """The store, with the number of this rank claimed; None if another process has it."""
-    store = _store(rank, size, meeting, deadline)
-    try:
-        return store if answered(partial(store.add, f"claim/{rank}", 1), deadline.total_seconds()) == 1 else None
-    except RuntimeError:  # the first rank has just ended
-        return None
+def _proof(secret: bytes, of: int, to: int, nonce: bytes) -> bytes:
+    return hmac.digest(secret, f"rank {of} to {to} ".encode() + nonce, "sha256")
 
 
-def _compare(mine: Mapping[str, str], text: str, rank: int, other: int) -> None:
-    theirs = dict(line.partition(" ")[::2] for line in text.splitlines())
-    for name in dict.fromkeys([*mine, *theirs]):
-        if theirs.get(name) != mine.get(name):
-            other_s, own = (values.get(name, "as it is by default") for values in (theirs, mine))
-            raise ConfigError(f"{name}: rank {rank} has {own}, rank {other} has {other_s}: expected the same")
+def _exchanged(parts: Sequence[bytes]) -> list[bytes]:
+    """What each rank has sent to this one, which sends each a part of the same size."""
+    sent = torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8)
+    received = torch.empty_like(sent)
+    distributed.all_to_all_single(received, sent)  # gloo sends each part over the pair's own connection
+    return [bytes(part.numpy()) for part in received.chunk(len(parts))]
+
+
+def _compare(identity: Mapping[str, str]) -> None:
+    own = "\n".join(f"{name} {value}" for name, value in identity.items())
+    for other, text in enumerate(ranks.texts(own.encode(), "settings")):
+        theirs = dict(line.partition(" ")[::2] for line in text.decode().splitlines())
+        for name in dict.fromkeys([*identity, *theirs]):
+            here, there = (values.get(name, "as it is by default") for values in (identity, theirs))
+            if here != there:
+                raise ConfigError(f"{name}: rank {GROUP.rank} has {here}, rank {other} has {there}: expected the same")

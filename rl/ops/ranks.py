@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import DistNetworkError, Store  # type: ignore[attr-defined]
 
 from zerobeast.common.errors import PeerLost
 
@@ -36,6 +36,7 @@ class Group:
     def __init__(self) -> None:
         self.rank, self.size = 0, 1
         self.store: Store | None = None
+        self.held = contextlib.ExitStack()  #: what shows the others that this process is there
         self.failures = 0
 
 
@@ -217,8 +218,8 @@ def _missing() -> str:
         return "another rank has ended"
     try:
         answered(partial(store.set, f"alive/{GROUP.rank}/{GROUP.failures}", ""))
-        keys = [f"alive/{other}/{GROUP.failures}" for other in range(GROUP.size)]
-        lost = [other for other, key in enumerate(keys) if not waits(store, key, NAMING_S)]
+        keys = {other: f"alive/{other}/{GROUP.failures}" for other in range(GROUP.size) if other != GROUP.rank}
+        lost = [other for other, key in keys.items() if not waits(store, key, NAMING_S)]
     except RuntimeError:
         lost = [0]  # the store is in its process
     return f"rank {', '.join(map(str, lost))} has ended, hangs or is cut off" if lost else "a connection was lost"
@@ -230,6 +231,8 @@ def waits(store: Store, key: str, seconds: float) -> bool:
     def found() -> bool:
         try:
             store.wait([key], timedelta(seconds=seconds))
+        except DistNetworkError:
+            raise
         except RuntimeError:
             return False
         return True

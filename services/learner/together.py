@@ -27,8 +27,10 @@ from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.load import differences
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import about
+from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.transport import Keys
 from zerobeast.rl.nets import pick_device
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.meeting import join
@@ -90,23 +92,36 @@ class Rank:
           environ: of this process.
 
         Raises:
-          ConfigError: they are of other settings or another version, or the setting of the meeting place is wrong.
-          PeerLost: one does not come.
+          ConfigError: they are of other settings or another version, or they cannot meet there.
+          PeerLost: one does not come, or does not know the secret of the others: the learner's key, if there are keys.
         """
-        settings, meeting = config.learner, config.learner.meeting
-        if not meeting and {"MASTER_ADDR", "MASTER_PORT"} <= environ.keys():
-            meeting = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
-        if not meeting:
-            raise ConfigError(
-                "learner.meeting is empty: expected tcp://host:port of the first rank, as there is no MASTER_ADDR and "
-                "MASTER_PORT of torchrun either"
-            )
+        settings, security, meeting = config.learner, config.security, meeting_of(config, environ)
+        if meeting.startswith("tcp:"):
+            Endpoint.parse(meeting).refuse_open(guarded=bool(security.keys) or security.insecure)
+        secret = Keys(security.keys, "learner", security.secret).secret if security.keys else b""
         alike = {"version": __version__, "name": config.name, "learner.ranks": settings.ranks, "algo": config.algo}
         alike |= {"device": device}
         given = differences(config).items()
         alike |= {path: value for path, value in given if not about(path) or path in ("seed", "parent.run")}
         identity = {name: as_text(value) for name, value in alike.items()}
-        join(self.number, settings.ranks, meeting, settings.rank_timeout_s, identity, stopped)
+        join(self.number, settings.ranks, meeting, settings.rank_timeout_s, identity, secret, stopped)
+
+
+def meeting_of(config: RunConfig, environ: Mapping[str, str]) -> str:
+    """Where ranks meet: as configured, or as torchrun has it.
+
+    Raises:
+      ConfigError: neither says.
+    """
+    if config.learner.meeting:
+        return config.learner.meeting
+    host, port = (environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    if not host or not port:
+        raise ConfigError(
+            "learner.meeting is empty: expected tcp://host:port of the first rank, as there is no MASTER_ADDR and "
+            "MASTER_PORT of torchrun either"
+        )
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
 class Act(IntEnum):

@@ -1,5 +1,6 @@
 """Several ranks learn as one process does that has the whole batch, and a rank that is missing is named."""
 
+import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -101,12 +102,12 @@ def test_what_ranks_cannot_share_is_refused(
         learning_of(name, tmp_path, **settings)
 
 
-def joining(place: str, *numbers: int, versions: str = "11", timeout_s: float = 0.5) -> Iterator[BaseException]:
-    """How each of these ranks of two fails; they begin in order."""
+def joining(place: str, *numbers: int) -> Iterator[BaseException]:
+    """How each of these ranks of two fails; they begin in order, and the first one waits for longer."""
     with ThreadPoolExecutor() as pool:
         tries = [
-            pool.submit(meeting.join, number, 2, place, timeout_s, {"version": version})
-            for number, version in zip(numbers, versions, strict=False)
+            pool.submit(meeting.join, number, 2, place, 0.2 if tried else 2.0, {"version": "1"})
+            for tried, number in enumerate(numbers)
         ]
     return (error for each in tries if (error := each.exception()))
 
@@ -117,18 +118,61 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
     assert str(error).startswith("rank 1 of 2 did not come")
 
 
-def test_a_number_that_comes_twice_is_refused(tmp_path: Path) -> None:
-    errors = {type(error): str(error) for error in joining(f"file://{tmp_path}/meeting", 0, 0)}
-    assert "another process" in errors[ConfigError]
+@pytest.mark.parametrize(("number", "sentence"), [(0, "another rank 0 is at"), (1, "another process at")])
+def test_a_number_that_comes_twice_is_refused(tmp_path: Path, number: int, sentence: str) -> None:
+    *_, last = joining(f"file://{tmp_path}/meeting", 0, number, number)
+    assert isinstance(last, PeerLost)
+    assert sentence in str(last)
 
 
-def test_ranks_that_differ_are_refused_on_both_sides(tmp_path: Path) -> None:
-    errors = list(joining(f"file://{tmp_path}/meeting", 0, 1, versions="12", timeout_s=60.0))
-    assert all(isinstance(error, ConfigError) for error in errors)
-    assert {str(error) for error in errors} == {
-        "version: rank 0 has 1, rank 1 has 2: expected the same",
-        "version: rank 1 has 2, rank 0 has 1: expected the same",
-    }
+@pytest.mark.parametrize("wrong", ["a text of the user's", "a link"])
+def test_a_meeting_place_that_is_something_else_is_left_alone(tmp_path: Path, wrong: str) -> None:
+    notes = tmp_path / "notes"
+    notes.write_text(wrong)
+    place = notes
+    if wrong == "a link":
+        (place := tmp_path / "link").symlink_to(notes)
+    (error,) = joining(f"file://{place}", 0)
+    assert isinstance(error, ConfigError)
+    assert notes.read_text() == wrong
+
+
+def met(folder: Path, name: str) -> list[Any]:
+    """What came of the meeting of two ranks."""
+    return [json.loads((folder / f"{name}-{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_ranks_that_differ_are_refused_on_both_sides(folder: Path) -> None:
+    assert met(folder, "differ") == [
+        ["ConfigError", "version: rank 0 has 1, rank 1 has 2: expected the same"],
+        ["ConfigError", "version: rank 1 has 2, rank 0 has 1: expected the same"],
+    ]
+
+
+def test_a_rank_without_the_secret_of_this_start_takes_no_part(folder: Path) -> None:
+    for error, sentence in met(folder, "stranger"):
+        assert error == "PeerLost"
+        assert "does not know the secret" in sentence or "'first meeting' failed" in sentence
+
+
+@pytest.mark.parametrize(("name", "host", "listeners"), [("tcp", "127.0.0.1", 2), ("six", "::1", 2)])
+def test_ranks_listen_where_they_were_told_and_only_until_all_are_there(
+    folder: Path, name: str, host: str, listeners: int
+) -> None:
+    first, other = met(folder, name)
+    assert (len(first), len(other)) == (listeners, listeners - 1), "the store is in the process of rank 0"
+    assert {place for place, _ in first} <= {host, "127.0.0.1"}
+    assert not any(opens for _, opens in [*first, *other])
+
+
+def test_ranks_that_were_killed_meet_again_at_the_same_file(folder: Path) -> None:
+    for met_before, met_again in zip(met(folder, "killed"), met(folder, "again"), strict=True):
+        assert met_before == met_again == [["127.0.0.1", False]]
+
+
+def test_a_rank_is_named_alone_when_the_store_has_gone_with_it(folder: Path) -> None:
+    sentence = json.loads((folder / "tcp-lost.json").read_text())
+    assert "'sum of ones' failed: rank 0 has ended" in sentence
 
 
 def test_a_port_in_use_is_refused_and_an_address_without_a_listener_is_named() -> None:

@@ -1,10 +1,16 @@
 """What follows from the votes of a learner's ranks."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from zerobeast.common.errors import PeerLost
+from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.transport import Keys, make_keys
+from zerobeast.services.learner import together
 from zerobeast.services.learner.ledger import Ledger, SavedLedger, StreamLedger
-from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Vote, decided
+from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Rank, Vote, decided
 
 DUE, ROWS, ENDS = Vote(due=1, env=7), Vote(rows=4, env=7), Vote(ends=1, env=7)
 
@@ -59,3 +65,36 @@ def test_the_ledgers_of_ranks_add_up_and_each_stream_is_as_far_as_on_its_own_ran
     assert joined.ledger == Ledger(used=7, stale=1)
     reached = {key: (stream.consumed, stream.begun) for key, stream in joined.streams.items()}
     assert reached == {(1, 0): (9, 0), (2, 0): (3, 1), (3, 0): (1, 0)}
+
+
+TWO = {"learner": {"ranks": 2, "rank_endpoints": "tcp://10.0.0.2:5560"}}
+
+
+@pytest.mark.parametrize(
+    ("meeting", "environ"),
+    [
+        ("tcp://10.0.0.1:29500", {}),
+        ("tcp://[2001:db8::1]:29500", {}),
+        ("", {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}),
+        ("", {"MASTER_ADDR": "2001:db8::1", "MASTER_PORT": "29500"}),
+    ],
+)
+def test_ranks_meet_beyond_loopback_only_with_keys_or_the_flag_insecure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting: str, environ: dict[str, str]
+) -> None:
+    met: list[tuple[str, bytes]] = []
+    monkeypatch.setattr(
+        together, "join", lambda _rank, _size, place, _s, _id, secret, _stop: met.append((place, secret))
+    )
+    make_keys(tmp_path)
+
+    def join(**security: Any) -> None:
+        config = RunConfig.model_validate({"learner": {**TWO["learner"], "meeting": meeting}, "security": security})
+        Rank(0, "").join(config, "cpu", lambda: False, environ)
+
+    with pytest.raises(ConfigError, match="would be open to every machine that reaches it"):
+        join()
+    join(insecure=True)
+    join(keys=str(tmp_path))
+    host = "[2001:db8::1]" if "db8" in meeting + environ.get("MASTER_ADDR", "") else "10.0.0.1"
+    assert met == [(f"tcp://{host}:29500", b""), (f"tcp://{host}:29500", Keys(str(tmp_path), "learner").secret)]

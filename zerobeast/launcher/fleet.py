@@ -94,11 +94,7 @@ class Fleet:
         again = self.config.local.restarts
         if again is None and self.config.deterministic:
             again = 0  # a service that begins anew plays other episodes than the one before would have
-        return Supervisor(self.children, watch, self.evaluating, again, self.part_ranks)
-
-    def part_ranks(self) -> None:
-        """Remove the file by which the ranks of a learner have met, so that they can meet again."""
-        (self._sockets / MEETING).unlink(missing_ok=True)
+        return Supervisor(self.children, watch, self.evaluating, again)
 
     def evaluating(self) -> bool:
         """Whether policies of the run wait for an evaluation."""

@@ -56,7 +56,6 @@ class Supervisor:
       evaluating: whether policies of the run wait for an evaluation.
       restarts: how often children that have died are started again; not those that end with bad input. None: RESTARTS
         times, but only what a signal has ended (SIGTERM with exit code 0), and no learner, which would lose updates.
-      renew: called before learners are.
     """
 
     def __init__(
@@ -65,12 +64,11 @@ class Supervisor:
         watch: Callable[[bool], None] = lambda _stopping: None,
         evaluating: Callable[[], bool] = lambda: False,
         restarts: int | None = 0,
-        renew: Callable[[], None] = lambda: None,
     ) -> None:
         self.children, self.learner = children, children[0]
         self._needed = [child for child in children if child.spec.role != EVALUATOR]
         self._evaluators = [child for child in children if child.spec.role == EVALUATOR]
-        self._watch, self._evaluating, self._renew = watch, evaluating, renew
+        self._watch, self._evaluating = watch, evaluating
         self._restarts, self._restarted = RESTARTS if restarts is None else restarts, 0
         self._only_killed = restarts is None
         self._signals: list[int] = []
@@ -152,8 +150,6 @@ class Supervisor:
         for child in again:
             child.kill()
         await_end(again, KILL_LIMIT_S)
-        if learns:
-            self._renew()
         for child in again:
             child.start()
         return True

@@ -10,10 +10,11 @@
 A name of an info may appear late: the file is written anew with each row.
 """
 
+import contextlib
 import csv
 import io
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from zerobeast.common.text import split_ids
 
 csv.field_size_limit(1 << 30)  # a cell has the returns of all episodes
 LISTS = {"returns": float, "lengths": int}
+LOCK, TRIES = ".lock", 500  #: beside the policies that wait; for 10 s
 TEXTS = ("env", "level", "actions")
 
 Row = dict[str, Any]  #: text, a number (None where there is none), or a list of numbers
@@ -45,6 +47,21 @@ def read(folder: Path) -> list[Row]:
     except (ValueError, OverflowError, csv.Error) as error:
         line = "" if isinstance(error, UnicodeError) else f", line {table.line_num}"
         raise ConfigError(f"{path}{line}: not a table of evaluations: {error}") from error
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep others from changing the table: the evaluator adds rows, and the learner of a run that goes back drops some.
+
+    Raises:
+      DiskError: another process does not finish.
+      ConfigError: the folder cannot be written.
+    """
+    with explained(f"{folder / run_files.EVALUATIONS} cannot be changed"), contextlib.ExitStack() as stack:
+        if (queue := folder / run_files.TO_EVALUATE).is_dir():  # otherwise there is no evaluator
+            file = stack.enter_context((queue / LOCK).open("ab"))
+            run_files.lock(file.fileno(), folder, TRIES)
+        yield
 
 
 def append(folder: Path, new: Sequence[Mapping[str, Any]]) -> None:

@@ -138,7 +138,7 @@ def status_of(status: Path, role: str, index: int) -> Path:
     return status.with_name(f"{role}-{index}.json")
 
 
-def lock(descriptor: int, folder: Path) -> None:
+def lock(descriptor: int, folder: Path, tries: int = TRIES) -> None:
     """Lock an open file of a run's folder until it is closed; only warn, once, if its file system has no locks.
 
     Lustre may be mounted without them, and some network file systems have none.
@@ -148,7 +148,7 @@ def lock(descriptor: int, folder: Path) -> None:
     """
     import fcntl  # which Windows lacks, on which clients run
 
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(tries)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

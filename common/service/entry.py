@@ -19,6 +19,7 @@ import pkgutil
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 from zerobeast.common.errors import BeastError, ConfigError, DiskError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
@@ -153,8 +155,10 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     from zerobeast.common.service.loop import Loop
 
     follows = config.learner.when_done == "evaluated" and "learner" not in hosted
-    over = partial(is_over, config) if follows else lambda: False
-    signals.loop = loop = Loop(services, supervisor_pid=instance.supervisor_pid, over=over)
+    over = partial(is_over, config, EvaluationQueue(config.folder, config.envserver.step_timeout_s))
+    signals.loop = loop = Loop(
+        services, supervisor_pid=instance.supervisor_pid, over=over if follows else lambda: False
+    )
     if signals.asked:
         return 0
     from zerobeast.common.service.health_server import HealthServer
@@ -173,12 +177,12 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
         return code
 
 
-def is_over(config: RunConfig) -> bool:
-    """Whether the run's folder, if it is to be seen from here, shows that nothing is left to be done."""
+def is_over(config: RunConfig, queue: EvaluationQueue) -> bool:
+    """Whether the run's folder, if it is to be seen from here, shows that nothing more is done."""
     from zerobeast.common.files import metrics
 
-    waiting = config.evaluates and run_files.kept(config.folder, run_files.TO_EVALUATE)
-    return not waiting and metrics.is_over(config.folder, config.total_steps)
+    waits = config.evaluates and queue.waits(time.monotonic())
+    return not waits and metrics.is_over(config.folder, config.total_steps)
 
 
 def _help(role: str) -> int:

@@ -9,6 +9,7 @@ import logging
 import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.service.base import Service
@@ -62,6 +64,9 @@ class Evaluator(Service):
         self._events: EventFile | None = None
         self._at, self._path = 0, Path()  #: the checkpoint that is evaluated, and its agent steps
         self._tries = 0
+        self._immovable: set[Path] = set()  #: what can be neither deleted nor renamed
+        self._queue = EvaluationQueue(config.folder, config.envserver.step_timeout_s)
+        self._began_at = self._discarded = 0
         self._look_at = 0.0
         self._steps = self._before = self._episodes = self._evaluations = self._failures = 0
         self._last: float | None = None  #: mean return of the newest evaluation
@@ -102,10 +107,16 @@ class Evaluator(Service):
             self._finish(job)
         if self._job is None and now >= self._look_at:
             self._look_at = now + LOOK_PERIOD_S
-            if found := run_files.kept(self.config.folder, run_files.TO_EVALUATE):
+            waiting = run_files.kept(self.config.folder, run_files.TO_EVALUATE)
+            if found := [entry for entry in waiting if entry[1] not in self._immovable]:
+                self._began_at = self._before + self._steps
                 self._tries = self._tries + 1 if found[0] == (self._at, self._path) else 1
                 self._at, self._path = found[0]
                 self._job = self._thread.submit(self._evaluate, self._path)
+
+    def tick(self, now: float) -> None:
+        """Show those who wait for the evaluator that it gets on: one that plays the same again does not."""
+        self._queue.show((self._discarded, self._before + self._steps - self._began_at), now)
 
     def deadline(self) -> float:
         return self._look_at if self._job is None else self.clock() + LOOK_PERIOD_S
@@ -146,10 +157,11 @@ class Evaluator(Service):
         policy, played = Policy(Loaded(self.config, None, {}, ()), saved, path), path.stat()
         evaluations.read(self.config.folder)  # before it plays for a table that cannot be read
         rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
-        if not path.exists() or not os.path.samestat(path.stat(), played):
-            raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
         try:
-            evaluations.append(self.config.folder, rows)
+            with evaluations.alone(self.config.folder):
+                if not path.exists() or not os.path.samestat(path.stat(), played):
+                    raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
+                evaluations.append(self.config.folder, rows)
         except ConfigError as error:
             raise OSError(str(error)) from error  # of the disk: no fault of the policy
         self._record(policy)
@@ -249,8 +261,12 @@ class Evaluator(Service):
         return evaluations.scores(evaluations.read(self.config.folder), self._deciding)
 
     def _discard(self) -> None:
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        """Take the policy out of the queue, or at least not again."""
+        self._discarded += 1
+        for way_out in (partial(Path.unlink, missing_ok=True), run_files.set_aside, self._immovable.add):
+            with contextlib.suppress(OSError):
+                way_out(self._path)
+                break
         self._path = Path()
 
     def _draw(self, rows: list[Row], steps: int) -> None:

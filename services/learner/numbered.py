@@ -23,11 +23,6 @@ NUMBERED = (run_files.CHECKPOINTS, run_files.TO_EVALUATE, run_files.VIDEOS)  #: 
 MAX_WAITING = 100  #: checkpoints that wait for an evaluator, which may not run at all
 
 
-def waiting(config: RunConfig) -> int:
-    """How many policies wait for the evaluator that a run should have."""
-    return len(run_files.kept(config.folder, run_files.TO_EVALUATE)) if config.evaluates else 0
-
-
 class NumberedCheckpoints:
     """Which checkpoints of a run get other names, and when.
 
@@ -70,10 +65,10 @@ class NumberedCheckpoints:
         self.plan(steps)
 
     def _rewind(self, steps: int) -> float | None:
-        """Set aside what is of later steps; returns the score of the best checkpoint that is left."""
-        rows = self._evaluated()
-        if (own := [row for row in rows if row["agent_steps"] <= steps]) != rows:
-            evaluations.write(self._folder, own)
+        """Set aside what is of later steps; returns the score of the best checkpoint that is left.
+
+        Policies go first: what an evaluator finds out about one of them from then on does not count.
+        """
         files = [path for kind in NUMBERED for path in (self._folder / kind).glob("*")]
         later = [path for path in files if path.stem.isdecimal() and int(path.stem) > steps]
         best_at, best = self._standing()
@@ -81,6 +76,10 @@ class NumberedCheckpoints:
             later.append(self._folder / run_files.BEST_CHECKPOINT)
         for path in later:
             run_files.set_aside(path)
+        with evaluations.alone(self._folder):
+            rows = self._evaluated()
+            if (own := [row for row in rows if row["agent_steps"] <= steps]) != rows:
+                evaluations.write(self._folder, own)
         if later or own != rows:
             log.warning(
                 "the run continues at step %d: its evaluations of later steps are dropped, and the names of their "

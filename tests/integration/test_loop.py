@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.common.config.process import Instance
+from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.service import entry, loop
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
@@ -77,13 +78,14 @@ def test_a_run_is_over_once_its_last_policy_is_evaluated(tmp_path: Path) -> None
     )
     waiting = config.folder / "evaluate" / "40.pt"
     waiting.parent.mkdir(parents=True)
-    assert not entry.is_over(config), "there is nothing yet"
+    queue = EvaluationQueue(config.folder, 60.0)
+    assert not entry.is_over(config, queue), "there is nothing yet"
     (config.folder / "metrics.csv").write_text("agent_steps\n40\n")
     waiting.touch()
-    assert not entry.is_over(config)
+    assert not entry.is_over(config, queue)
     waiting.unlink()
-    assert entry.is_over(config)
+    assert entry.is_over(config, queue)
     more = config.model_copy(update={"total_steps": 80})
-    assert not entry.is_over(more)
+    assert not entry.is_over(more, queue)
     (config.folder / "reached").touch()
-    assert entry.is_over(more)
+    assert entry.is_over(more, queue)

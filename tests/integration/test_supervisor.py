@@ -14,6 +14,8 @@ import pytest
 
 from tests.helpers import wait_until
 from zerobeast.common.errors import BeastError
+from zerobeast.common.files import run_files
+from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.supervisor import Ending, Supervisor
@@ -60,7 +62,9 @@ class Fleet:
         self.children = {role: self._child(role, text) for role, text in texts.items()}
         self.turns: list[Callable[[], None]] = []
         self.evaluations = 0  #: turns until no policy waits for an evaluation
-        self.supervisor = Supervisor(list(self.children.values()), self._watch, self._evaluating)
+        self.queue = EvaluationQueue(folder, 60.0)
+        self.queue.waits = self._evaluating  # type: ignore[method-assign]
+        self.supervisor = Supervisor(list(self.children.values()), self._watch, self.queue)
 
     def _child(self, role: str, text: str) -> Child:
         return Child(
@@ -81,7 +85,7 @@ class Fleet:
         if self.turns and all(self.is_up(role) for role in self.children):
             self.turns.pop(0)()
 
-    def _evaluating(self) -> bool:
+    def _evaluating(self, _now: float) -> bool:
         self.evaluations -= 1
         return self.evaluations >= 0
 
@@ -117,6 +121,21 @@ def test_the_last_evaluations_are_awaited_when_all_else_has_stopped(tmp_path: Pa
     assert (ending.code, ending.finished, ending.sentence, fleet.evaluations) == (0, True, "", -1)
     broker, evaluator = (int(fleet.log(role).read_text().split()[2]) for role in ("broker", "evaluator"))
     assert evaluator - broker > 0.3e9, "the broker need not run that long"
+
+
+def test_an_evaluator_that_makes_no_progress_does_not_hold_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zerobeast.common.files.evaluation_queue.STILL_S", 0.2)
+    (tmp_path / run_files.TO_EVALUATE).mkdir()
+    (tmp_path / run_files.TO_EVALUATE / "5.pt").touch()
+    others_up = ENDS.format(other=str(tmp_path / "broker-0.log"), last="done", code=0)
+    fleet = Fleet(tmp_path, learner=others_up, evaluator=OBEYS.format(code=0))
+    queue = EvaluationQueue(tmp_path, 0.0)
+    fleet.supervisor = Supervisor(list(fleet.children.values()), fleet._watch, queue)
+    ending = fleet.run(lambda: os.kill(fleet.children["evaluator"].pid, signal.SIGSTOP))
+    assert (ending.code, ending.finished) == (1, True)
+    assert ending.sentence == f"1 in {tmp_path}/evaluate: no progress of an evaluator for 0.2 s"
 
 
 @pytest.mark.parametrize("code", [2, 3])

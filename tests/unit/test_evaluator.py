@@ -1,5 +1,7 @@
 """Which policies an evaluator keeps, and which of its results; nothing is played here."""
 
+import errno
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -100,3 +102,73 @@ def test_a_policy_whose_row_cannot_be_written_waits_until_it_can(
     monkeypatch.setattr(service, "DISK_S", 0.0)
     evaluate(lambda _path: None, {10: 3.0})
     assert evaluations.scores(evaluations.read(run.folder), [run.env.id]) == {10: 3.0}
+
+
+def entry(run: RunConfig, steps: int) -> Path:
+    """A policy that waits."""
+    path = run.folder / run_files.TO_EVALUATE / f"{steps}.pt"
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
+def test_what_can_be_neither_evaluated_nor_deleted_holds_nobody_up(run: RunConfig, evaluate: Evaluate) -> None:
+    entry(run, 5).mkdir(parents=True)
+    evaluate(lambda _path: None, {10: 3.0})
+    assert evaluations.scores(evaluations.read(run.folder), [run.env.id]) == {10: 3.0}
+    assert entry(run, 5).with_name("5.pt.old").is_dir()
+
+
+def test_a_policy_that_fails_waits_for_the_others(
+    run: RunConfig, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played, passed = list[str](), iter(range(2))
+
+    def then(path: Path) -> None:
+        played.append(path.stem)
+        if path.stem == "10" and next(passed, None) is not None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(service, "DISK_S", 0.0)
+    evaluate(then, {10: 3.0, 20: 2.0})
+    assert played == ["10", "20", "10", "10"]
+    assert evaluations.scores(evaluations.read(run.folder), [run.env.id]) == {10: 3.0, 20: 2.0}
+
+
+def test_once_the_run_is_over_a_policy_waits_for_no_disk_for_ever(
+    run: RunConfig, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_args: Any) -> None:
+        raise ConfigError("No space left on device")
+
+    (run.folder / run_files.REACHED).touch()
+    monkeypatch.setattr(evaluations, "append", full)
+    monkeypatch.setattr(service, "DISK_S", 0.0)
+    evaluate(lambda _path: None, {10: 3.0})
+    assert entry(run, 10).with_name("10.pt.old").is_file(), "it can be evaluated later"
+
+
+def test_a_queue_that_cannot_be_changed_is_played_once_and_the_evaluator_goes_on(
+    run: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = list[int]()
+
+    def play(_self: Evaluator, policy: Policy, _elapsed_s: float) -> list[dict[str, Any]]:
+        played.append(policy.agent_steps)
+        return [Evaluation(run.env.id, [1.0], [1], True, 0, 1, policy.agent_steps).row()]
+
+    def refused(*_args: Any, **_options: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Evaluator, "_play", play)
+    monkeypatch.setattr(service, "LOOK_PERIOD_S", 0.0)
+    with closing(Evaluator(run, Instance())) as evaluator:
+        evaluator.open()
+        torch.save(torch.load(run.folder / run_files.CHECKPOINT), entry(run, 0))
+        for method in ("unlink", "replace"):
+            monkeypatch.setattr(Path, method, refused)
+        monkeypatch.setattr(evaluations, "append", lambda *_args: None)
+        wait_until(lambda: poll(evaluator, 0.01) or evaluator.report()["evaluations"])
+        for _ in range(20):
+            poll(evaluator, 0.01)
+        assert len(played) == 1
+        assert evaluator.report()["evaluations_waiting"] == 1

@@ -1,16 +1,19 @@
 """Checkpoints under other names: at which steps, which stay, and that the last policy is evaluated once."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from zerobeast.common.errors import DiskError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.numbered import MAX_WAITING, NumberedCheckpoints, waiting
+from zerobeast.services.learner.numbered import MAX_WAITING, NumberedCheckpoints
 
 
 @pytest.fixture
@@ -37,7 +40,7 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
     numbered.saved(100, score=100.0, finished=True)
     assert steps(config, run_files.CHECKPOINTS) == [63, 91]
     assert steps(config, run_files.TO_EVALUATE) == [56, 100]
-    assert waiting(config)
+    assert steps(config, run_files.TO_EVALUATE)
     assert not (config.folder / run_files.BEST_CHECKPOINT).exists(), "the evaluator judges"
 
 
@@ -109,3 +112,40 @@ def test_a_run_that_continues_from_an_earlier_step_keeps_nothing_of_later_ones(
     assert evaluations.scores(evaluations.read(config.folder), [""]) == {30: 30}
     assert (steps(config, run_files.CHECKPOINTS), steps(config, run_files.TO_EVALUATE)) == ([30], [])
     assert (config.folder / f"{run_files.numbered(60)}.old").exists()
+
+
+def test_an_evaluation_that_is_being_written_while_the_run_goes_back_is_dropped_too(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    NumberedCheckpoints(config, 0).saved(55, score=None, finished=False)
+    assert steps(config, run_files.TO_EVALUATE) == [55]
+    write, writes, goes_on = evaluations.write, threading.Event(), threading.Event()
+
+    def slow(folder: Path, rows: list[dict[str, Any]]) -> None:
+        writes.set()
+        assert goes_on.wait(60)
+        write(folder, rows)
+
+    def append() -> None:  # as the evaluator does
+        with evaluations.alone(config.folder):
+            evaluations.append(config.folder, [{"agent_steps": 55, "env": "x", "mean_return": 1.0}])
+
+    monkeypatch.setattr(evaluations, "write", slow)
+    with ThreadPoolExecutor(2) as threads:
+        evaluator = threads.submit(append)
+        assert writes.wait(60)
+        learner = threads.submit(NumberedCheckpoints, config, 30)
+        wait([learner], timeout=0.3)  # without a lock it is done by then
+        goes_on.set()
+        learner.result()
+        evaluator.result()
+    assert evaluations.read(config.folder) == []
+
+
+def test_a_table_that_another_process_never_lets_go_is_worth_another_start(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluations, "TRIES", 2)
+    (config.folder / run_files.TO_EVALUATE).mkdir()
+    with evaluations.alone(config.folder), pytest.raises(DiskError, match="csv cannot be changed"):
+        NumberedCheckpoints(config, 30)

@@ -13,6 +13,7 @@ from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.roles import EVALUATOR, HOSTED
 from zerobeast.common.process.usage import LEAST
 from zerobeast.common.settings import RunConfig
@@ -94,11 +95,8 @@ class Fleet:
         again = self.config.local.restarts
         if again is None and self.config.deterministic:
             again = 0  # a service that begins anew plays other episodes than the one before would have
-        return Supervisor(self.children, watch, self.evaluating, again)
-
-    def evaluating(self) -> bool:
-        """Whether policies of the run wait for an evaluation."""
-        return bool(run_files.kept(self._folder, run_files.TO_EVALUATE))
+        queue = EvaluationQueue(self._folder, self.config.envserver.step_timeout_s) if self.config.evaluates else None
+        return Supervisor(self.children, watch, queue, again)
 
     def add_hosts(self, hosts: Sequence[Host]) -> None:
         """Add workers on other machines, which the supervisor starts and ends with the rest."""

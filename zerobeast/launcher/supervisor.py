@@ -1,7 +1,7 @@
 """Starts the children of a run, waits for whatever ends it, and stops the rest. Every way to end is here:
 
 the learner ends with 0          training is done: the others are stopped           exit 0
-                                 (once the evaluator has nothing left to do)
+                                 (once the evaluator has nothing left to do; if it makes no progress: exit 1)
 a signal (Ctrl-C, TERM, HUP)     all are stopped                                    exit 128 + number
 another Ctrl-C a second later    all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
+from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.roles import EVALUATOR, STOPPING
 from zerobeast.common.process.signals import handled
 from zerobeast.launcher.child import KILL_LIMIT_S, TURN_S, Child, await_end
@@ -53,7 +54,7 @@ class Supervisor:
     Args:
       children: in the order of starting, the learner first.
       watch: called every turn while the children live, with whether they are being stopped; must not block.
-      evaluating: whether policies of the run wait for an evaluation.
+      queue: policies of the run that wait for an evaluation.
       restarts: how often children that have died are started again; not those that end with bad input. None: RESTARTS
         times, but only what a signal has ended (SIGTERM with exit code 0), and no learner, which would lose updates.
     """
@@ -62,13 +63,13 @@ class Supervisor:
         self,
         children: Sequence[Child],
         watch: Callable[[bool], None] = lambda _stopping: None,
-        evaluating: Callable[[], bool] = lambda: False,
+        queue: EvaluationQueue | None = None,
         restarts: int | None = 0,
     ) -> None:
         self.children, self.learner = children, children[0]
         self._needed = [child for child in children if child.spec.role != EVALUATOR]
         self._evaluators = [child for child in children if child.spec.role == EVALUATOR]
-        self._watch, self._evaluating = watch, evaluating
+        self._watch, self._queue = watch, queue
         self._restarts, self._restarted = RESTARTS if restarts is None else restarts, 0
         self._only_killed = restarts is None
         self._signals: list[int] = []
@@ -114,12 +115,17 @@ class Supervisor:
 
     def _finished(self) -> Ending:
         """Stop all that train, then wait for the last evaluations; a signal ends the wait, since the run is done."""
-        if self._evaluators and self._evaluating():
+        if self._evaluators and self._evaluating:
             self._stop(self._needed)
-        while any(child.running for child in self._evaluators) and self._evaluating() and not self._signals:
+        while any(child.running for child in self._evaluators) and self._evaluating and not self._signals:
             self._turn(stopping=False)
-        reason = self._not_evaluating()
+        reason = self._not_evaluating() or (self._queue.trouble if self._queue else "")
         return Ending(int(bool(reason)), reason, finished=True)
+
+    @property
+    def _evaluating(self) -> bool:
+        """Whether policies wait for an evaluator that gets on with them."""
+        return self._queue is not None and self._queue.waits(time.monotonic())
 
     def _after_a_death(self) -> Ending:
         """Wait a moment for deaths of the same cause, then name the one that explains best."""

@@ -1,0 +1,68 @@
+"""How long an end waits for the evaluator of a run."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from zerobeast.common.files import run_files
+from zerobeast.common.files.evaluation_queue import STEPS, STILL_S, EvaluationQueue
+
+STEP_S = 60.0
+STILL = STILL_S + STEPS * STEP_S
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    queue = tmp_path / run_files.TO_EVALUATE
+    queue.mkdir()
+    os.utime(queue, (0, 0))
+    return tmp_path
+
+
+def offer(folder: Path, *steps: int) -> None:
+    for each in steps:
+        (folder / run_files.TO_EVALUATE / f"{each}.pt").touch()
+
+
+def test_nothing_is_awaited_if_no_policy_waits(folder: Path) -> None:
+    queue = EvaluationQueue(folder, STEP_S)
+    assert not queue.waits(0.0)
+    assert not queue.waits(10 * STILL)
+    offer(folder, 5)
+    assert queue.waits(10 * STILL), "a queue that was empty is not one without progress"
+    shutil.rmtree(folder / run_files.TO_EVALUATE)
+    assert not EvaluationQueue(folder, STEP_S).waits(0.0)
+
+
+def test_an_evaluator_that_gets_on_is_awaited_however_long_it_takes(folder: Path) -> None:
+    offer(folder, 5)
+    seen, evaluator = EvaluationQueue(folder, STEP_S), EvaluationQueue(folder, STEP_S)
+    for hour in range(1, 100):
+        os.utime(folder / run_files.TO_EVALUATE, (hour, hour))
+        evaluator.show(hour, 3600.0 * hour)
+        assert seen.waits(STILL / 2 * hour), hour
+    assert not seen.trouble
+
+
+def test_one_without_progress_is_not_and_may_be_later(folder: Path) -> None:
+    offer(folder, 5, 9)
+    queue = EvaluationQueue(folder, STEP_S)
+    assert queue.waits(7.0)
+    assert queue.waits(7.0 + STILL - 1)
+    assert not queue.waits(7.0 + STILL)
+    assert queue.trouble.startswith(f"2 in {folder}/evaluate: ")
+    (folder / run_files.TO_EVALUATE / "5.pt").unlink()
+    assert queue.waits(8.0 + STILL)
+    assert not queue.trouble
+
+
+def test_progress_is_shown_by_changes_alone_and_rarely(folder: Path) -> None:
+    place, queue = folder / run_files.TO_EVALUATE, EvaluationQueue(folder, STEP_S)
+    shown = []
+    for progress, now in [(0, 0.0), (1, 1.0), (2, 2.0), (2, 20.0), (2, 40.0), (3, 41.0)]:
+        os.utime(place, (0, 0))
+        queue.show(progress, now)
+        shown.append(place.stat().st_mtime > 0)
+    assert shown == [False, True, False, True, False, True]

@@ -1,24 +1,28 @@
 """Numbers of environments, for whatever copies of one cannot share, such as a port.
 
-A number is held by a socket with a name in the kernel's abstract namespace, which no other process can take, and which
-is free again when the process has ended, however it ended. So the numbers of all environments that are alive on a
-machine differ: "Numbers of environments" in the README here.
+A number is held by a lock of a folder that no other user can enter; the kernel releases it when the process has ended,
+however it ended. So the numbers of all environments of a user that are alive on a machine differ: "Numbers of
+environments" in the README here.
 """
 
-import errno
+import fcntl
 import itertools
 import json
 import os
 import re
-import socket
+import stat
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, ClassVar
 
 VARIABLE = "ZEROBEAST_ENV_NUMBER"  #: has the number while an environment is made
 PLACEHOLDER = "{number}"  #: stands for it in strings of `env.kwargs`
 INTEGER = re.compile(r'(?<!\\)"([1-9]\d*|)\{number\}"(?!:)')  #: in JSON, a whole string that becomes an integer
+
+PLACE = "/tmp"  # noqa: S108 - with a folder of its own there
 
 #: gives the next environment its number, while the environments of a place are made
 _next: ContextVar[Callable[[], int] | None] = ContextVar("_next", default=None)
@@ -32,7 +36,7 @@ class Numbered:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self._first: list[Any] = []
-        self._held: dict[tuple[int, int], tuple[int, socket.socket]] = {}
+        self._held: dict[tuple[int, int], tuple[int, int]] = {}  #: by place: number, descriptor
 
     def __call__(self, place: int) -> Any:
         """Make the environment that has this place in its process."""
@@ -54,7 +58,7 @@ class Numbered:
         """Give all numbers back."""
         while self._held:
             number, holder = self._held.popitem()[1]
-            holder.close()
+            os.close(holder)
             Numbered._from = min(Numbered._from, number)
 
     __del__ = close  # if they could not be made
@@ -66,16 +70,45 @@ class Numbered:
         return self._held[place][0]
 
 
-def _claimed(least: int) -> tuple[int, socket.socket]:
-    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+def _claimed(least: int) -> tuple[int, int]:
+    """The first free number from `least` on, and the descriptor that holds it."""
+    place = _own_place()
     for number in itertools.count(least):
+        (place / str(number)).mkdir(exist_ok=True)  # what removes old files leaves folders that are locked alone
+        holder = os.open(place / str(number), os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            holder.bind(f"\0zerobeast-env-{number}")
+            fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
+        except BlockingIOError:
+            os.close(holder)
     return number, holder
+
+
+def _own_place() -> Path:
+    """The folder of this user's numbers: the same for all processes, also for those with a TMPDIR of their own.
+
+    It is made if need be, under a name that nobody else has taken.
+    """
+    place = Path(PLACE if os.access(PLACE, os.W_OK) else tempfile.gettempdir())
+    prefix = f"zerobeast-{os.getuid()}-"
+    there = sorted(place.glob(f"{prefix}*"))  # first: a name before it may have become free
+    return next(
+        filter(_is_own, itertools.chain(there, map(_made, (place / f"{prefix}{n}" for n in itertools.count()))))
+    )
+
+
+def _made(path: Path) -> Path:
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    return path
+
+
+def _is_own(path: Path) -> bool:
+    """Whether it is a folder that this user alone can enter."""
+    with suppress(OSError):
+        found = path.lstat()
+        return (found.st_uid, stat.S_IFMT(found.st_mode), found.st_mode & 0o77) == (os.getuid(), stat.S_IFDIR, 0)
+    return False
 
 
 @contextmanager

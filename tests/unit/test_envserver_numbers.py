@@ -1,0 +1,81 @@
+"""Numbers of environments, beside other users of the machine."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+import pytest
+
+from zerobeast.services.envserver import numbers
+
+Make = Callable[[], int]
+
+
+def noted() -> int:
+    """An environment that is its number."""
+    with numbers.numbered({"number": "{number}"}) as kwargs:
+        return int(kwargs["number"])
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for /tmp."""
+    monkeypatch.setattr(numbers, "PLACE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def make(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Make an environment as another process would, until the test ends."""
+    with ExitStack() as stack:
+
+        def made() -> int:
+            monkeypatch.setattr(numbers.Numbered, "_from", 0)
+            return stack.enter_context(closing(numbers.Numbered(noted)))(0)
+
+        yield made
+
+
+def names(place: Path, *suffixes: int) -> list[Path]:
+    return [place / f"zerobeast-{os.getuid()}-{suffix}" for suffix in suffixes]
+
+
+def test_every_process_has_numbers_of_its_own_and_the_lowest_that_are_free(make: Make) -> None:
+    assert [make(), make(), make()] == [0, 1, 2]
+    with closing(numbers.Numbered(noted)) as another:
+        assert [another(0), another(1), another(0)] == [3, 4, 3]
+    assert make() == 3
+
+
+def test_other_users_can_hold_no_number(place: Path, make: Make) -> None:
+    open_to_all, link, file = names(place, 0, 1, 2)
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    link.symlink_to(place)
+    file.touch()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+        with suppress(OSError):  # somebody else has it
+            stranger.bind("\0zerobeast-env-0")
+        assert [make(), make()] == [0, 1]
+    (own,) = names(place, 3)
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert not list(open_to_all.iterdir())
+
+
+def test_a_name_that_others_give_back_parts_no_processes(place: Path, make: Make) -> None:
+    (taken,) = names(place, 0)
+    taken.touch()
+    assert make() == 0
+    taken.unlink()
+    assert make() == 1
+
+
+def test_without_the_folder_for_all_numbers_are_in_that_of_this_process(
+    place: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbers, "PLACE", "/nonexistent")
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(place))
+    assert make() == 0
+    assert names(place, 0)[0].is_dir()

@@ -41,7 +41,7 @@ def test_an_evaluator_that_gets_on_is_awaited_however_long_it_takes(folder: Path
     seen, evaluator = EvaluationQueue(folder, STEP_S), EvaluationQueue(folder, STEP_S)
     for hour in range(1, 100):
         os.utime(folder / run_files.TO_EVALUATE, (hour, hour))
-        evaluator.show(hour, 3600.0 * hour)
+        evaluator.show((0, hour), 3600.0 * hour)
         assert seen.waits(STILL / 2 * hour), hour
     assert not seen.trouble
 
@@ -58,11 +58,11 @@ def test_one_without_progress_is_not_and_may_be_later(folder: Path) -> None:
     assert not queue.trouble
 
 
-def test_progress_is_shown_by_changes_alone_and_rarely(folder: Path) -> None:
+def test_progress_is_more_policies_or_more_steps_of_one_and_is_shown_rarely(folder: Path) -> None:
     place, queue = folder / run_files.TO_EVALUATE, EvaluationQueue(folder, STEP_S)
     shown = []
-    for progress, now in [(0, 0.0), (1, 1.0), (2, 2.0), (2, 20.0), (2, 40.0), (3, 41.0)]:
+    for progress, now in [((0, 0), 0.0), ((0, 7), 1.0), ((0, 8), 2.0), ((0, 3), 20.0), ((0, 9), 40.0), ((1, 0), 60.0)]:
         os.utime(place, (0, 0))
         queue.show(progress, now)
         shown.append(place.stat().st_mtime > 0)
-    assert shown == [False, True, False, True, False, True]
+    assert shown == [False, True, False, False, True, True]

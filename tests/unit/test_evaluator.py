@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from zerobeast.common.config.load import load as settings
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.evaluator import service
 from zerobeast.services.evaluator.results import Evaluation
@@ -118,33 +120,31 @@ def test_what_can_be_neither_evaluated_nor_deleted_holds_nobody_up(run: RunConfi
     assert entry(run, 5).with_name("5.pt.old").is_dir()
 
 
-def test_a_policy_that_fails_waits_for_the_others(
-    run: RunConfig, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+def test_a_policy_that_is_played_again_and_again_is_no_progress(
+    run: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played, passed = list[str](), iter(range(2))
+    shown, failures = list[tuple[int, int]](), iter(range(3))
 
-    def then(path: Path) -> None:
-        played.append(path.stem)
-        if path.stem == "10" and next(passed, None) is not None:
-            raise OSError(errno.EIO, "Input/output error")
+    def play(self: Evaluator, policy: Policy, _elapsed_s: float) -> list[dict[str, Any]]:
+        self._before, self._steps = self._before + self._steps, 0
+        self._watch([], 7)
+        return [Evaluation(run.env.id, [1.0], [7], True, 0, 1, policy.agent_steps).row()]
 
-    monkeypatch.setattr(service, "DISK_S", 0.0)
-    evaluate(then, {10: 3.0, 20: 2.0})
-    assert played == ["10", "20", "10", "10"]
-    assert evaluations.scores(evaluations.read(run.folder), [run.env.id]) == {10: 3.0, 20: 2.0}
-
-
-def test_once_the_run_is_over_a_policy_waits_for_no_disk_for_ever(
-    run: RunConfig, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def full(*_args: Any) -> None:
-        raise ConfigError("No space left on device")
+        if next(failures, None) is not None:
+            raise ConfigError("No space left on device")
 
-    (run.folder / run_files.REACHED).touch()
+    monkeypatch.setattr(Evaluator, "_play", play)
+    monkeypatch.setattr(EvaluationQueue, "show", lambda _self, progress, _now: shown.append(progress))
     monkeypatch.setattr(evaluations, "append", full)
     monkeypatch.setattr(service, "DISK_S", 0.0)
-    evaluate(lambda _path: None, {10: 3.0})
-    assert entry(run, 10).with_name("10.pt.old").is_file(), "it can be evaluated later"
+    with closing(Evaluator(run, Instance())) as evaluator:
+        evaluator.open()
+        shutil.copyfile(run.folder / run_files.CHECKPOINT, entry(run, 0))
+        wait_until(lambda: evaluator.turn() or evaluator.report()["evaluations"])
+        assert evaluator.report()["agent_steps"] == 4 * 7
+    assert set(shown) <= {(0, 0), (0, 7), (1, 7)}
+    assert max(shown) == (1, 7)
 
 
 def test_a_queue_that_cannot_be_changed_is_played_once_and_the_evaluator_goes_on(
@@ -163,7 +163,7 @@ def test_a_queue_that_cannot_be_changed_is_played_once_and_the_evaluator_goes_on
     monkeypatch.setattr(service, "LOOK_PERIOD_S", 0.0)
     with closing(Evaluator(run, Instance())) as evaluator:
         evaluator.open()
-        torch.save(torch.load(run.folder / run_files.CHECKPOINT), entry(run, 0))
+        shutil.copyfile(run.folder / run_files.CHECKPOINT, entry(run, 0))
         for method in ("unlink", "replace"):
             monkeypatch.setattr(Path, method, refused)
         monkeypatch.setattr(evaluations, "append", lambda *_args: None)

@@ -18,7 +18,7 @@ import psutil
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
-from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 
@@ -104,10 +104,8 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
     target = _free(folder.with_name(f"{folder.name}.old-{now:%Y%m%d-%H%M%S}"))
     with claimed(folder):
         _demand_no_learner(folder)
-        try:
+        with explained(f"run folder {folder} cannot be moved aside"):
             folder.rename(target)
-        except OSError as error:
-            raise ConfigError(f"run folder {folder} cannot be moved aside: {error.strerror}") from error
     return target
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files.atomic import Journal
+from zerobeast.common.files.atomic import Journal, explained
 from zerobeast.common.files.run_files import lock
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.sweep.trials import Trial
@@ -72,10 +72,8 @@ class SweepJournal:
 
     def _write(self, entry: dict[str, Any]) -> None:
         line = json.dumps({"at": datetime.now().astimezone().isoformat(timespec="seconds"), **entry})
-        try:
+        with explained(f"{self._path} cannot be written"):
             self._lines.write(f"{line}\n".encode(), sync=True)
-        except OSError as error:
-            raise ConfigError(f"{self._path} cannot be written: {error.strerror or error}") from error
         self._note(entry)
 
     def _note(self, entry: Mapping[str, Any]) -> None:
@@ -94,19 +92,18 @@ def opened(folder: Path) -> Iterator[SweepJournal]:
     """
     path = folder / JOURNAL
     with contextlib.ExitStack() as stack:
-        try:
+        with explained(f"sweep folder {folder} cannot be written"):
             if folder.exists() and not path.exists() and any(folder.iterdir()):
                 raise ConfigError(f"{folder} is not the folder of a sweep: expected none of that name, or an empty one")
             folder.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(path.open("a+b"))
-            lock(file.fileno(), folder)
+            try:
+                lock(file.fileno(), folder)
+            except BlockingIOError as error:
+                raise ConfigError(f"sweep {folder.name!r} is already running here; expected another name") from error
             file.seek(0)
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]  # without a line that a crash of the machine has torn
             os.truncate(path, len(whole))
             lines = stack.enter_context(contextlib.closing(Journal(path)))
-        except BlockingIOError as error:
-            raise ConfigError(f"sweep {folder.name!r} is already running here; expected another name") from error
-        except OSError as error:
-            raise ConfigError(f"sweep folder {folder} cannot be written: {error.strerror or error}") from error
         yield SweepJournal(path, whole.decode(errors="replace"), lines)

@@ -11,6 +11,7 @@ from pathlib import Path
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.run_files import lock
 from zerobeast.tracking.feed import Feed
 from zerobeast.tracking.sinks import Sink, Tracked
@@ -112,13 +113,12 @@ def alone(folder: Path, name: str) -> Iterator[None]:
       ConfigError: another process hands the run to this tracker, or the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        try:
+        with explained(f"{folder}: cannot be written"):
             file = stack.enter_context(_beside(folder, name, "lock").open("ab"))
+        try:
             lock(file.fileno(), folder)
         except BlockingIOError as error:
             raise ConfigError(f"{folder}: another process hands this run to {name} now") from error
-        except OSError as error:
-            raise ConfigError(f"{folder}: cannot be written: {error.strerror or error}") from error
         yield
 
 

@@ -172,6 +172,31 @@ def test_another_run_of_the_same_name_is_left_alone(home: Path) -> None:
         assert len(list((home / ".zerobeast").glob("x-*/group"))) == 2
 
 
+def test_what_a_crash_of_the_host_has_left_goes_with_the_next_connection_and_nothing_else_does(home: Path) -> None:
+    def left(name: str, group: str, age_s: float = 3600.0) -> Path:
+        secret = home / ".zerobeast" / name / "keys" / "secret"
+        secret.mkdir(parents=True)
+        if group:
+            (home / ".zerobeast" / name / "group").write_text(group)
+        then = time.time() - age_s
+        os.utime(home / ".zerobeast" / name, (then, then))
+        return secret
+
+    with subprocess.Popen(["true"], start_new_session=True) as ended:
+        pass
+    here = os.uname().nodename
+    dead, torn = left(f"y-1@{here}", f"{ended.pid}\n"), left(f"y-2@{here}", "")
+    begins = left(f"y-3@{here}", "", age_s=0.0)
+    elsewhere = left("y-4@elsewhere", f"{ended.pid}\n")
+    with connected(FOR_EVER, home) as one:
+        wait_until(lambda: workers(one) == ["4", "5"])
+        os.utime(next((home / ".zerobeast").glob("x-*")), (0, 0))
+        with connected(FOR_EVER, home) as other:
+            wait_until(lambda: workers(other) == ["4", "5"])
+            assert len(list((home / ".zerobeast").glob("x-*/group"))) == 2
+    assert [path.exists() for path in (dead, torn, begins, elsewhere)] == [False, False, True, True]
+
+
 def test_a_host_that_receives_nothing_ends_its_workers_and_removes_keys(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

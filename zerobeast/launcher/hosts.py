@@ -3,10 +3,11 @@
     python -m zerobeast.launcher.hosts OPTIONS      # as JSON
 
 It sends the settings of the run, files that they refer to and the keys that workers need, starts the workers, and keeps
-the connection: they end with it, and settings and keys are removed. If this machine vanishes, no connection ends: this
-side sends a line every few seconds, and the host's side ends as well if none has come for SILENCE_S. A host that cannot
-be reached at the start or has no zerobeast ends the run with a sentence, and so do settings that no worker there takes.
-A connection that is lost later is made anew, since a run can do without some of its workers.
+the connection: they end with it, and settings and keys are removed; after a crash of the host, that happens with the
+next connection to it. If this machine vanishes, no connection ends: this side sends a line every few seconds, and the
+host's side ends as well if none has come for SILENCE_S. A host that cannot be reached at the start or has no zerobeast
+ends the run with a sentence, and so do settings that no worker there takes. A connection that is lost later is made
+anew, since a run can do without some of its workers.
 """
 
 import argparse
@@ -56,7 +57,11 @@ finish() {{
   exit "$1"
 }}
 umask 077
-folder="$HOME"/.zerobeast/{name}
+here=$(uname -n) # hosts may share this home
+folder="$HOME"/.zerobeast/{name}@$here
+for other in "$HOME"/.zerobeast/*@"$here"; do # of starts that a crash of this machine has ended: they have keys
+  kill -s 0 -- "-$(cat "$other"/group)" || find "$other" -maxdepth 0 -mmin +1 -exec rm -rf {{}} +
+done 2> /dev/null
 group="$folder"/group # of a connection that was lost, which this side may not have noticed
 old=$(cat "$group" 2> /dev/null) && pgrep -g "$old" -f zerobeast > /dev/null && kill -s KILL -- "-$old"
 mkdir -p "$folder" && echo $$ > "$group" && head -c {size} | tar -xf - -C "$folder" && cd "$folder" || finish 1

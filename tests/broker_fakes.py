@@ -163,11 +163,11 @@ class Client:
 class Stage:
     """A broker in a thread, its learner, and clients that are closed at the end."""
 
-    def __init__(self, context: Context, config: RunConfig, algorithms: list[EchoAlgorithm]) -> None:
+    def __init__(self, context: Context, config: RunConfig, algorithms: list[EchoAlgorithm], index: int = 0) -> None:
         self.context = context
         self.config = config
         self.algorithms = algorithms
-        self.broker = Broker(config, Instance(index=0))
+        self.broker = Broker(config, Instance(index=index))
         self.clients: list[Client] = []
         self.learner = FakeLearner(context, config.learner.endpoint)
         self.failed: list[BaseException] = []
@@ -219,9 +219,11 @@ def stage(
     monkeypatch: pytest.MonkeyPatch,
     endpoint: str,
     versions: tuple[int, ...] = (1,),
+    seed: int = 1,
+    index: int = 0,
     **settings: Any,
 ) -> Iterator[Stage]:
-    """A broker that serves the echo algorithm on `endpoint`, and a learner that has published `versions`."""
+    """The broker `index` of a run, which serves the echo algorithm, and a learner that has published `versions`."""
     algorithms: list[EchoAlgorithm] = []
 
     def make(_config: RunConfig, env: EnvSpec) -> EchoAlgorithm:
@@ -232,12 +234,13 @@ def stage(
     learner = f"{endpoint}l" if endpoint.startswith("ipc") else f"tcp://127.0.0.1:{free_port()}"
     config = RunConfig.model_validate(
         {
+            "seed": seed,
             "actor": {"envs_per_group": 1},
             "broker": {"endpoint": endpoint, "device": "cpu", "precision": "float32", "max_batch_rows": 16, **settings},
             "learner": {"endpoint": learner},
         }
     )
-    found = Stage(context, config, algorithms)
+    found = Stage(context, config, algorithms, index)
     try:
         for version in versions:
             found.learner.publish(version)

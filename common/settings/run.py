@@ -16,6 +16,7 @@ from zerobeast.common.settings.net import MemoryConfig, NetConfig
 from zerobeast.common.settings.section import LIMIT, Section, setting
 from zerobeast.common.settings.sync_rule import SyncConfig
 from zerobeast.common.wire.messages import MAX_WINDOW
+from zerobeast.common.wire.seeds import MAX_ENV_SEED, counted
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
 
@@ -174,7 +175,12 @@ class EvaluateConfig(Section):
         "",
         "environments to evaluate in, with commas: levels by name, ends of the run's ids, other ids; empty: the run's",
     )
-    seed: int = setting(1000, "of environments and actions: by default not one that is trained on", ge=0, le=2**31 - 1)
+    seed: int | None = setting(
+        None,
+        "of environments and actions; by default one that follows from the run's: other episodes than another run's",
+        ge=0,
+        le=MAX_ENV_SEED,
+    )
     actions: Literal["auto", "greedy", "sampled"] = setting(
         "auto", "greedy: the likeliest or best; sampled: drawn as in training; auto: sampled unless that is exploration"
     )
@@ -294,6 +300,12 @@ class Run(Section):
     def evaluates(self) -> bool:
         """Whether its policies are evaluated while it trains."""
         return self.evaluate.following(0, self.total_steps) is not None
+
+    @property
+    def evaluation_seed(self) -> int:
+        """The seed of each of its evaluations, which so have the same first episodes. No environment trains with it."""
+        own = self.evaluate.seed
+        return counted(self.seed) % (MAX_ENV_SEED + 1) if own is None else own
 
     @property
     def store(self) -> Path:

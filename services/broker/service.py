@@ -60,7 +60,8 @@ class Broker(Service):
         super().__init__()
         self.config = config
         self.epoch = random_id()
-        self._seed = (config.seed + (self.epoch if instance.index is None else instance.index)) % 2**63
+        index = self.epoch if instance.index is None else instance.index
+        self._seed = counted(config.seed, index) if index else config.seed  # as no other broker draws, of any run
         self._batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
         self._rows = self._requests = self._batches = 0  #: answered so far
         self._window = SlidingWindow(RATE_SPAN_S)

@@ -28,7 +28,7 @@ from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterfac
 from zerobeast.common.process.endings import how_it_ended, oom_kills
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, EnvSpec
 from zerobeast.common.wire.codec import pack, unpack
-from zerobeast.common.wire.seeds import of_part
+from zerobeast.common.wire.seeds import continued, of_part
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 MAX_DEATHS = 5  #: of one worker without a step in between, before the session is given up
 EXIT_S = 1.0  #: for a process to end after its pipe has
 CLOSE_S = 5.0  #: for the environments of a worn process to close themselves
-SEED_STEP = 1_000_003  #: from the seed of a process to that of the one that replaces it once it is worn
 UNWORN = Wear()
 TRACEBACK_S = 1.0  #: for a process that hangs to write its traceback
 
@@ -248,7 +247,7 @@ class WorkerVectorEnv(VectorEnv):
             log.info("a process of %d environments %r is replaced after %s", self._size(worker), self._env_id, worn)
             self.recycled += 1
             self._drop(worker)
-            worker.seed, worker.seeded = (worker.seed + SEED_STEP) % MAX_ENV_SEED, True
+            worker.seed, worker.seeded = continued(worker.seed, 1) % (MAX_ENV_SEED + 1), True
 
     def _fill(self, worker: Worker, rows: Any) -> None:
         wanted = self.rows[worker.part].view(np.uint8)

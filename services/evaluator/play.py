@@ -56,7 +56,7 @@ def play(
     Raises:
       BeastError: the policy does not fit the environment, or the environment cannot be made.
     """
-    own = config.evaluate
+    own, seed = config.evaluate, config.evaluation_seed
     greedy = config.algorithm.drawing_explores if own.actions == "auto" else own.actions == "greedy"
     num_envs, limit_s = rows_of(config, opposed=opponent is not None), START_LIMIT_S + config.envserver.step_timeout_s
     env = config.env.model_copy(update={"episodic_life": False}).terms()
@@ -64,10 +64,10 @@ def play(
     with (
         threads(config.broker.threads or 1),
         open_context(security, "actor") as context,
-        EnvClient(context, endpoint, env, num_envs, own.seed, limit_s) as envs,
+        EnvClient(context, endpoint, env, num_envs, seed, limit_s) as envs,
     ):
         players = Players(policy, opponent, config, num_envs)
-        players.begin(envs.spec, own.seed)
+        players.begin(envs.spec, seed)
         counter, rows = EpisodeCounter(own.episodes, players.counted, own.max_steps), envs.reset()
         while not counter.complete:
             rows, _, _ = envs.step(players.act(rows, greedy=greedy))
@@ -78,7 +78,7 @@ def play(
             [episode.value for episode in found],
             [episode.length for episode in found],
             greedy,
-            own.seed,
+            seed,
             spec.frame_skip,
             policy.agent_steps,
             means(episode.infos for episode in found),

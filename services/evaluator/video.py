@@ -74,9 +74,9 @@ def record(
             alone = config.env.alone(task).model_copy(update={"episodic_life": False})
             with closing(RenderedEnv(alone, config.envserver.step_timeout_s)) as env:
                 policy.refuse_unlike(env.spec)
-                policy.seed(own.seed)
+                policy.seed(config.evaluation_seed)
                 for number in range(episodes):
-                    env.reset(own.seed + number)
+                    env.reset(config.evaluation_seed + number)
                     add = add or stack.enter_context(video_file(path, env.scene.fps))
                     painter.begin(f"episode {number + 1} of {episodes}")
                     for moment in _moments(policy, env, greedy=greedy, max_steps=own.max_steps):

@@ -63,6 +63,17 @@ def test_a_run_that_continues_draws_other_actions_than_when_it_began(ipc: str, o
     assert len(set.union(first, *later)) == 3
 
 
+def test_brokers_of_runs_with_neighbouring_seeds_draw_different_numbers(ipc: str, open_stage: OpenStage) -> None:
+    def drawn_by(seed: int, index: int) -> set[int]:
+        the = open_stage(endpoint=f"{ipc}{seed}.{index}", versions=(0,), seed=seed, index=index)
+        the.welcomed().ask()
+        return set(the.algorithms[0].seeds[1:])  # the first is a trial
+
+    drawn = [drawn_by(seed, index) for seed in (1, 2) for index in (0, 1)]
+    assert drawn[::2] == [{1}, {2}], "the first broker of a run draws by the seed of the run"
+    assert len(set.union(*drawn)) == 4
+
+
 def test_clients_get_welcome_at_once_and_answers_once_there_are_weights(open_stage: OpenStage) -> None:
     the = open_stage(versions=(), max_batch_rows=4)
     clients = [the.client(n) for n in (2, 1, 3)]

@@ -37,6 +37,7 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     out, lines = capsys.readouterr()
     found = json.loads(out)
     assert (found["lengths"], found["returns"], found["bounded"]) == ([50] * 3, [50.0] * 3, 3)
+    assert found["seed"] == load(["--config", str(run / run_files.CONFIG), "--env", ENDLESS], {}).evaluation_seed
     steps = [int(each.replace(",", "")) for each in re.findall(r"^0 of 3 episodes, (\S+) agent steps$", lines, re.M)]
     assert steps, lines
     assert steps == sorted(set(steps))
@@ -52,8 +53,11 @@ def test_limits_of_the_runs_env_servers_cut_no_episode_of_an_evaluation_off(
     limits = {"max_episodes_per_process": 1, "max_process_memory_mb": 4000, "max_envs": 1, "max_workers": 1}
     flags = [f"--envserver.{name}={limit}" for name, limit in limits.items()]
     lengths = ["--env.kwargs", '{length: "1{number}"}']  # so that no two end at the same step
-    assert evaluate.main([str(run), "--env", COUNTER, *lengths, "--episodes", "9", "--json", *flags]) == 0
-    assert len(set(json.loads(capsys.readouterr().out)["lengths"])) == 9
+    assert (
+        evaluate.main([str(run), "--env", COUNTER, *lengths, "--episodes", "9", "--seed", "7", "--json", *flags]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert (len(set(found["lengths"])), found["seed"]) == (9, 7)
 
 
 def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path: Path) -> None:

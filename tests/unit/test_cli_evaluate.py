@@ -14,8 +14,10 @@ from zerobeast.common.wire.episodes import Episode
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.actor.service import assigned
 from zerobeast.services.envserver.levels import evaluated
-from zerobeast.services.evaluator.play import EpisodeCounter
+from zerobeast.services.envserver.zipf import SIZES, Gridworlds
+from zerobeast.services.evaluator.play import MAX_ENVS, EpisodeCounter
 from zerobeast.services.evaluator.results import Evaluation
 
 MANY = 1000  #: steps
@@ -104,6 +106,29 @@ def test_an_episode_is_that_of_the_environment_that_reported_it() -> None:
     one, other = Episode(1.0, 1, {"is_success": 1.0}), Episode(1.0, 1, {"is_success": 0.0, "score": 3.0})
     assert counter.add(rows([1.0] * 3, ended=[0, 1, 2]), [None, one, other]) == [one]
     assert not counter.complete
+
+
+def test_runs_are_evaluated_from_seeds_of_their_own_unless_one_is_given() -> None:
+    runs = [RunConfig(seed=seed) for seed in range(200)]
+    ranges = sorted({run.evaluation_seed for run in runs})
+    assert np.diff(ranges).min() > 16 == MAX_ENVS, "no environment of one has the seed of one of another"
+    assert len(ranges) == 200
+    trained = {assigned(run, group, 0)[1] for run in runs for group in range(64)}
+    assert not trained & {seed + env for seed in ranges for env in range(16)}
+    for run in runs:
+        given = run.model_copy(update={"evaluate": run.evaluate.model_copy(update={"seed": 1000})})
+        assert given.evaluation_seed == 1000
+
+
+def test_an_episode_drawn_without_regard_to_actions_differs_between_runs() -> None:
+    def drawn(config: RunConfig) -> list[list[int]]:
+        worlds = Gridworlds(SIZES["zipf/Gridworld-small"], "zipf", 2.0, 16)
+        worlds.seed(range(config.evaluation_seed, config.evaluation_seed + 16))
+        worlds.begin(np.arange(16))
+        return [worlds.map.tolist(), worlds.target.tolist()]
+
+    one, again, other = (drawn(RunConfig(seed=seed, total_steps=steps)) for seed, steps in ((1, 5), (1, 9), (2, 5)))
+    assert one == again != other
 
 
 def test_the_description_has_both_units_and_statistics_over_episodes() -> None:

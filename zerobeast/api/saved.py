@@ -157,7 +157,7 @@ def evaluate(
         exploration, as with DQN and TD3.
       levels: as `evaluate.levels`, or a list of names; then there is a result for each environment, in that order.
         None: those of the run, unless `env` is given; they must be of one environment.
-      seed: of environments and actions; by default one that nothing was trained on.
+      seed: of environments and actions; by default that of the run's own evaluations, other than another run's.
       max_steps: agent steps after which an episode is cut off and counted.
       algo, settings: as for `load`; none if `run` is a policy.
 

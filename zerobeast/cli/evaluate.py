@@ -24,7 +24,8 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy | --sample] [--
 
   RUN            name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file
   --episodes N   whole episodes to play, 10 by default
-  --seed S       of environments and actions, 1000 by default: not the one that was trained on
+  --seed S       of environments and actions: with the same one, any run gets the same ones; by default one that follows
+                 from the run's, with which its evaluations while it was trained were played
   --greedy       take the likeliest or best action: the default if drawing is exploration (DQN, R2D2, TD3, ...)
   --sample       draw actions as in training after its first random steps: the default of all others
   --max_steps N  cut an episode off after this many agent steps and count it, 30,000 by default

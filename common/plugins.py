@@ -1,8 +1,14 @@
 """Parts that other packages bring: algorithms, networks and environments, found by name or imported from a reference.
 
 A name is that of an entry point of an installed package, such as `ppo`; our own parts are found in the same way. A
-reference names an object in a module or in a file, which need not be installed: `package.module:NAME` or
-`folder/script.py:NAME`.
+reference names an object in a module or in a file, which need not be installed:
+
+    package.module:NAME           a module that is installed, or else in the folder that this process was started in
+    folder/package.module:NAME    a module in that folder, as if the folder were on PYTHONPATH
+    folder/script.py:NAME         a file, which is imported under a name of its own
+
+What a reference was found in is searched for further modules, after everything that is installed. Nothing else is:
+no folder is ever added to sys.path, and what an entry point names is only looked for among what is installed.
 """
 
 import os
@@ -13,8 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,8 +53,7 @@ def find(group: str, name: str, setting: str) -> Any:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
     if ":" in name:
-        find_own_modules()
-        return load(name, f"{setting} {name}")
+        return load(name, f"{setting} {name}", given=True)
     if name not in installed(group):
         raise ConfigError(f"{setting} {name!r}: {alternatives(group, name)}")
     return load(reference_of(group, name, f"{setting} {name}", "module:NAME"), f"{setting} {name}")
@@ -72,14 +79,19 @@ def reference_of(group: str, name: str, what: str, expected: str = "one") -> str
     return first.value
 
 
-def load(reference: str, what: str) -> Any:
-    """The object that `module:NAME` or `file.py:NAME` stands for; `what` needs it, for errors.
+def load(reference: str, what: str, *, given: bool = False) -> Any:
+    """The object that a reference stands for.
+
+    Args:
+      reference: of an entry point, or one that was given.
+      what: needs it, for errors.
+      given: whether a user has given it, so that it may be found in a folder.
 
     Raises:
       ConfigError: the module cannot be imported or has no such name.
     """
     home, _, name = reference.rpartition(":")
-    module = module_of(home, what)
+    module = module_of(home, what, given=given)
     if not hasattr(module, name):
         raise ConfigError(f"{what}: {home} has no {name!r}{suggestion(name, public(module))}")
     return getattr(module, name)
@@ -96,15 +108,15 @@ def calling(what: str) -> Iterator[None]:
         raise ConfigError(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def module_of(home: str, what: str) -> ModuleType:
-    """Import a module by its name, or a file `*.py` by its path, with `__name__` other than "__main__".
+def module_of(home: str, what: str, *, given: bool = True) -> ModuleType:
+    """Import what stands before the name in a reference; a file with `__name__` other than "__main__".
 
     Raises:
       ConfigError: it cannot be imported; the error begins with `what`.
     """
     _imported.append(home)
     try:
-        return _from_file((find_own_modules() / home).resolve()) if home.endswith(".py") else import_module(home)
+        return _from_folder(home) if given else import_module(home)
     except (Exception, SystemExit) as error:  # foreign code may raise anything
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
@@ -142,9 +154,34 @@ def reference_to(part: Any, what: str) -> str:
     if home == "__main__" and spec is None and file.suffix != ".py":
         raise ConfigError(f"{what} {name} is defined in a notebook or on the command line, expected one in a file *.py")
     home = spec.name if home == "__main__" and spec else home
-    installed = any(file.is_relative_to(place) for place in sysconfig.get_paths().values())
     alone = home == "__main__" or ("." not in home and file.suffix == ".py" and file.name != "__init__.py")
-    return f"{file.resolve()}:{name}" if alone and not installed else f"{home}:{name}"
+    if any(file.is_relative_to(place) for place in sysconfig.get_paths().values()):
+        return f"{home}:{name}"
+    folder, everywhere = _folder_of(home, file), os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if alone or folder is None or str(folder) in everywhere:
+        return f"{file.resolve() if alone else home}:{name}"
+    return f"{folder}/{home}:{name}"
+
+
+def _folder_of(home: str, file: Path) -> Path | None:
+    """The folder in which a module was found, given its full name; None if its file is not where that says."""
+    parts, inside = home.split("."), file.parent if file.name == "__init__.py" else file.parent / file.stem
+    return inside.absolute().parents[len(parts) - 1] if list(inside.parts[-len(parts) :]) == parts else None
+
+
+def _from_folder(home: str) -> ModuleType:
+    """Import a module or file; without a folder before it, that is the one that this process was started in."""
+    place, _, name = home.rpartition("/")
+    if name.endswith(".py"):
+        return _from_file((here() / home).resolve())
+    folder, top = (here() / home).parent, name.partition(".")[0]
+    if top and find_spec(top) is None and PathFinder.find_spec(top, [str(folder)]):
+        _folders.append(str(folder))
+    module = import_module(name)
+    found = _folder_of(name, Path(module.__file__ or ""))
+    if place and found and not found.samefile(folder):
+        raise ImportError(f"Python finds that of {found} first")
+    return module
 
 
 @cache
@@ -153,24 +190,30 @@ def _from_file(path: Path) -> ModuleType:
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
+    path.stat()  # of one that is not there no folder is searched
     sys.modules[name] = module = module_from_spec(spec)  # before it runs: dataclasses look themselves up
-    if (folder := str(path.parent)) not in sys.path:
-        sys.path.append(folder)  # the modules beside a script, as Python itself finds them
+    _folders.append(str(path.parent))
     spec.loader.exec_module(module)
     return module
 
 
-@cache  # before there is an environment that may change the folder; worker processes inherit sys.path
-def find_own_modules() -> Path:
-    """Let references name modules in the folder that this process was started in; what is installed comes first.
+class _Beside(MetaPathFinder):
+    """Finds modules in the folders of references, once nothing that is installed has them."""
 
-    Returns:
-      The folder, from which the paths of files count too.
-    """
-    _described()  # a package description in that folder installs nothing
-    folder = Path.cwd()
-    sys.path.append(str(folder))
-    return folder
+    def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is None and name not in sys.stdlib_module_names:  # some of these are those of other systems alone
+            return PathFinder.find_spec(name, _folders)
+        return None
+
+
+_folders: list[str] = []  #: in which references were found
+sys.meta_path.append(_Beside())
+
+
+@cache
+def here() -> Path:
+    """The folder that this process was started in: to be asked before there is an environment that may change it."""
+    return Path.cwd()
 
 
 @cache

@@ -36,6 +36,13 @@ def pytest_configure() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (path, str(TESTS.parent))))
 
 
+@pytest.fixture(autouse=True)
+def _scripts_find_what_is_beside_them() -> Iterator[None]:
+    """Undo what a command that was called in this process has set for its children."""
+    yield
+    os.environ.pop("PYTHONSAFEPATH", None)
+
+
 @pytest.fixture
 def context() -> Iterator[Context]:
     """A ZeroMQ context that must be able to terminate, i.e. every socket was closed."""

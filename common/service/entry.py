@@ -31,6 +31,7 @@ from zerobeast.common.errors import BeastError, ConfigError, DiskError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
+from zerobeast.common.process.environ import NO_PLUGINS, withhold_secrets
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
@@ -47,13 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-CLASSES = {
-    "learner": "Learner",
-    "broker": "Broker",
-    "envserver": "EnvServer",
-    "actor": "Actor",
-    "evaluator": "Evaluator",
-}
+CLASSES = {name.lower(): name for name in ("Learner", "Broker", "EnvServer", "Actor", "Evaluator")}
 NICENESS = {"worker": 5, "evaluator": 15}  #: of processes that could use every core all the time
 INSIDE = ("broker", "envserver")  #: roles whose planes stay in a process that hosts their clients as well
 
@@ -112,6 +107,11 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str] = os.environ
 
         return health(role, argv[1:], environ)
     signals = _Signals()
+    os.environ.update(NO_PLUGINS)
+    environ = dict(environ)  # settings may have such names too
+    withhold_secrets()
+    if not sys.flags.safe_path and sys.path[0] == os.getcwd():
+        del sys.path[0]  # where `python -m` puts it
     try:
         if any(flag in ("-h", "--help") for flag in argv):
             return _help(role)

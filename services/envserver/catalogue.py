@@ -40,7 +40,7 @@ def make_vector_env(
     Raises:
       EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
     """
-    plugins.find_own_modules()
+    plugins.here()  # before an environment may change it
     reference, padding, agents, make_part = "", Padding(config.pad_obs, config.pad_actions), config.agents or 1, None
     if not is_reference(config.id):
         reference = reference_for(config.id)
@@ -52,15 +52,8 @@ def make_vector_env(
                 return env
             if backend.make_part and not (masks or config.action_mask):
                 make_part = partial(backend.make_part, config)
-    make = partial(
-        make_env,
-        config.id,
-        dict(config.kwargs),
-        reference,
-        several=True,
-        leave_out=config.leave_out,
-        action_mask=config.action_mask,
-    )
+    known: dict[str, Any] = {"leave_out": config.leave_out, "action_mask": config.action_mask}
+    make = partial(make_env, config.id, dict(config.kwargs), reference, several=True, **known)
     part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
@@ -107,7 +100,6 @@ def make_env(
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.
     """
     part = None if is_reference(env_id) else backend_at(backend or reference_for(env_id), env_id)
-    plugins.find_own_modules()  # arguments may be references too
     alone = nullcontext(kwargs) if part and part.mixes else numbered(kwargs)
     with contained(f"env.id {env_id!r} cannot be made"), alone as filled:
         import gymnasium

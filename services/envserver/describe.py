@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import BeastError, EnvError
+from zerobeast.common.process.environ import withhold_secrets
 from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig
 from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
@@ -29,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print to stdout
     try:
         config = load(argv, os.environ)
+        withhold_secrets()
         made_each = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
         specs, counts = zip(*made_each, strict=True)
         if len(set(counts)) > 1:

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSpec, action_record
@@ -128,7 +127,6 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
         for name, value in WITHOUT_DISPLAY.items():
             os.environ.setdefault(name, value)
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    plugins.find_own_modules()
     reference = "" if is_reference(config.id) else reference_for(config.id)
     if reference and (make_rendered := backend_at(reference, config.id).make_rendered):
         with contained(f"env.id {config.id!r} cannot be made"):

@@ -37,6 +37,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from zerobeast.common.errors import EnvError, WrongInterface
+from zerobeast.common.process.environ import withhold_secrets
 from zerobeast.common.process.usage import memory_bytes
 from zerobeast.common.wire import action_record
 from zerobeast.common.wire.codec import pack, unpack
@@ -137,14 +138,17 @@ class Worker:
     hangs: str = ""  #: for how long an environment has not answered, as a text, if that was too long
 
 
-def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear) -> None:
+def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear, folder: Path) -> None:
     """Run the process until the server closes the pipe or is gone.
 
     Args:
       connection: to the server.
       make: makes the environments, given what to call after each environment.
       wear: after which the server replaces this process.
+      folder: that the server was started in, whatever its own environments have made of that.
     """
+    withhold_secrets()
+    os.chdir(folder)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server decides when to end
     multiprocessing.current_process().daemon = False  # an environment may start processes, which a daemon may not
     faulthandler.enable()  # a crash, or the server's SIGABRT if this process hangs, writes a traceback

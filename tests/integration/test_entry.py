@@ -225,16 +225,24 @@ def test_a_service_that_computes_keeps_its_core_for_longer(
     assert os.sched_getscheduler(process.pid) == policy
 
 
-TRAPS = ("yaml", "random", "logging", "json")
+#: modules of Python, what it imports if it is there, the packages of backends that are not installed, and a plug-in
+TRAPS = ("yaml", "random", "logging", "json", "signal", "org", "nt", "_winapi", "gfootball", "mpe2", "plugged")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A user's folder: an environment that needs a module beside it, and files with the names of Python's own."""
+    """A user's folder: an environment that needs a module beside it, and files that nothing but a reference is to run.
+
+    Some have names of Python's own modules, one that of a plug-in in a package description.
+    """
     for name in TRAPS:
         (tmp_path / f"{name}.py").write_text(
             f"open({str(tmp_path / 'sprung')!r}, 'a').write({name!r}); raise SystemExit(9)"
         )
+    description = tmp_path / "plugged-1.0.dist-info"
+    description.mkdir()
+    (description / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
+    (description / "entry_points.txt").write_text("[pydantic]\nit = plugged:it\n[gymnasium.envs]\nit = plugged:it\n")
     (tmp_path / "helper.py").write_text("from gymnasium.envs.classic_control import CartPoleEnv as Base")
     (tmp_path / "own.py").write_text("import gymnasium, helper; gymnasium.register('Own-v0', helper.Base)")
     return tmp_path
@@ -250,12 +258,55 @@ def test_no_service_prefers_the_folder_that_it_is_started_in(
     assert not (folder / "sprung").exists()
 
 
-@pytest.mark.parametrize("in_process", ["true", "false"])
-def test_environments_are_found_in_the_folder_that_a_process_was_started_in(in_process: str, folder: Path) -> None:
-    command = service_command("envserver", "describe", "--env=own:Own-v0", "--envserver.in_process", in_process)
+def described(folder: Path, *flags: str) -> "subprocess.CompletedProcess[bytes]":
     environ = {name: value for name, value in child_environ(os.environ).items() if name != "PYTHONPATH"}
-    described = subprocess.run(command, env=environ, cwd=folder, capture_output=True)
-    assert json.loads(described.stdout)["env_id"] == "own:Own-v0", described.stderr
+    command = service_command("envserver", "describe", *flags)
+    return subprocess.run(command, env=environ, cwd=folder, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "in_process"), [("own:Own-v0", "true"), ("own:Own-v0", "false"), ("MountainCar-v0", "false")]
+)
+def test_what_a_reference_names_is_found_in_the_folder_that_a_process_was_started_in_and_nothing_else(
+    env_id: str, in_process: str, folder: Path
+) -> None:
+    found = described(folder, f"--env={env_id}", "--envserver.in_process", in_process)
+    assert json.loads(found.stdout)["env_id"] == env_id, found.stderr
+    assert not (folder / "sprung").exists()
+
+
+@pytest.mark.parametrize("env_id", ["gfootball/academy_empty_goal", "pettingzoo/mpe/simple_v3"])
+def test_a_package_that_is_missing_is_not_looked_for_in_that_folder(env_id: str, folder: Path) -> None:
+    (folder / "gift.yaml").write_text(f"env: {env_id}")
+    found = described(folder, "--config", "gift.yaml")
+    assert found.returncode == 2, found.stdout
+    assert not (folder / "sprung").exists()
+
+
+COMMAND = """
+import multiprocessing
+from zerobeast.cli.main import main
+if __name__ == "__main__":
+    main(["--version"])
+    process = multiprocessing.get_context("spawn").Process(target=print)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+"""
+
+
+def test_processes_that_a_command_spawns_do_not_prefer_the_folder_either(folder: Path) -> None:
+    (folder / "bin").mkdir()
+    (folder / "bin" / "beast.py").write_text(COMMAND)  # a script, as pip makes one
+    code, _, errors = finished(python("bin/beast.py", cwd=folder))
+    assert code == 0, errors
+    assert not (folder / "sprung").exists()
+
+
+def test_a_service_that_is_started_without_p_does_not_search_that_folder_for_what_it_needs(folder: Path) -> None:
+    for name in ("random", "logging", "json", "signal", "org", "nt", "_winapi"):  # Python looks for these earlier
+        (folder / f"{name}.py").unlink()
+    assert finished(python("-m", "zerobeast.services.broker", "--help", cwd=folder))[0] == 0
     assert not (folder / "sprung").exists()
 
 

@@ -83,12 +83,13 @@ def test_a_launcher_shows_one_line_of_a_tracker_that_fails_and_waits_a_moment_fo
     config = RunConfig(name="x", root=str(folder.parent))
     with caplog.at_level(logging.WARNING):
         with (
-            tracked(config, f"{tmp_path}/own.py:Broken", "p", os.environ) as children,
+            tracked(config, f"{tmp_path}/own.py:Broken", "p", {**os.environ, "WANDB_API_KEY": "k"}) as children,
             Gatherer(lambda: children) as pages,
         ):
             wait_until(lambda: pages.snapshot().warnings)
         [line] = pages.snapshot().warnings
         assert line.endswith("cannot be reached: the network is down; it is tried again, no service waits")
+        assert children[0].spec.environ["WANDB_API_KEY"] == "k"
         assert "not everything was written" in caplog.messages[0]
         begun = time.monotonic()
         with tracked(config, f"{tmp_path}/own.py:Hanging", "p", os.environ):

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
-from tests.helpers import bring
+from tests.helpers import bring, finished, python
 from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
@@ -99,7 +100,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in [name for name in sys.modules if name in ("courts", "ends") or name.startswith("zerobeast_file_")]:
         del sys.modules[name]
     for name in ("Limited", "Clay-v7"):
-        sys.modules["gymnasium"].registry.pop(name, None)
+        gymnasium.registry.pop(name, None)
 
 
 def made(env_id: str, num_envs: int = 1, *, in_process: bool = False, **settings: Any) -> VectorEnv:
@@ -234,6 +235,54 @@ def test_a_file_that_is_named_relative_to_the_current_folder_provides_environmen
     assert json.loads(described.stdout)["env_id"] == "scripts/mine.py:wrapped", described.stderr
 
 
+TRAIN = """
+from games.walk import wrapped
+from zerobeast.common.plugins import reference_to
+print(reference_to(wrapped, "env"))
+"""
+
+
+@pytest.mark.parametrize(("package", "in_process"), [(True, "false"), (False, "true")])
+def test_a_class_in_a_package_beside_a_script_is_found_from_any_folder(
+    tmp_path: Path, package: bool, in_process: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    games = tmp_path / "my project" / "games"
+    games.mkdir(parents=True)
+    if package:
+        (games / "__init__.py").touch()
+    (games / "walk.py").write_text("from .courts import wrapped as made\ndef wrapped():\n    return made(size=2)")
+    (games / "courts.py").write_text(COURTS)
+    (games.parent / "train.py").write_text(TRAIN)
+    code, out, error = finished(python(games.parent / "train.py", cwd=tmp_path / "elsewhere"))
+    assert (code, out) == (0, f"{games}.walk:wrapped\n"), error
+    described = describe(tmp_path / "elsewhere", f"--env={out.strip()}", "--envserver.in_process", in_process)
+    assert json.loads(described.stdout)["env_id"] == out.strip(), described.stderr
+    described = describe(tmp_path, "--env=my project/games.walk:wrapped", "--envserver.in_process", in_process)
+    assert described.returncode == 0, described.stderr
+
+
+@pytest.mark.parametrize("in_process", ["true", "false"])
+def test_an_environment_inherits_no_secret_but_those_that_are_passed_on(tmp_path: Path, in_process: str) -> None:
+    seen = (
+        'kept = [name for name in ("WANDB_API_KEY", "HF_TOKEN", "OPENAI_API_KEY", "SIMULATOR") if name in os.environ]'
+    )
+    (tmp_path / "own.py").write_text(f"import os\n{seen}\nraise SystemExit(kept)")
+    given = {"WANDB_API_KEY": "k", "HF_TOKEN": "t", "OPENAI_API_KEY": "k", "SIMULATOR": "s"}
+    environ = {**os.environ, **given, "ZEROBEAST_PASS_ON": "OPENAI_API_KEY"}  # of an env-server that is started by hand
+    command = service_command("envserver", "describe", "--env=own:Env", "--envserver.in_process", in_process)
+    described = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True)
+    assert "own cannot be imported: SystemExit: ['OPENAI_API_KEY', 'SIMULATOR']" in described.stderr
+
+
+def test_a_reference_to_a_folder_never_stands_for_what_has_its_name_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json" / "decoder.py").write_text(COURTS)
+    assert "json.decoder cannot be imported: ImportError: Python finds that of " in refusal(
+        f"{tmp_path}/json.decoder:A"
+    )
+
+
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("name", "limit"),
@@ -279,11 +328,10 @@ def test_an_environment_that_changes_the_folder_is_made_again(tmp_path: Path, mo
     (tmp_path / "roams.py").write_text(
         f"{COURTS}\nimport os\nclass Roams(Court):\n    def reset(self, **_):\n        return 0, os.chdir('/')"
     )
-    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
-    plugins.find_own_modules.cache_clear()
+    plugins.here.cache_clear()
     try:
         for _ in range(2):
             make_env("roams.py:Roams", {}).reset()
     finally:
-        plugins.find_own_modules.cache_clear()
+        plugins.here.cache_clear()

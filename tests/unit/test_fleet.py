@@ -135,6 +135,33 @@ def test_settings_of_the_launchers_environment_do_not_reach_children_twice() -> 
     assert environ["PYTHONPATH"] == "/mine"
 
 
+SECRETS = (
+    *("WANDB_API_KEY", "HF_TOKEN", "COMET_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    *(
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "AZURE_CLIENT_SECRET",
+        "MLFLOW_TRACKING_PASSWORD",
+        "PGPASSWORD",
+        "github_token",
+    ),
+)
+
+
+def test_services_inherit_no_secrets_of_trackers_and_clouds(tmp_path: Path) -> None:
+    others = {name: "x" for name in ("PATH", "SSH_AUTH_SOCK", "TOKENIZERS_PARALLELISM", "KEYBOARD", "MASTER_PORT")}
+    environ = dict.fromkeys(SECRETS, "secret") | others
+    assert fleet.child_environ(environ).items() >= others.items()
+    assert not fleet.child_environ(environ).keys() & set(SECRETS)
+    kept = fleet.child_environ(environ | {"ZEROBEAST_PASS_ON": "HF_TOKEN,WANDB_API_KEY"})
+    assert kept.keys() & set(SECRETS) == {"HF_TOKEN", "WANDB_API_KEY"}
+    running = fleet.Fleet(load(["--name", "x", "--root", str(tmp_path)], {}), Path("/tmp/s"), environ)
+    (tmp_path / "x" / "services").mkdir(parents=True)
+    running.add_hosts([Host("node", 1, "python")])
+    [host, learner] = [running.children[0], running.add("learner")]
+    assert host.spec.environ.items() >= environ.items(), "ssh may need them to get there"
+    assert not learner.spec.environ.keys() & set(SECRETS)
+
+
 def test_children_get_what_no_file_may_decide_as_flags() -> None:
     config = load(["--env", "mine:Own-v0", "--preset", "classic", "--security.keys", "k", "--health.host", "::1"], {})
     learner = fleet.Fleet(config.model_copy(update={"name": "x"}), Path("/tmp/s"), {}).add("learner")

@@ -14,6 +14,7 @@ from zerobeast.common.config.trust import flags_of
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
+from zerobeast.common.process.environ import NO_PLUGINS, for_environments
 from zerobeast.common.process.roles import EVALUATOR, HOSTED
 from zerobeast.common.process.usage import LEAST
 from zerobeast.common.settings import RunConfig
@@ -57,7 +58,7 @@ class Fleet:
         for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
             earlier.unlink()
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
-        self._environ = child_environ(environ)
+        self._environ, self._helper_environ = child_environ(environ), helper_environ(environ)
         self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]
 
     def add(self, role: str, *flags: str) -> Child:
@@ -108,7 +109,7 @@ class Fleet:
             )
             argv = command(host, first, self.config)
             more = log.with_suffix(".log"), Path(), self._keep_open, self._log_bytes
-            self.children.append(Child(ChildSpec("worker", index, argv, self._environ, *more)))
+            self.children.append(Child(ChildSpec("worker", index, argv, self._helper_environ, *more)))
             first += host.workers
 
     def _endpoints(self, index: int) -> Iterator[str]:
@@ -165,10 +166,15 @@ def rank_flags(sockets: Path, ranks: int) -> Iterator[str]:
 
 
 def child_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a service.
+    """The environment of a service, as `helper_environ` without secrets, which only trackers and ssh need."""
+    return for_environments(helper_environ(environ))
+
+
+def helper_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process of ours that makes no environments.
 
     Settings from the launcher's environment are already in config.yaml, below the launcher's own flags; passed on,
     they would win over it.
     """
     ours = {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
-    return ours | {"PYTHONUNBUFFERED": "1"}
+    return ours | NO_PLUGINS | {"PYTHONUNBUFFERED": "1"}

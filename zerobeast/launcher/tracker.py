@@ -12,7 +12,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec, stop
-from zerobeast.launcher.fleet import child_environ
+from zerobeast.launcher.fleet import helper_environ
 from zerobeast.tracking.process import LIMIT_S
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
     again = ["track", str(folder), "--to", name, "--project", project]
     command = [sys.executable, "-P", "-m", "zerobeast", *again, "--follow", "--parent", str(os.getpid())]
     log_file = folder / run_files.LOGS / LOG
-    child = Child(ChildSpec("tracker", 0, command, child_environ(environ), log_file, Path()))
+    child = Child(ChildSpec("tracker", 0, command, helper_environ(environ), log_file, Path()))
     try:
         child.start()
     except BeastError as error:

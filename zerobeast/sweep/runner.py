@@ -20,7 +20,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health.figures import count, two
 from zerobeast.common.process.signals import handled
-from zerobeast.launcher.fleet import child_environ
+from zerobeast.launcher.fleet import helper_environ
 from zerobeast.launcher.run_folder import trained
 from zerobeast.launcher.start import RunFlags, Say, settle
 from zerobeast.launcher.supervisor import SIGNALS, Ending
@@ -104,7 +104,7 @@ class Runner:
 
     def _begun(self, trial: Trial, place: int) -> Run:
         flags = [f"--name={trial.name}", f"--root={self._folder}", *trial.flags]
-        environ = child_environ(os.environ) | gpu_of(place, os.environ)  # settings come from the file alone
+        environ = helper_environ(os.environ) | gpu_of(place, os.environ)  # settings come from the file alone
         # a run that has a checkpoint goes on from that one
         parent = None if trained(self._folder / trial.name) else trial.parent
         now = datetime.now().astimezone()

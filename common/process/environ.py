@@ -1,0 +1,27 @@
+"""Environment variables: what commands and services set for themselves, and what environments do not get."""
+
+import os
+import re
+from collections.abc import Mapping
+
+#: before pydantic is imported, which otherwise imports what any package description on its way names
+NO_PLUGINS = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
+#: what Python does with -P, for every process that a command starts, those of multiprocessing too
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+PASSED_ON = "ZEROBEAST_PASS_ON"  #: variable with the names, with commas, of secrets that environments get all the same
+_SECRET = re.compile(r"(?i)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(_|$)")
+
+
+def for_environments(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables without those whose names say that they hold a secret, such as WANDB_API_KEY and AWS_SECRET_KEY.
+
+    Programs that an environment starts find the modules beside them, whatever SAFE_PATH does to ours.
+    """
+    secrets = {name for name in environ if _SECRET.search(name)} - {*environ.get(PASSED_ON, "").split(",")}
+    return {name: value for name, value in environ.items() if name not in secrets and name not in SAFE_PATH}
+
+
+def withhold_secrets() -> None:
+    """Remove the same from the variables of this process."""
+    for name in os.environ.keys() - for_environments(os.environ).keys():
+        del os.environ[name]

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +26,15 @@ def pytest_collection() -> Iterator[None]:
     gc.enable()
 
 
-def pytest_configure() -> None:
-    """Let processes of tests import these, and take signals as a foreground job does.
+def pytest_configure(config: pytest.Config) -> None:
+    """Let processes of tests import these, leave the user's state alone, and take signals as a foreground job does.
 
     `nohup` and `&` leave them ignored, which every child would inherit.
     """
+    if not hasattr(config, "workerinput"):  # a worker of xdist inherits it
+        state = tempfile.TemporaryDirectory(prefix="zerobeast-state-")
+        config.add_cleanup(state.cleanup)
+        os.environ["XDG_STATE_HOME"] = state.name
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     path = os.environ.get("PYTHONPATH")  # services of tests can be modules of theirs

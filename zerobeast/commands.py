@@ -8,6 +8,7 @@ from importlib import import_module
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.process.terminal import write
 from zerobeast.common.text import suggestion
 
 
@@ -27,11 +28,11 @@ def run(
     if name in ("-h", "--help", "help"):
         width = max(map(len, commands))
         lines = (f"  {prog} {command:<{width}}  {meaning}" for command, meaning in commands.items())
-        sys.stdout.write(text.format(commands="\n".join(lines)) + "\n")
+        write(text.format(commands="\n".join(lines)))
         return 0
     if name not in commands:
         what = "option" if name.startswith("-") else "command"
-        sys.stderr.write(f"{prog}: unknown {what} {name!r}{suggestion(name, commands)}\n")
+        write(f"{prog}: unknown {what} {name!r}{suggestion(name, commands)}", sys.stderr)
         return ConfigError.exit_code
     return call(name, rest)
 
@@ -52,7 +53,7 @@ def about(argv: list[str], text: str) -> tuple[str, list[str]]:
       ConfigError: no run comes first.
     """
     if {"-h", "--help"} & set(argv):
-        sys.stdout.write(text)
+        write(text, end="")
         raise SystemExit(0)
     if not argv or argv[0].startswith("-"):
         raise ConfigError(f"which one? {text.splitlines()[0]}; --help explains")

@@ -17,11 +17,14 @@ from pydantic.fields import FieldInfo
 from zerobeast.common.config.table import SHORT, TREE, is_section
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.opening import small_text
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
 
 PREFIX = "BEAST_"
 CONFIG = "config"
+FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  #: the one in C is ten times faster
+MAX_DEPTH = 100  #: levels of nesting in a file
 #: what runs did before a setting existed, if that is not its default; their files do not have the setting
 EARLIER = {"net.last_action_reward": "always", "net.pixels": "all"}
 OF_A_RUN = frozenset({"name", "root", "seed", "net.torso", "net.use_lstm", "net.lstm_size"})  #: only its file has all
@@ -68,8 +71,8 @@ def read_yaml(path: Path, label: str, loader: Any = _StrictLoader) -> dict[str, 
     """
     try:
         with explained(f"{label}: cannot be read"):
-            text = path.read_text(encoding="utf-8")
-        tree = yaml.load(text, Loader=loader)  # noqa: S506 - a SafeLoader
+            text = small_text(path)
+        tree = _parsed(text, loader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{label}{line}: not valid YAML: {error.problem}") from error
@@ -78,6 +81,22 @@ def read_yaml(path: Path, label: str, loader: Any = _StrictLoader) -> dict[str, 
     if tree is not None and not isinstance(tree, dict):
         raise ConfigError(f"{label}: expected settings such as 'seed: 1', got {short(tree)}")
     return tree or {}
+
+
+def _parsed(text: str, loader: Any) -> Any:
+    """What a text in YAML stands for.
+
+    An alias is an error, because with some of them a few bytes stand for more than fits into memory; so is deep
+    nesting, which exhausts the stack of the loader in C.
+    """
+    depth, events = 0, yaml.parse(text, Loader=loader) if loader is FAST_LOADER or "*" in text else ()
+    event: Any
+    for event in events:
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
+            problem = "too many levels" if depth > MAX_DEPTH else f"expected a value, not the alias *{event.anchor}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+    return yaml.load(text, Loader=loader)  # noqa: S506 - a SafeLoader
 
 
 def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Iterator[Given]:
@@ -145,7 +164,7 @@ def scalar(field: FieldInfo, text: str) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(text, object_pairs_hook=_each_once)
     try:
-        return _typed(field, yaml.load(text, Loader=_StrictLoader))  # noqa: S506 - a SafeLoader
+        return _typed(field, _parsed(text, _StrictLoader))
     except (yaml.YAMLError, ValueError, RecursionError):
         return text  # which validation refuses
 
@@ -158,9 +177,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _typed(field: FieldInfo, value: Any) -> Any:
     """A value from YAML: the numbers of a mapping are numbers, other settings take them from text as well."""
-    with suppress(RecursionError):  # it contains itself, which validation refuses
-        return _with_numbers(value) if get_origin(field.annotation) is dict else value
-    return value
+    return _with_numbers(value) if get_origin(field.annotation) is dict else value
 
 
 def _with_numbers(value: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError, DiskError
+from zerobeast.common.files.opening import opened
 
 #: what another try may not meet: no space, a quota or limit, a bad or lost disk, no file or memory left, a lock
 _PASSING = ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "ESTALE", "ETIMEDOUT", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN")
@@ -91,7 +92,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+        self._file = opened(path, "ab", buffering=0)
         self.size = self._file.seek(0, os.SEEK_END)  #: bytes
 
     def write(self, entry: bytes, *, sync: bool = False) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.opening import opened
 from zerobeast.common.text import split_ids
 
 csv.field_size_limit(1 << 30)  # a cell has the returns of all episodes
@@ -38,11 +39,11 @@ def read(folder: Path) -> list[Row]:
       ConfigError: the file is no such table.
     """
     path = folder / run_files.EVALUATIONS
-    if not path.is_file():  # opening a pipe would wait for its writer
+    if not path.exists():
         return []
     try:
-        with explained(f"{path}: cannot be read"):
-            table = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+        with explained(f"{path}: cannot be read"), opened(path) as file:
+            table = csv.DictReader(io.StringIO(file.read().decode()))
         return [_row(cells) for cells in table]
     except (ValueError, OverflowError, csv.Error) as error:
         line = "" if isinstance(error, UnicodeError) else f", line {table.line_num}"

@@ -14,8 +14,9 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.opening import opened
 
 LONGEST = 1 << 16  #: bytes of a row
 
@@ -46,19 +47,16 @@ def read(folder: Path) -> Columns:
     Raises:
       ConfigError: it cannot be read.
     """
-    try:
-        with _open(folder) as file:
-            return Columns(file.readline(LONGEST), _whole(file))
-    except FileNotFoundError:
+    if not (path := folder / run_files.METRICS).exists():
         return Columns()
-    except OSError as error:
-        raise ConfigError(f"{folder / run_files.METRICS}: cannot be read: {error.strerror or error}") from error
+    with explained(f"{path}: cannot be read"), opened(path) as file:
+        return Columns(file.readline(LONGEST), _whole(file))
 
 
 def last(folder: Path) -> dict[str, float]:
     """What is known by the last row, which is read from the end of the file; empty if there is none."""
     try:
-        with _open(folder) as file:
+        with opened(folder / run_files.METRICS) as file:
             header = file.readline(LONGEST)
             file.seek(max(len(header), os.fstat(file.fileno()).st_size - LONGEST))
             row = next(_rows(header, reversed(_whole(file))), {})
@@ -81,7 +79,7 @@ class Rows:
     def new(self) -> list[Row]:
         """Rows that were completed since the last call."""
         try:
-            with _open(self._folder) as file:
+            with opened(self._folder / run_files.METRICS) as file:
                 status, header = os.fstat(file.fileno()), file.readline(LONGEST)
                 if self._table != (status.st_ino, header) or status.st_size < self._at:
                     self._table, self._at = (status.st_ino, header), len(header)
@@ -91,12 +89,6 @@ class Rows:
             return []
         self._at += sum(len(row) + 1 for row in rows)
         return list(_rows(header, rows))
-
-
-def _open(folder: Path) -> BinaryIO:
-    if not (path := folder / run_files.METRICS).is_file():  # opening a pipe would wait for its writer
-        raise FileNotFoundError
-    return path.open("rb")
 
 
 def _whole(file: BinaryIO) -> list[bytes]:

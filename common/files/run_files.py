@@ -8,10 +8,11 @@ import logging
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files.opening import opened, small_text
 
 ROOT = "runs"  #: folder of run folders, unless another one is named
 LATEST = "latest"  #: beside run folders: a file with the name of the newest. TensorBoard would show a link's run twice
@@ -49,8 +50,8 @@ def is_run(folder: Path) -> bool:
 
 
 def places(name: str, root: Path | str) -> list[Path]:
-    """The paths that a run may mean: the one of that name below `root`, then the name as a path."""
-    return [at(place) for place in (Path(root, name), name)]
+    """The paths that a run may mean: the one of that name below `root`, then the name as a path; only that for ./x."""
+    return [at(place) for place in (Path(root, name), name)[name.startswith(("./", "../", "~")) :]]
 
 
 def at(place: Path | str) -> Path:
@@ -59,8 +60,15 @@ def at(place: Path | str) -> Path:
     for part in (place, *place.parents):
         if part.name == LATEST:
             with contextlib.suppress(OSError, ValueError):  # a folder, or a file of somebody else's
-                return part.with_name(part.read_text().strip()) / place.relative_to(part)
+                return part.with_name(small_text(part).strip()) / place.relative_to(part)
     return place
+
+
+def first(name: str, root: Path | str, wanted: Callable[[Path], bool] = os.path.isfile) -> Path | None:
+    """The first of these paths that is a run, a file or what is wanted: nothing in the current folder hides a run."""
+    return next(
+        (place for place in places(name, root) if is_run(place) or os.path.isfile(place) or wanted(place)), None
+    )
 
 
 def find(name: str, root: Path | str) -> Path:
@@ -100,7 +108,7 @@ def named(run: str, root: Path | str) -> Path:
     Raises:
       ConfigError: there is none of that name.
     """
-    if os.path.isfile(given := at(run)):  # unlike `Path.is_file`, of any name
+    if (given := first(run, root)) and not is_run(given):
         return given
     name, _, which = run.rpartition(":")
     if not (name and (which == "best" or which.isdecimal())):
@@ -165,12 +173,10 @@ def lock(descriptor: int, folder: Path, tries: int = TRIES) -> None:
 
 def is_held(path: Path) -> bool:
     """Whether a process of this machine holds the lock of a file; False if the file or its file system has none."""
-    if not path.is_file():  # opening a pipe would wait for its writer
-        return False
     import fcntl
 
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -16,6 +16,7 @@ from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.health.table import as_json, hop_table, table
 from zerobeast.common.health.verdict import Verdict, ready
 from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.process.terminal import write
 from zerobeast.common.text import printable
 
 WATCH_PERIOD_S = 2.0
@@ -78,8 +79,8 @@ def show(
         verdict = judge(services)
         text = render(services, verdict, as_json_text=as_json_text)
         clear = CLEAR if watch and not as_json_text and sys.stdout.isatty() else ""
-        sys.stdout.write(f"{clear}{text}\n")
-        sys.stdout.flush()
+        write("", end=clear)
+        write(text)
         if not watch:
             return exit_code(services, verdict)
         try:

@@ -2,35 +2,46 @@
 
 import http.client
 import json
-import re
 import socket
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+from zerobeast.common.endpoints import Endpoint
+from zerobeast.common.files.opening import small_text
 
 ANSWER_LIMIT_S = 2.0
 MAX_PAGE_BYTES = 1 << 20
 ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - bound to any address: how it is reached here
 
 
-def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
-    """The page of the service that wrote a status file, or None if there is none."""
-    return fetch_page(announced(status)[0], timeout_s)
+def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S, *, remote: bool) -> dict[str, Any] | None:
+    """The page of the service that wrote a status file, or None if there is none; `remote` as for `announced`."""
+    return fetch_page(announced(status, remote=remote)[0], timeout_s)
 
 
-def announced(status: Path) -> tuple[str, str]:
-    """The address of the page in a status file, empty if out of reach from here; and its machine, if another."""
+def announced(status: Path, *, remote: bool) -> tuple[str, str]:
+    """The address of the page in a status file, and its machine if another. The file may be of somebody else.
+
+    Args:
+      status: the file.
+      remote: whether it decides what is reached beyond this machine.
+
+    Returns:
+      Each empty if there is none. So is the address if it is out of reach from here, or may not be reached.
+    """
     try:
-        found = json.loads(status.read_text())
+        found = json.loads(small_text(status))
         address, host = str(found["health"]), str(found.get("host") or socket.gethostname())
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "", ""
-    if host == socket.gethostname():
-        return address, ""
     name, _, port = address.rpartition(":")
-    if name.strip("[]") in ANY:
-        return f"{host}:{port}", host
-    return "" if re.match(r"127\.|localhost|\[?::1", name) else address, host
+    name = name.strip("[]")
+    here = name in ANY or Endpoint(host=name).is_loopback
+    if host == socket.gethostname():
+        return (address, "") if here or remote else ("", name)
+    there = f"{host}:{port}" if name in ANY else "" if here else address
+    return there if remote else "", host
 
 
 def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:

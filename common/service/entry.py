@@ -21,7 +21,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -34,8 +34,8 @@ from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.environ import NO_PLUGINS, withhold_secrets
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.process.terminal import say, write
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
-from zerobeast.common.text import printable
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
@@ -120,9 +120,7 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str] = os.environ
         code, text = error.exit_code, str(error)
     except ModuleNotFoundError as error:
         code, text = ConfigError.exit_code, how_to_install(error)
-    with suppress(OSError):  # the disk with the log is full: the exit code counts
-        for line in printable(text, lines=True).splitlines():
-            sys.stderr.write(f"{role}: {line}\n")
+    say("\n".join(f"{role}: {line}" for line in text.split("\n")), sys.stderr)  # on a full disk the exit code counts
     return code
 
 
@@ -194,7 +192,7 @@ def _help(role: str) -> int:
         f"usage: python -m zerobeast.services.{role} [--config FILE] [--<setting> VALUE ...]\n"
         f"       python -m zerobeast.services.{role} health [--help]"
     )
-    sys.stdout.write(f"{purpose}\n\n{usage}\n\n{settings_help(Instance)}\n")
+    write(f"{purpose}\n\n{usage}\n\n{settings_help(Instance)}")
     return 0
 
 

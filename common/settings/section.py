@@ -6,6 +6,8 @@ from typing import Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from zerobeast.common.text import printable
+
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
 
 
@@ -16,8 +18,11 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true for 1, and read 1e6 as a million: YAML and the command line deliver it as text."""
+    def _plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true for 1, and read 1e6 as a million: YAML and the command line deliver it as text.
+
+        Other text is one line that controls no terminal, since settings are in logs and on screens.
+        """
         assert info.field_name is not None, "a field validator has a field"
         kind = cls.model_fields[info.field_name].annotation
         if kind in (int, float, float | None) and isinstance(value, bool):
@@ -25,6 +30,8 @@ class Section(BaseModel):
         if kind is int and isinstance(value, str) and "e" in value.lower():
             with suppress(ValueError):
                 return float(value)
+        if isinstance(value, str) and printable(value) != value:
+            raise ValueError("expected text without control characters")
         return value
 
 

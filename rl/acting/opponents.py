@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.files import run_files
+from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import NO_RUN, PAST, RunConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.acting.inference import Inference
@@ -54,7 +55,7 @@ def main(run: str, root: str) -> int:
     try:
         read(run, root, EnvSpec.from_wire(json.load(sys.stdin)))
     except BeastError as error:
-        sys.stderr.write(f"{error}\n")
+        write(str(error), sys.stderr)
         return error.exit_code
     return 0
 

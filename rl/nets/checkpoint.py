@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from zerobeast.common.errors import CheckpointError
+from zerobeast.common.files.opening import opened
 
 CHECKPOINT_FORMAT = 5
 SAME_RUN = "continue with the settings it was made with, or use another name"
@@ -56,11 +57,13 @@ def _judged(path: Path, state: Any) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    with zipfile.ZipFile(path) as archive:  # torch writes checksums but does not verify them
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise zipfile.BadZipFile(f"{damaged} fails its checksum")
-    return torch.load(path, map_location="cpu", weights_only=True)
+    with opened(path) as file:
+        with zipfile.ZipFile(file) as archive:  # torch writes checksums but does not verify them
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"{damaged} fails its checksum")
+        file.seek(0)
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def load_model(path: Path, net: nn.Module, saved: dict[str, Any], way_out: str = SAME_RUN) -> None:

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import StoreError
 from zerobeast.common.files.atomic import drafted
+from zerobeast.common.files.opening import opened
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import Block, EnvSpec, Field, Origin, RecordSpec
 from zerobeast.common.wire.checks import rollout_flaw
@@ -156,7 +157,7 @@ class RingFile:
             self.path.parent.resolve().mkdir(parents=True, exist_ok=True)  # a link may lead to none yet
             if not self.path.exists() or self._is_void():
                 self._make()
-            with self.path.open("r+b") as file:
+            with opened(self.path, "r+b") as file:
                 self._check(file.read(_START.size), os.fstat(file.fileno()).st_size)
                 os.posix_fallocate(file.fileno(), 0, self._allocated)  # a copied file may have holes
                 return mmap.mmap(file.fileno(), self._size)
@@ -166,7 +167,7 @@ class RingFile:
 
     def _is_void(self) -> bool:
         """Whether the file there was made for other rows, of which none has come."""
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
             start = file.read(_START.size)
             if len(start) < _START.size or not start.startswith(MAGIC) or start == self._start:
                 return False

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.environ import withhold_secrets
+from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig
 from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
                 made.add(_listed(level))
                 refuse_unlike(spec, padding.of(describe(config.env.alone(level), config.envserver)[0]))
     except BeastError as error:
-        sys.stderr.write(f"envserver: {printable(str(error))}\n")
+        write(f"envserver: {printable(str(error))}", sys.stderr)
         return error.exit_code
     found = {**dict(zip(PADDING, padding, strict=True)), "agents": counts[0]}
     os.write(answer, json.dumps(spec.to_wire() | {"settings": found}).encode())

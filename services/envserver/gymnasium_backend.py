@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds, EnvSpec
 from zerobeast.services.envserver.atari import refuse_raw
@@ -76,7 +77,7 @@ def _calm_mujoco(name: str) -> None:
 @functools.lru_cache(maxsize=100)  # some contain the simulation time, so no two are alike
 def warn_once(text: str) -> None:
     """Write a line to the log of this process, unless it has been written before."""
-    sys.stderr.write(f"{text}\n")
+    write(text, sys.stderr)
 
 
 class SteppedTogether(InlineEnvs):

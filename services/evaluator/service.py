@@ -24,6 +24,7 @@ from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.event_file import EventFile
+from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import NO_RUN, RunConfig
 from zerobeast.common.settings.section import LIMIT
@@ -80,8 +81,8 @@ class Evaluator(Service):
         """Find out what was evaluated before.
 
         Raises:
-          ConfigError: the run has no name, its folder cannot be written, a level is unknown, or videos need an
-            environment here.
+          ConfigError: the run has no name, its folder cannot be written or leads elsewhere, a level is unknown, or
+            videos need an environment here.
         """
         if not self.config.name:
             raise ConfigError(f"name: expected the name of the run; it is looked for in {self.config.root}/<name>")
@@ -93,7 +94,9 @@ class Evaluator(Service):
         torch.set_num_threads(1)
         queue = self.config.folder / run_files.TO_EVALUATE
         with explained(f"{queue}: cannot be written"):
-            queue.mkdir(parents=True, exist_ok=True)
+            self.config.folder.mkdir(parents=True, exist_ok=True)
+            refuse_ways_out(self.config.folder)
+            queue.mkdir(exist_ok=True)
         self._levels = evaluated(self.config)
         first = next(iter(self._levels.values()))
         self._deciding = [task for task, level in self._levels.items() if level == first]

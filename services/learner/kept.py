@@ -20,6 +20,8 @@ from zerobeast.common.config.load import dump
 from zerobeast.common.errors import CheckpointError, ConfigError, DiskError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.opening import regular
+from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.numbered import NumberedCheckpoints
@@ -40,13 +42,14 @@ def claim(folder: Path) -> Iterator[Callable[[], None]]:
       A check to call before each write: it raises ConfigError if a later start has taken the folder.
 
     Raises:
-      ConfigError: it cannot be written, or another process holds it.
+      ConfigError: it cannot be written or leads elsewhere, or another process holds it.
     """
     start = secrets.token_bytes(8)
     with contextlib.ExitStack() as stack:
         with explained(f"{folder}: the run folder cannot be written"):
             folder.mkdir(parents=True, exist_ok=True)
-            handle = os.open(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+            refuse_ways_out(folder)
+            handle = regular(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR)
             stack.callback(os.close, handle)
             try:
                 run_files.lock(handle, folder)

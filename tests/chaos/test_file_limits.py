@@ -49,7 +49,7 @@ class Server:
     def page(self) -> dict[str, Any]:
         """The health page, empty while there is no answer."""
         assert self.process.poll() is None, self.log.read_text()
-        return announced_page(self.status, 5.0) or {}
+        return announced_page(self.status, 5.0, remote=False) or {}
 
 
 @contextmanager

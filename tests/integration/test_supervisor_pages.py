@@ -110,8 +110,8 @@ def test_a_page_that_never_answers_leaves_the_others_fresh(tmp_path: Path) -> No
 )
 def test_an_unusable_status_file_is_no_page(tmp_path: Path, status: str) -> None:
     (tmp_path / "s.json").write_text(status)
-    assert announced_page(tmp_path / "s.json") is None
-    assert announced_page(tmp_path / "missing.json") is None
+    assert announced_page(tmp_path / "s.json", remote=True) is None
+    assert announced_page(tmp_path / "missing.json", remote=True) is None
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,30 @@ def test_an_impossible_address_has_no_page(address: str) -> None:
         ("[::1]:8080", "node9", ("", "node9")),
         ("127.0.0.1:8080", socket.gethostname(), ("127.0.0.1:8080", "")),
         ("127.0.0.1:8080", None, ("127.0.0.1:8080", "")),
+        ("10.0.0.5:8080", None, ("10.0.0.5:8080", "")),
     ],
 )
 def test_a_page_on_another_machine_is_asked_only_if_that_can_reach_it(
     tmp_path: Path, health: str, host: str | None, found: tuple[str, str]
 ) -> None:
     (tmp_path / "s.json").write_text(json.dumps({"health": health, **({"host": host} if host else {})}))
-    assert announced(tmp_path / "s.json") == found
+    assert announced(tmp_path / "s.json", remote=True) == found
+
+
+@pytest.mark.parametrize(
+    ("health", "host", "found"),
+    [
+        ("0.0.0.0:8080", "node9", ("", "node9")),
+        ("10.0.0.5:8080", "node9", ("", "node9")),
+        ("10.0.0.5:8080", None, ("", "10.0.0.5")),
+        ("localhost.example:8080", None, ("", "localhost.example")),
+        ("0.0.0.0:8080", None, ("0.0.0.0:8080", "")),
+        ("[::1]:8080", None, ("[::1]:8080", "")),
+        ("localhost:8080", None, ("localhost:8080", "")),
+    ],
+)
+def test_a_file_alone_leads_to_no_page_beyond_this_machine(
+    tmp_path: Path, health: str, host: str | None, found: tuple[str, str]
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"health": health, **({"host": host} if host else {})}))
+    assert announced(tmp_path / "s.json", remote=False) == found

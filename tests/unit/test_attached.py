@@ -88,7 +88,7 @@ def test_where_nothing_runs_there_is_nothing_to_watch(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no run 'x'"):
         main(["x", "--root", str(tmp_path)])
     run_in(tmp_path)
-    with pytest.raises(ConfigError, match="run 'x': nothing runs there now; it has done 400 of 1,000 agent steps"):
+    with pytest.raises(ConfigError, match=r"run 'x': nothing runs there now; it has done 400 of 1,000 agent steps"):
         main(["x", "--root", str(tmp_path)])
 
 

@@ -9,9 +9,10 @@ import pytest
 from zerobeast.cli.train import TrainFlags, beast, evaluation_of, main
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.process.terminal import say
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.hosts import Host
-from zerobeast.launcher.start import protected, say, settle, values
+from zerobeast.launcher.start import protected, settle, values
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 

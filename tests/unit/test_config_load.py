@@ -154,6 +154,9 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     assert len(mistakes(["--seed", "9" * 9999])[0]) < 250
 
 
+BOMB = "    a0: &a0 [1]\n" + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+
+
 @pytest.mark.parametrize(
     ("text", "end"),
     [
@@ -168,8 +171,14 @@ def test_a_long_value_is_cut_in_the_message() -> None:
         ("seed: true\n", ": seed: got True, expected a whole number, at least 0 and at most 2147483647"),
         ("name: 10\n", ": name: got 10, expected text"),
         ("preset: atarii\n", "unknown; did you mean atari?"),
-        ("learner: &x {window: *x}\n", ": learner.window: got "),
-        ("env: {kwargs: &x {a: *x}}\n", ": env.kwargs: got "),
+        ("learner: &x {window: *x}\n", ", line 1: not valid YAML: expected a value, not the alias *x"),
+        ("env:\n  kwargs: &x {a: *x}\n", ", line 2: not valid YAML: expected a value, not the alias *x"),
+        ("env:\n  kwargs:\n" + BOMB, ", line 4: not valid YAML: expected a value, not the alias *a0"),
+        (
+            'env.action_mask: "x\\nssh-ed25519 AAAA"\n',
+            "AAAA', expected text without control characters",
+        ),
+        ('name: "x\\e]0;mine\\a"\n', ": name: got 'x\\x1b]0;mine\\x07', expected text without control characters"),
     ],
 )
 def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, end: str) -> None:

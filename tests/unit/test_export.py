@@ -140,7 +140,7 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     ),
     "config.json cut": (lambda data: data[:-9], "not valid JSON: "),
     "config.json deep": (lambda _: b"[" * 100_000, "not valid JSON: "),
-    "config.json long": (lambda _: b" " * (5 << 20), "not an export of this program"),
+    "config.json long": (lambda _: b" " * (5 << 20), "cannot be read: more than 4,194,304 bytes"),
     "config.json foreign": (lambda _: b'{"model_type": "bert"}', "not an export of this program"),
 }
 

@@ -199,4 +199,4 @@ def test_workers_of_other_hosts_have_no_pages_here_and_a_file_that_names_the_hos
     assert sorted(file.name for file in services.iterdir()) == ["host-0.json", "host-1.json"], (
         "none of an earlier start"
     )
-    assert announced(services / "host-0.json")[1] == "ssh me@one"
+    assert announced(services / "host-0.json", remote=False)[1] == "ssh me@one"

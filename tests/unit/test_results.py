@@ -58,9 +58,10 @@ def test_a_run_is_found_by_name_folder_and_pattern_and_each_once(tmp_path: Path)
         "seed: 1",
         "a: &a [*a]\nalgo: ppo\nenv: x",
         "\n".join(["a0: &a0 [1, [2]]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]),
+        "a: " + 200_000 * "[",
         "\x00",
     ],
-    ids=["cut", "list", "empty", "no algo", "circle", "bomb", "binary"],
+    ids=["cut", "list", "empty", "no algo", "circle", "bomb", "deep", "binary"],
 )
 def test_a_config_that_is_none_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)

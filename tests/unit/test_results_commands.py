@@ -269,7 +269,7 @@ def test_broken_folders_are_shown_with_what_is_wrong(tmp_path: Path, capsys: pyt
         os.mkfifo(pipes / name)
     found = overviews(tmp_path, capsys)
     assert set(found) == {"whole", "binary", "table", "rows", "folder", "bare", "pipes", "name\ufffd"}
-    broken = {"binary", "rows", "bare", "pipes", "name\ufffd"}
+    broken = {"binary", "rows", "folder", "bare", "pipes", "name\ufffd"}
     assert {name for name, run in found.items() if run["trouble"]} == broken
     assert found["whole"]["state"] == found["binary"]["state"].replace("unknown", "done") == "done"
     assert runs.main(["--root", str(tmp_path)]) == 0

@@ -1,6 +1,5 @@
 """A tracker gets every row of a run once, however files grow, and a failure costs a line and no row."""
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import evaluations
-from zerobeast.tracking.feed import Feed, Item
+from zerobeast.tracking.feed import Feed, Item, Position
 from zerobeast.tracking.process import Follower, alone, run
 from zerobeast.tracking.sinks import Tracked, tracker
 
@@ -110,7 +109,7 @@ def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
 def test_a_process_that_is_killed_has_sent_no_item_in_vain_but_the_last(folder: Path, fake: type[Fake]) -> None:
     grow(folder, *(f"1,{steps},,\n" for steps in (10, 20, 30)))
     killed = iter(Follower(folder, "fake", fake, "p")._feed.new())
-    ids = {json.loads((folder / ".tracked-fake.json").read_text())["id"]}
+    ids = {Position.load(folder / ".tracked-fake.json").id}
     assert [next(killed).agent_steps for _ in range(2)] == [10, 20]
     follower = Follower(folder, "fake", fake, "p")
     follower.turn()

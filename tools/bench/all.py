@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from zerobeast.common.process.terminal import write
 from zerobeast.tools.bench.figures import Figure
 from zerobeast.tools.bench.options import emit_figures
 
@@ -37,7 +38,7 @@ def main(argv: list[str]) -> int:
     for command in COMMANDS:
         if options.short and command in LONG:
             continue
-        sys.stderr.write(f"beast bench {command}\n")
+        write(f"beast bench {command}", sys.stderr)
         result = _run(command)
         if result is None:
             failed.append(command)

@@ -3,12 +3,12 @@
 import argparse
 import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from zerobeast import commands
+from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
 from zerobeast.tools.bench.figures import Figure, table
 from zerobeast.tools.throwaway_run import settings
@@ -85,6 +85,6 @@ def emit_figures(figures: Sequence[Figure], path: Path | None, note: str = "", *
 
 def emit(result: Any, text: str, path: Path | None) -> None:
     """Print `text`, and write `result` as JSON to `path` if given."""
-    sys.stdout.write(text + "\n")
+    write(text)
     if path is not None:
         path.write_text(json.dumps(result, indent=2) + "\n")

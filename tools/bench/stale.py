@@ -17,6 +17,7 @@ from multiprocessing import active_children, get_context
 
 from zerobeast.common.config.load import gather
 from zerobeast.common.errors import Diverged
+from zerobeast.common.process.terminal import write
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, spec_of
 from zerobeast.services.learner.episodes import RECENT_EPISODES, EpisodeStatistics
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
     configs = [config for algo in options.algos for config in _configs(algo, options, flags)]
     runs = []
     for run in _run_all(configs, options.lag, options.goal):
-        sys.stderr.write(f"{line(run)}\n")
+        write(line(run), sys.stderr)
         runs.append(run)
     runs.sort(key=lambda run: (options.algos.index(run.algo), run.seed))
     result = {"argv": argv, "algos": summaries(runs), "runs": [run._asdict() for run in runs]}

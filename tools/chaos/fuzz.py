@@ -6,7 +6,6 @@ be counted by reason, exactly.
 """
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, get_args
 from zerobeast import commands
 from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
+from zerobeast.common.process.terminal import write
 from zerobeast.launcher.child import Child
 from zerobeast.tools.chaos.fuzzed_run import SERVERS, AnswerWatch, FuzzedRun, ProcessUsage, refusals
 from zerobeast.tools.chaos.table import Row, markdown
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     if options.messages < 1000:
         parser.error(f"--messages {options.messages}: expected at least 1000")
     result = run(options.messages, options.seed)
-    sys.stdout.write(text(result) + "\n")
+    write(text(result))
     if options.out is not None:
         options.out.write_text(json.dumps(result, indent=2) + "\n")
     return 1 if result["failures"] else 0

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.process.terminal import write
 from zerobeast.tools.chaos import network_faults, network_load, network_loss, network_names, table
 from zerobeast.tools.chaos.network_faults import NetworkFault, NetworkTrial
 from zerobeast.tools.chaos.network_run import PLANES, ProxiedRun
@@ -28,17 +29,16 @@ def main(argv: list[str]) -> int:
     if not options.inside:
         if not (why := network_loss.missing()):
             network_loss.enter([sys.executable, "-P", "-m", "zerobeast", "chaos", "network", *argv])
-        sys.stdout.write(f"no packets are lost, since that cannot be done here: {why}\n")
+        write(f"no packets are lost, since that cannot be done here: {why}")
     trials = []
     for fault, experiment in experiments(options.only, options.times, options.seed, lose_packets=options.inside):
         for trial in _tried(fault, experiment):
             trials.append(trial)
             name = ": ".join(filter(None, [trial.plane, trial.fault]))
             back = "" if trial.recovery_s is None else f", {trial.recovery_s:.1f} s"
-            sys.stdout.write(f"{name}: {trial.trouble or 'held'}{back}\n")
-            sys.stdout.flush()
+            write(f"{name}: {trial.trouble or 'held'}{back}")
     rows = table.of_network(trials)
-    sys.stdout.write(table.markdown(rows))
+    write(table.markdown(rows), end="")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
     return int(any(trial.trouble for trial in trials))

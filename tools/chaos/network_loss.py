@@ -6,7 +6,6 @@ The proxy between client and server is then the kernel's, with its retransmissio
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -30,7 +29,6 @@ def missing() -> str:
 
 def enter(command: Sequence[str]) -> None:
     """Replace this process by the command in a network of its own, which has nothing but a loopback."""
-    sys.stdout.flush()
     argv = _unshared([*command, INSIDE])
     os.execv(argv[0], argv)  # noqa: S606 - of our own making
 

@@ -14,7 +14,6 @@ import argparse
 import logging
 import os
 import random
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -25,6 +24,7 @@ from zerobeast import commands
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError
+from zerobeast.common.process.terminal import write
 from zerobeast.common.service.base import Service
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.services.actor.service import Actor
@@ -109,11 +109,10 @@ def _searched(options: argparse.Namespace) -> int:
         count, longest = count + 1, max(longest, outcome.longest_pause_s)
         if outcome.why:
             broken.append(trial.seed)
-            sys.stdout.write(f"{outcome.why}: --seed {trial.seed}: {trial}\n")
+            write(f"{outcome.why}: --seed {trial.seed}: {trial}")
         if options.verbose:
-            sys.stdout.write(f"{trial.seed}: {outcome.agent_steps} steps, pause {outcome.longest_pause_s:.1f} s\n")
-        sys.stdout.flush()
-    sys.stdout.write(f"{count} trials, {len(broken)} broken, longest pause {longest:.1f} s\n")
+            write(f"{trial.seed}: {outcome.agent_steps} steps, pause {outcome.longest_pause_s:.1f} s")
+    write(f"{count} trials, {len(broken)} broken, longest pause {longest:.1f} s")
     return 1 if broken else 0
 
 

@@ -11,7 +11,6 @@ import argparse
 import json
 import random
 import shutil
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from typing import Any
 
 from zerobeast import commands
 from zerobeast.common.errors import BeastError
+from zerobeast.common.process.terminal import write
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.chaos import table, verdict
 from zerobeast.tools.chaos.faults import FaultKind, draw
@@ -119,8 +119,7 @@ class Soak:
     def say(self, text: str) -> None:
         """Write a line of the log."""
         self._lines.append(f"{time.monotonic() - self._started_at:8.1f}  {text}")
-        sys.stdout.write(self._lines[-1] + "\n")
-        sys.stdout.flush()
+        write(self._lines[-1])
 
     def _disturb(self, injector: FaultInjector) -> None:
         watch, seed = injector.watch, injector.fleet.config.seed

@@ -30,10 +30,11 @@ from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.metrics import Row
 from zerobeast.common.health import figures
 from zerobeast.common.plugins import refuse_imported
+from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer
-from zerobeast.launcher.start import RunFlags, Settled, begun, judged, say, settle
+from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
 from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.tracker import tracked
 
@@ -102,7 +103,7 @@ def train(
             if (now := time.monotonic()) >= due or (ended and progress):
                 due = now + (LINE_S if over else LINES_S)
                 text, width = str(run.status()), shutil.get_terminal_size((120, 24)).columns - 1
-                say(f"\r{text[:width]:<{width}}" if over else text, end="" if over else "\n")
+                say(f"{text[:width]:<{width}}" if over else text, end="\r" if over else "\n")
     return run
 
 

@@ -60,11 +60,9 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
     Raises:
       ConfigError: there is none.
     """
-    if (given := run_files.at(str(run))).is_file():
-        return given
     root = gather(flags, os.environ, own=own).config.root
-    if exported := next(filter(is_export, reversed(run_files.places(str(run), root))), None):
-        return exported.resolve()
+    if (first := run_files.first(str(run), root, is_export)) and is_export(first):
+        return first.resolve()
     place = run_files.named(str(run), root)
     if place.is_dir() and not trained(place):
         raise ConfigError(f"run {str(run)!r} has no checkpoint yet: let it train for a while")

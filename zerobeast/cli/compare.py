@@ -13,14 +13,18 @@ import io
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from zerobeast import commands
 from zerobeast.cli.plot import add_runs, chosen, finite, positive
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.process.terminal import write
 from zerobeast.results import curves
 from zerobeast.results.comparison import Row, markdown, row, values
 from zerobeast.results.groups import by_env, by_level, grouped
 from zerobeast.results.run import SavedRun
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  #: how a formula may begin in a spreadsheet
 
 
 def main(argv: list[str]) -> int:
@@ -47,8 +51,8 @@ def main(argv: list[str]) -> int:
         if flags.csv
         else markdown(rows, curves.meaning(of, runs))
     )
-    sys.stdout.write(text)
-    sys.stderr.writelines(f"{remark}\n" for remark in remarks)
+    write(text, end="")
+    write("".join(f"{remark}\n" for remark in remarks), sys.stderr, end="")
     return 0
 
 
@@ -58,8 +62,15 @@ def _csv(rows: Sequence[Row]) -> str:
     table = csv.DictWriter(text, list(dict.fromkeys(name for each in rows for name in each)), lineterminator="\n")
     table.writeheader()
     for each in rows:
-        table.writerow({name: " ".join(map(str, v)) if isinstance(v, list) else v for name, v in each.items()})
+        table.writerow({name: _cell(value) for name, value in each.items()})
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """A value as it stands in a table; to a spreadsheet, a text is no formula, however it begins."""
+    if isinstance(value, list):
+        return " ".join(str(_cell(part)) for part in value)
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _parser() -> argparse.ArgumentParser:

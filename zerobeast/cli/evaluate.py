@@ -13,6 +13,8 @@ from typing import Any
 from zerobeast import commands
 from zerobeast.api.saved import find, open_policy, opponent_of
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.process.terminal import write
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.launcher.env_server import env_server
 from zerobeast.services.envserver.levels import evaluated
@@ -61,8 +63,8 @@ def main(argv: list[str]) -> int:
             found = play(
                 policy, alone, endpoint, opponent=opponent, watch=_Announcer(config.evaluate.episodes, rows=not as_json)
             )
-            result = {"run": place.name if place.is_dir() else str(place), **described(found)}
-            sys.stdout.write(json.dumps(result) + "\n" if as_json else _conclusion(result, config.evaluate.episodes))
+            result = {"run": place.name if run_files.is_run(place) else str(place), **described(found)}
+            write(json.dumps(result) if as_json else _conclusion(result, config.evaluate.episodes))
     return 0
 
 
@@ -93,17 +95,16 @@ class _Announcer:
     def __call__(self, episodes: list[Episode], steps: int) -> None:
         for episode in episodes:
             if self._rows and not self._done:
-                sys.stdout.write("episode      return  agent steps\n")
+                write("episode      return  agent steps")
             self._done += 1
             if self._rows:
-                sys.stdout.write(f"{self._done:7}  {episode.value:10.2f}  {episode.length:11,}\n")
+                write(f"{self._done:7}  {episode.value:10.2f}  {episode.length:11,}")
         now = time.monotonic()
         if episodes and self._rows:
-            sys.stdout.flush()
             self._quiet_until = now + QUIET_S
         elif now > self._quiet_until:
             self._quiet_until = now + QUIET_S
-            sys.stderr.write(f"{self._done} of {self._all} episodes, {steps:,} agent steps\n")
+            write(f"{self._done} of {self._all} episodes, {steps:,} agent steps", sys.stderr)
 
 
 def _conclusion(result: dict[str, Any], wanted: int) -> str:
@@ -119,5 +120,5 @@ def _conclusion(result: dict[str, Any], wanted: int) -> str:
         f"{trained}, {result['actions']} actions, {played}{cut}:\n"
         f"return {result['mean_return']:.2f}{error}, interquartile mean {result['iqm_return']:.2f}, "
         f"from {result['min_return']:.2f} to {result['max_return']:.2f}\n"
-        f"length {result['mean_length']:,.0f} agent steps = {result['mean_length_frames']:,.0f} env frames{infos}\n"
+        f"length {result['mean_length']:,.0f} agent steps = {result['mean_length_frames']:,.0f} env frames{infos}"
     )

@@ -1,13 +1,11 @@
 """`beast export RUN`: the policy of a run as a folder for others."""
 
-import sys
-
 from zerobeast import commands
 from zerobeast.api.export import HOW, hand_on
 from zerobeast.api.saved import find, open_policy
 from zerobeast.common.config.flags import flags_for
+from zerobeast.common.process.terminal import say, write
 from zerobeast.common.settings import Section, setting
-from zerobeast.launcher.start import say
 
 HELP = """beast export RUN [--to safetensors|onnx] [--out FOLDER] [--episodes N] [settings]
 
@@ -37,5 +35,5 @@ def main(argv: list[str]) -> int:
     policy = open_policy(place, [*flags, *flags_for(HOW)], own=ExportFlags, read_only=True)
     own = policy.loaded.own
     out = hand_on(policy, own.out, own.to, episodes=own.episodes, say=say)
-    sys.stdout.write(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}\n")
+    write(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     return 0

@@ -53,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
     parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
     commands.add_root(parser)
+    parser.add_argument("--remote", action="store_true", help=run.REMOTE)
     parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
     parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
     parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {NAMESPACE} of a cluster")
@@ -66,19 +67,19 @@ def _where(flags: argparse.Namespace) -> Look:
         return lambda: gather(lambda address: [view_at(address, flags.role or "")], flags.endpoint)
     root = Path(flags.root).expanduser()
     if flags.run:
-        return lambda: run.services_of(run_files.places(flags.run, root)[0])
+        return lambda: run.services_of(run_files.places(flags.run, root)[0], remote=flags.remote)
     if flags.kubernetes or flags.namespace:
         return lambda: of_kubernetes(flags.namespace or NAMESPACE)
     project = ["-p", flags.project] if flags.project else []
     if flags.compose or project:
         return lambda: of_compose(project)
-    return lambda: _found(root)
+    return lambda: _found(root, remote=flags.remote)
 
 
-def _found(root: Path) -> list[ServiceView]:
+def _found(root: Path, *, remote: bool) -> list[ServiceView]:
     """The newest run here if it still answers, else the compose project, else what is left of that run."""
     folder = run.newest(root)
-    here = run.services_of(folder) if folder else []
+    here = run.services_of(folder, remote=remote) if folder else []
     if any(view.page for view in here):
         return here
     try:

@@ -2,11 +2,11 @@
 Every service of a run takes --security.keys FOLDER, with its own secret file and the public ones in it.
 """
 
-import sys
 from pathlib import Path
 
 from zerobeast import commands
 from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.terminal import write
 from zerobeast.common.transport import add_key, make_keys
 
 
@@ -17,5 +17,5 @@ def main(argv: list[str]) -> int:
     parser.add_argument("role", nargs="?", choices=ROLES, help="add <role>-2, <role>-3, ... to the keys that are there")
     options = parser.parse_args(argv)
     for file in add_key(options.folder, options.role) if options.role else make_keys(options.folder):
-        sys.stdout.write(f"{file}\n")
+        write(str(file))
     return 0

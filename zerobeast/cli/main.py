@@ -11,7 +11,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.process.environ import NO_PLUGINS, SAFE_PATH
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.signals import handled
-from zerobeast.common.text import printable
+from zerobeast.common.process.terminal import write
 from zerobeast.version import __version__
 
 COMMANDS = {
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     argv, code = sys.argv[1:] if argv is None else argv, 0
     try:
         if argv[:1] in (["--version"], ["-V"]):
-            sys.stdout.write(f"beast {__version__}\n")
+            write(f"beast {__version__}")
         else:
             code = commands.run("beast", HELP, COMMANDS, argv, _guarded)
     except BrokenPipeError:
@@ -85,14 +85,13 @@ def _guarded(name: str, argv: list[str]) -> int:
         with handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder
             return commands.run_module("zerobeast.tools" if name in TOOLS else "zerobeast.cli", name, argv)
     except BeastError as error:
-        code, sentence = error.exit_code, printable(str(error), lines=True)
+        code, sentence = error.exit_code, str(error)
     except ModuleNotFoundError as error:
         code, sentence = ConfigError.exit_code, how_to_install(error)
     except KeyboardInterrupt:
         return 130
-    mistakes = sentence.splitlines()
-    sys.stderr.write(f"beast {name}: {sentence}\n" if len(mistakes) == 1 else f"beast {name}:\n")
-    sys.stderr.writelines(f"  {mistake}\n" for mistake in mistakes if len(mistakes) > 1)
+    mistakes = sentence.split("\n")
+    write(f"beast {name}: {sentence}" if len(mistakes) == 1 else "\n  ".join((f"beast {name}:", *mistakes)), sys.stderr)
     return code
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from zerobeast import commands
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.process.terminal import write
 from zerobeast.common.text import suggestion
 from zerobeast.results import curves, picture
 from zerobeast.results.groups import Group, by_env, by_level, grouped
@@ -43,8 +44,7 @@ def main(argv: list[str]) -> int:
         panels = [row[0] for row in rows]
         rows = [panels[i : i + picture.MAX_IN_A_ROW] for i in range(0, len(panels), picture.MAX_IN_A_ROW)]
     picture.draw(rows, Options(of, flags.smooth, flags.threshold, flags.title, flags.dark), flags.out)
-    sys.stdout.writelines(f"{remark}\n" for remark in dict.fromkeys(remarks))
-    sys.stdout.write(f"{flags.out}: {of} over {flags.x.replace(',', ' and ')}\n")
+    write("\n".join([*dict.fromkeys(remarks), f"{flags.out}: {of} over {flags.x.replace(',', ' and ')}"]))
     return 0
 
 
@@ -105,7 +105,7 @@ def chosen(flags: argparse.Namespace) -> tuple[list[SavedRun], str]:
     if flags.env and flags.env not in envs:
         raise ConfigError(f"--env {flags.env!r}: none of the runs was evaluated in it{suggestion(flags.env, envs)}")
     if flags.of is None and 0 < len(without) < len(runs):
-        sys.stderr.write(f"of training, since {without[0]} has no evaluations; --of evaluation shows the others'\n")
+        write(f"of training, since {without[0]} has no evaluations; --of evaluation shows the others'", sys.stderr)
     of = flags.of or (curves.TRAINING if without else curves.EVALUATION)
     there = [run for run in runs if run.metrics and of in run.metrics]
     elsewhere = [run for run in runs if run not in there and any(of in row for row in run.evaluations)]

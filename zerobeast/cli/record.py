@@ -8,6 +8,8 @@ from zerobeast.api.saved import find, open_policy
 from zerobeast.cli.evaluate import ACTIONS, spelt_out
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.files.ways_out import refuse_ways_out
+from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import Section, setting
 
 HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--levels A,B] [--seed S]
@@ -51,6 +53,7 @@ def main(argv: list[str]) -> int:
     if own.out:
         path = Path(own.out).expanduser()
     elif folder := run_files.saver_of(policy.checkpoint):
+        refuse_ways_out(folder)
         path = folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
     else:
         path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{policy.agent_steps}.mp4")
@@ -58,13 +61,13 @@ def main(argv: list[str]) -> int:
 
     found = record(policy, config, path, episodes=own.episodes, watch=_announce)
     for number, (value, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
-        sys.stdout.write(f"episode {number}: return {value:.2f}, {length:,} agent steps\n")
+        write(f"episode {number}: return {value:.2f}, {length:,} agent steps")
     if bounded := sum(found.bounded):
-        sys.stdout.write(f"{bounded} of them cut off at {config.evaluate.max_steps:,} agent steps\n")
-    sys.stdout.write(f"{path}: {path.stat().st_size / 1e6:.1f} MB\n")
+        write(f"{bounded} of them cut off at {config.evaluate.max_steps:,} agent steps")
+    write(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
 
 def _announce(episode: int, steps: int) -> None:
     if steps % SHOW_STEPS == 0:
-        sys.stderr.write(f"episode {episode}, step {steps:,}\n")
+        write(f"episode {episode}, step {steps:,}", sys.stderr)

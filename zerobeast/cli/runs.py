@@ -19,6 +19,7 @@ from typing import Any
 from zerobeast import commands
 from zerobeast.common.health.figures import UNKNOWN, count, duration, size
 from zerobeast.common.health.table import aligned
+from zerobeast.common.process.terminal import write
 from zerobeast.results.comparison import short
 from zerobeast.results.overview import folders, overview
 
@@ -36,13 +37,13 @@ def main(argv: list[str]) -> int:
     found = [overview(folder, now) for folder in folders(Path(flags.root).expanduser())]
     found.sort(key=lambda run: run["age_s"])
     if flags.json:
-        sys.stdout.write(json.dumps(found, indent=1) + "\n")
+        write(json.dumps(found, indent=1))
         return 0
     if not found:
-        sys.stdout.write(f"no runs in {flags.root}\n")
+        write(f"no runs in {flags.root}")
         return 0
-    sys.stdout.write(aligned([HEADER, *map(_cells, found)], LEFT) + "\n")
-    sys.stderr.writelines(f"{run['name']}: {run['trouble']}\n" for run in found if run["trouble"])
+    write(aligned([HEADER, *map(_cells, found)], LEFT))
+    write("".join(f"{run['name']}: {run['trouble']}\n" for run in found if run["trouble"]), sys.stderr, end="")
     return 0
 
 

@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from datetime import datetime
 from importlib import resources
@@ -24,6 +23,7 @@ from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig, setting
 from zerobeast.discovery.containers import output
 from zerobeast.launcher import run_folder
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
         write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
         job = config.folder / JOB
         write_atomically(job, script(config, flags, Path.cwd()), durable=True)
-    sys.stdout.write(f"{job}\n")
+    write(str(job))
     if flags.submit:
         try:  # sbatch prints the job's number
             subprocess.run(["sbatch", str(job.resolve())], check=True)  # noqa: S607 - wherever the user's PATH has it

@@ -13,7 +13,7 @@ from zerobeast.common.config.table import settings_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.launcher.start import say
+from zerobeast.common.process.terminal import say, write
 from zerobeast.results.run import read
 from zerobeast.sweep import spec
 from zerobeast.sweep.cores import Place, places
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     sweep = spec.read(Path(file), line.own, mistakes)
     trials, free = trials_of(sweep, line.settings), places(sweep.own.parallel, sweep.own.cores)
     if sweep.own.dry_run:
-        sys.stdout.writelines(f"{trial.name}  {' '.join(trial.flags)}\n" for trial in trials)
+        write("\n".join(f"{trial.name}  {' '.join(trial.flags)}" for trial in trials))
         return 0
     return _train(sweep, trials, free)
 

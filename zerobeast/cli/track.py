@@ -5,13 +5,13 @@ WANDB_MODE=offline. Needs the extra zerobeast[trackio] or zerobeast[wandb].
 
 import os
 import signal
-import sys
 import threading
 
 from zerobeast import commands
 from zerobeast.common.files import run_files
 from zerobeast.common.process.logs import log_to_stderr
 from zerobeast.common.process.signals import handled
+from zerobeast.common.process.terminal import write
 from zerobeast.tracking.process import Follower, alone, end_with, run
 from zerobeast.tracking.sinks import PROJECT, tracker
 
@@ -41,5 +41,5 @@ def main(argv: list[str]) -> int:
         threading.Thread(target=end_with, args=(own.parent,), daemon=True).start()
     with alone(folder, own.to), handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), ask):
         run(follower := Follower(folder, own.to, make, own.project), ended)
-    sys.stdout.write(f"{folder.name}: {follower.count} points to {own.to}, project {own.project}\n")
+    write(f"{folder.name}: {follower.count} points to {own.to}, project {own.project}")
     return 0

@@ -18,6 +18,7 @@ from zerobeast.common.config.load import Loaded, gather, settings_help
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
+from zerobeast.common.process.terminal import say, write
 from zerobeast.common.settings import RunConfig, setting
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.child import Child
@@ -28,7 +29,7 @@ from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.spaces import spec_of
-from zerobeast.launcher.start import RunFlags, Settled, begun, judged, say, settle
+from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.launcher.tracker import tracked
 
@@ -83,7 +84,7 @@ def helped(command: str, text: str, argv: list[str], own: type[RunFlags]) -> boo
     except BeastError as error:
         say(f"{command}: {error}; below are the settings without these flags", sys.stderr)
         loaded = gather([], {})
-    sys.stdout.write(f"{text}\n{settings_help(own, loaded.config, loaded.origins, of_all=of_all)}\n")
+    write(f"{text}\n{settings_help(own, loaded.config, loaded.origins, of_all=of_all)}")
     return True
 
 

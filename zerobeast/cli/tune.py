@@ -6,7 +6,6 @@ clearly faster. How much is learned per step can depend on the number of environ
 """
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import nested, value_at
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.spaces import spec_of
@@ -99,15 +99,14 @@ def main(argv: list[str]) -> int:
         if "threads" in names:
             values = {**placement_of(gather([*flags, *chosen], os.environ).config).threads, **values}
         described = "  ".join(f"{path} {value}" for path, value in values.items())
-        sys.stdout.write(f"{rate:9.0f}  {described}\n")
-        sys.stdout.flush()
+        write(f"{rate:9.0f}  {described}")
         return Trial(values, rate)
 
     best = climb(_start(loaded.config, names), names, given, measure)
     if not best.rate:
         raise ConfigError("none of the combinations trained; `beast train` with the same flags shows why")
     write_atomically(options.out, yaml.safe_dump(nested(best.values), sort_keys=False), durable=True)
-    sys.stdout.write(f"fastest: {best.rate:.0f} agent steps a second; beast train --config {options.out}\n")
+    write(f"fastest: {best.rate:.0f} agent steps a second; beast train --config {options.out}")
     return 0
 
 

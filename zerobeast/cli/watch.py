@@ -14,13 +14,13 @@ from zerobeast.common.config.load import gather
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health.figures import count, number
+from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
-from zerobeast.discovery.run import newest
+from zerobeast.discovery.run import REMOTE, newest
 from zerobeast.launcher import view
 from zerobeast.launcher.attached import attached, runs
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.screen import make_screen
-from zerobeast.launcher.start import say
 
 TURN_S, LOOK_S = 0.1, 0.5
 MISSES = 3  #: looks that find nothing, one after the other, until a run counts as ended
@@ -31,6 +31,7 @@ def main(argv: list[str]) -> int:
     parser = commands.parser("beast watch", __doc__)
     parser.add_argument("run", nargs="?", metavar="RUN", help="name of a run, or its folder; by default the newest")
     commands.add_root(parser)
+    parser.add_argument("--remote", action="store_true", help=REMOTE)
     parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")
     flags, settings = parser.parse_known_args(argv)
     root = Path(flags.root).expanduser()
@@ -38,29 +39,30 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"no run in {root} has been started; --root names another folder")
     folder = run_files.find(str(run), root)
     config = gather(["--config", str(folder / run_files.CONFIG), *settings], {}, read_only=True).config
-    if not runs(folder):
+    if not runs(folder, remote=flags.remote):
         steps = metrics.last(folder).get("agent_steps", 0)
+        elsewhere = "" if flags.remote else "; --remote asks other machines too"
         done = f"it has done {count(steps)} of {config.total_steps:,} agent steps"
-        raise ConfigError(f"run {folder.name!r}: nothing runs there now; {done}")
-    learner, seconds = watch(folder, config, plain=flags.plain)
+        raise ConfigError(f"run {folder.name!r}: nothing runs there now; {done}{elsewhere}")
+    learner, seconds = watch(folder, config, plain=flags.plain, remote=flags.remote)
     final: Mapping[str, Any] = metrics.last(folder) or learner
     finished = metrics.is_over(folder, config.total_steps)
     say(view.summary(config, final, seconds, finished=finished))
     return 0
 
 
-def watch(folder: Path, config: RunConfig, *, plain: bool) -> tuple[dict[str, Any], float]:
+def watch(folder: Path, config: RunConfig, *, plain: bool, remote: bool) -> tuple[dict[str, Any], float]:
     """Show a run until it ends; returns the last page of its learner, and the seconds since its start."""
     began = time.monotonic()
     with (
-        Gatherer(lambda: attached(folder)) as pages,
+        Gatherer(lambda: attached(folder, remote=remote)) as pages,
         contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen,
     ):
         misses, look_at = 0, 0.0
         while misses < MISSES:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + LOOK_S
-                misses = 0 if runs(folder) else misses + 1
+                misses = 0 if runs(folder, remote=remote) else misses + 1
             snapshot = pages.snapshot()
             screen.update(stopping=any(service.page.get("state") == "draining" for service in snapshot.services))
             began = min(began, time.monotonic() - (number(snapshot.page("learner"), "uptime_s") or 0.0))

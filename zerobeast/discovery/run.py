@@ -1,5 +1,6 @@
 """The services of a run folder, in which each has left the address of its health page."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
@@ -11,10 +12,15 @@ from zerobeast.common.health.verdict import ELSEWHERE
 from zerobeast.discovery.containers import LAST_LINE, gather, last_words
 
 AT_ONCE = 64  #: pages asked at a time
+REMOTE = "ask services on other machines too, at the addresses that the folder of the run names"  #: help of --remote
 
 
-def services_of(folder: Path) -> list[ServiceView]:
+def services_of(folder: Path, *, remote: bool) -> list[ServiceView]:
     """One view for every service that the newest start of the run has announced, and one for all out of reach.
+
+    Args:
+      folder: of the run, which may be of somebody else.
+      remote: whether it decides what is reached beyond this machine.
 
     Raises:
       ConfigError: there is no such run, or it never started.
@@ -24,9 +30,11 @@ def services_of(folder: Path) -> list[ServiceView]:
     files = sorted((folder / run_files.SERVICES).glob("*.json"))
     if not files:
         raise ConfigError(f"run {folder.name!r}: no service has announced itself in {folder / run_files.SERVICES}")
-    views = gather(lambda file: [_view(file)], files, AT_ONCE)
-    hosts = sorted({view.note for view in views if view.role == ELSEWHERE})
-    note = f"services whose pages answer on their machines alone (health.host): on {', '.join(hosts)[:LAST_LINE]}"
+    views = gather(lambda file: list(_views(file, remote=remote)), files, AT_ONCE)
+    hosts = ", ".join(sorted({view.note for view in views if view.role == ELSEWHERE}))[:LAST_LINE]
+    note = f"services whose pages answer on their machines alone (health.host): on {hosts}"
+    if not remote:
+        note = f"services beyond this machine, which --remote asks too if their health.host lets it: on {hosts}"
     away = ServiceView(ELSEWHERE, ELSEWHERE, silent_s=UNREACHABLE, note=note)
     return [view for view in views if view.role != ELSEWHERE] + [away] * bool(hosts)
 
@@ -37,15 +45,17 @@ def newest(root: Path) -> Path | None:
     return max(files, key=lambda file: file.stat().st_mtime).parents[1] if files else None
 
 
-def _view(file: Path) -> ServiceView:
+def _views(file: Path, *, remote: bool) -> Iterator[ServiceView]:
     """The service with a status file; if its page is out of reach, its last words in the log, or its machine."""
     role, _, index = file.stem.rpartition("-")
-    address, host = announced(file)
+    address, host = announced(file, remote=remote)
     page = fetch_page(address)
     if page is not None and page.get("role") == role:
-        return ServiceView(f"{role} {index}", role, page)
-    if host and role != "learner":
-        return ServiceView(host, ELSEWHERE, note=host)
-    log = file.parents[1] / run_files.LOGS / f"{file.stem}.log"
-    note = last_words(["tail", "-n", "1", str(log)])[:LAST_LINE] if log.exists() else "no answer"
-    return ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note=note)
+        yield ServiceView(f"{role} {index}", role, page)
+        return
+    if host and (role != "learner" or not remote):
+        yield ServiceView(host, ELSEWHERE, note=host)
+    if not host or role == "learner":
+        log = file.parents[1] / run_files.LOGS / f"{file.stem}.log"
+        note = last_words(["tail", "-n", "1", str(log)])[:LAST_LINE] if log.is_file() else "no answer"
+        yield ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note=note)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from zerobeast.common.config.table import RUN, about, nested, table_of, value_at
 from zerobeast.common.errors import CheckpointError
+from zerobeast.common.files.opening import small_text
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.section import LIMIT
 
@@ -90,9 +91,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_CONFIG_BYTES + 1)
-        tree = json.loads(text) if len(text) <= MAX_CONFIG_BYTES else None
+        tree = json.loads(small_text(path, MAX_CONFIG_BYTES))
         if isinstance(tree, dict) and "env" in tree:
             tree["env"] = _infinite(tree["env"])
     except OSError as error:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import psutil
 
 from zerobeast.common.files import run_files
+from zerobeast.common.files.opening import small_text
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.process.roles import HOSTED, PROCESSES
 from zerobeast.launcher.child import ChildSpec
@@ -26,6 +27,7 @@ class Attached:
 
     spec: ChildSpec
     pid: int
+    remote: bool = False  #: as for `announced`
 
     @property
     def code(self) -> int | None:
@@ -39,8 +41,8 @@ class _Process(NamedTuple):
     number: str
 
 
-def attached(folder: Path) -> list[Attached]:
-    """Every process of a run of which a service has announced itself, the learner first."""
+def attached(folder: Path, *, remote: bool = False) -> list[Attached]:
+    """Every process of a run of which a service has announced itself, the learner first; `remote`: see `Attached`."""
     roles: defaultdict[_Process, set[str]] = defaultdict(set)
     for role, process in _announcements(folder):
         roles[process].add(role)
@@ -51,15 +53,16 @@ def attached(folder: Path) -> list[Attached]:
             name = f"{kind}-{process.number}"
             status, log = folder / run_files.SERVICES / f"{name}.json", folder / run_files.LOGS / f"{name}.log"
             spec = ChildSpec(kind, int(process.number), (), {}, log, status)
-            found.append(Attached(spec, process.pid if process.host == socket.gethostname() else ELSEWHERE))
+            pid = process.pid if process.host == socket.gethostname() else ELSEWHERE
+            found.append(Attached(spec, pid, remote))
     order = [*PROCESSES, *HOSTED]
     return sorted(found, key=lambda each: (order.index(each.spec.role), each.spec.index))
 
 
-def runs(folder: Path) -> bool:
+def runs(folder: Path, *, remote: bool = False) -> bool:
     """Whether a launcher or one of its services holds the lock of a run's folder, or a learner answers."""
     return run_files.is_held(folder / run_files.LAUNCHER_LOCK) or bool(
-        announced_page(folder / run_files.SERVICES / FIRST)
+        announced_page(folder / run_files.SERVICES / FIRST, remote=remote)
     )
 
 
@@ -68,6 +71,6 @@ def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
         role, _, number = file.stem.rpartition("-")
         # it may be half written, or no such file
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            status = json.loads(file.read_text())
+            status = json.loads(small_text(file))
             if role in HOSTED and number.isdecimal():
                 yield role, _Process(str(status.get("host") or socket.gethostname()), int(status["pid"]), number)

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files.opening import opened
 from zerobeast.common.files.run_files import status_of
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.process.endings import how_it_ended, oom_kills
@@ -62,6 +63,8 @@ class ChildSpec:
 class Child:
     """A process in a session of its own, so that a terminal's Ctrl-C reaches the launcher alone."""
 
+    remote = True  #: where its page is, it has said itself; see `common.health.pages`
+
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
         self.was_killed = False  #: by `kill`, because it did not stop when asked
@@ -89,7 +92,7 @@ class Child:
         try:
             for status in self.spec.statuses.values():
                 status.unlink(missing_ok=True)
-            with self.spec.log.open("ab") as log:
+            with opened(self.spec.log, "ab") as log:
                 self._log_start = log.tell()
                 self._process = subprocess.Popen(
                     self.spec.command,
@@ -131,7 +134,7 @@ class Child:
     def page(self, role: str = "", timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
         """The health page of its service with a role, or of its first service; empty while it does not answer."""
         statuses = self.spec.statuses
-        found = announced_page(statuses[role or next(iter(statuses))], timeout_s) or {}
+        found = announced_page(statuses[role or next(iter(statuses))], timeout_s, remote=self.remote) or {}
         return found if found.get("pid") == self.pid else {}
 
     def terminate(self) -> None:
@@ -155,8 +158,8 @@ class Child:
             time.sleep(LOG_PERIOD_S)
             with contextlib.suppress(OSError):  # somebody has removed it
                 if (size := self.spec.log.stat().st_size) >= limit:
-                    with self.spec.log.open("r+b") as log:
-                        with contextlib.suppress(OSError), self._older_log.open("wb") as older:  # a full disk
+                    with opened(self.spec.log, "r+b") as log:
+                        with contextlib.suppress(OSError), opened(self._older_log, "wb") as older:  # a full disk
                             log.seek(size - limit)
                             shutil.copyfileobj(log, older)
                             older.truncate(limit)  # it may have grown meanwhile
@@ -193,7 +196,7 @@ class Child:
     def _last_lines(self) -> list[str]:
         text = b""
         for file, start in (*[(self._older_log, 0)][: self._rotated], (self.spec.log, self._log_start)):
-            with contextlib.suppress(OSError), file.open("rb") as log:
+            with contextlib.suppress(OSError), opened(file) as log:
                 size = log.seek(0, os.SEEK_END)
                 log.seek(max(start, size - TAIL_BYTES))
                 text += log.read()

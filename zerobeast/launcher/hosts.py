@@ -34,6 +34,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.process.logs import log_to_stderr
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.signals import handled
+from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
 
 log = logging.getLogger(__name__)
@@ -151,7 +152,7 @@ def main(argv: list[str]) -> int:
     options = argparse.Namespace(**json.loads(argv[0]))
     log_to_stderr(options.address)
     if sentence := unreachable(options.address, options.python):
-        sys.stderr.write(f"worker: {sentence}\n")
+        write(f"worker: {sentence}", sys.stderr)
         return PeerLost.exit_code
     archive = pack(Path(options.folder), Path(options.keys), own_files(shlex.split(options.flags)))
     script = script_of(options, len(archive))

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import psutil
 
+from zerobeast.common.files.opening import opened
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.pages import announced_page
 from zerobeast.launcher.attached import Attached
@@ -135,7 +136,7 @@ class _Source:
         if self.child.pid == 0 or self.child.code is not None:
             return
         for role, status in self.child.spec.statuses.items():
-            if page := announced_page(status, ANSWER_LIMIT_S):
+            if page := announced_page(status, ANSWER_LIMIT_S, remote=self.child.remote):
                 self._pages[role], self._pages_at[role] = page, time.monotonic()
         if self.child.pid > 0 and time.monotonic() >= self._usage_at + USAGE_PERIOD_S:
             with contextlib.suppress(psutil.Error):  # one of them ended meanwhile: keep the last figures
@@ -159,7 +160,7 @@ class _Log:
 
     def new_warnings(self) -> list[str]:
         try:
-            with self._path.open("rb") as log:
+            with opened(self._path) as log:
                 if self._path.stat().st_size < self._at:  # it has begun anew
                     self._at = 0
                 log.seek(self._at)

@@ -19,6 +19,8 @@ from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.opening import opened, regular
+from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 
@@ -54,12 +56,14 @@ def claimed(folder: Path) -> Iterator[int]:
       The lock's file descriptor, for children to inherit.
 
     Raises:
-      ConfigError: the folder cannot be written, or another launcher runs there.
+      ConfigError: the folder cannot be written or leads elsewhere, or another launcher runs there.
     """
     try:
-        for part in (folder, folder / run_files.LOGS, folder / run_files.SERVICES):
-            part.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / run_files.LAUNCHER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        folder.mkdir(parents=True, exist_ok=True)
+        refuse_ways_out(folder)
+        for part in (run_files.LOGS, run_files.SERVICES):
+            (folder / part).mkdir(exist_ok=True)
+        descriptor = regular(folder / run_files.LAUNCHER_LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         where = "" if error.filename in (None, str(folder)) else f"{error.filename}: "
         raise ConfigError(f"run folder {folder} cannot be written: {where}{error.strerror}") from error
@@ -70,6 +74,13 @@ def claimed(folder: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise ConfigError if this is the folder of another user, to whom its files and what they say belong."""
+    with contextlib.suppress(OSError):  # there is none, or what is wrong with it is reported when it is claimed
+        if (owner := folder.stat().st_uid) != os.geteuid():
+            raise ConfigError(f"run folder {folder} belongs to another user ({owner}): give --trust_folder too")
 
 
 def _wait_for_lock(descriptor: int, folder: Path) -> None:
@@ -111,7 +122,7 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
 
 def _demand_no_learner(folder: Path) -> None:
     """Raise ConfigError if a learner that no launcher started trains the run: it would go on writing to this path."""
-    with contextlib.suppress(FileNotFoundError), (folder / run_files.LEARNER_LOCK).open("r+b") as file:
+    with contextlib.suppress(FileNotFoundError), opened(folder / run_files.LEARNER_LOCK, "r+b") as file:
         try:
             run_files.lock(file.fileno(), folder)
         except BlockingIOError as error:

@@ -4,12 +4,14 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
+from rich.segment import Segment
 
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.text import printable
 from zerobeast.launcher import view
 from zerobeast.launcher.pages import Snapshot
 
@@ -24,6 +26,11 @@ class PipeConsole(Console):
     def on_broken_pipe(self) -> None:
         """Called when a write fails; the error is handled in `Screen.update`."""
         raise BrokenPipeError
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Its segments of text, with escapes for what is on a page or in a setting and would control the terminal."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text, lines=True), style, control)
 
 
 class Screen:

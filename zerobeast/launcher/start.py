@@ -5,11 +5,10 @@ override; --fresh moves the old folder aside and starts over.
 """
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, NamedTuple, TextIO, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
@@ -20,6 +19,7 @@ from zerobeast.common.config.trust import PEERS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.process.terminal import say
 from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import RunConfig, Section, setting
 from zerobeast.common.settings import spec_of as spec_named
@@ -38,17 +38,11 @@ from zerobeast.tracking.sinks import PROJECT, tracker
 Say = Callable[[str], None]
 
 
-def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
-    """Print a line, with escapes for what the file cannot encode; whoever stopped reading misses it."""
-    encoding = getattr(file or sys.stdout, "encoding", None) or "utf-8"
-    with contextlib.suppress(OSError, ValueError):
-        print(text.encode(encoding, "backslashreplace").decode(encoding), file=file, end=end, flush=True)
-
-
 class RunFlags(Section):
     """Flags of commands that begin or continue a run."""
 
     fresh: bool = setting(default=False, meaning="start over; the run of that name is moved aside, nothing is deleted")
+    trust_folder: bool = setting(default=False, meaning="continue a run whose folder belongs to another user")
     track: str = setting("", "hand the run to an experiment tracker: trackio, wandb, or module:Class of your own")
     track_project: str = setting(PROJECT, "under which the tracker shows the run")
     from_run: str = setting(
@@ -217,10 +211,12 @@ def judged(ending: Ending, config: RunConfig) -> Ending:
 
 
 def _refuse(loaded: Loaded) -> None:
-    """Raise ConfigError for a tracker that there is not, and for environments that no env group would play."""
+    """Raise ConfigError for a tracker that there is not, another user's folder, and environments that nobody plays."""
     if loaded.own.track:
         tracker(loaded.own.track)
     config = loaded.config
+    if config.name and not loaded.own.trust_folder:
+        run_folder.refuse_foreign(config.folder)
     groups, tasks, ranks = groups_of(config), len(config.env.tasks), config.learner.ranks
     if ranks > 1 and groups < ranks:
         raise ConfigError(

@@ -16,6 +16,7 @@ from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import Journal, explained
+from zerobeast.common.files.opening import opened as opened_file
 from zerobeast.common.files.run_files import lock
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.sweep.trials import Trial
@@ -96,7 +97,7 @@ def opened(folder: Path) -> Iterator[SweepJournal]:
             if folder.exists() and not path.exists() and any(folder.iterdir()):
                 raise ConfigError(f"{folder} is not the folder of a sweep: expected none of that name, or an empty one")
             folder.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(path.open("a+b"))
+            file = stack.enter_context(opened_file(path, "a+b"))
             try:
                 lock(file.fileno(), folder)
             except BlockingIOError as error:

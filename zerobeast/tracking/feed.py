@@ -1,6 +1,7 @@
 """What is new in the folder of a run: rows of metrics.csv and evaluations.csv, and videos."""
 
 import contextlib
+import hmac
 import json
 import secrets
 from collections.abc import Iterator, Mapping
@@ -8,9 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError
 from zerobeast.common.files import evaluations, metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.opening import small_text
+from zerobeast.common.files.state import seal
 
 OF_STEPS = ("agent_steps", "env_frames", "elapsed_s", "seed")  #: columns of evaluations that are no results
 
@@ -33,11 +36,14 @@ class Position:
 
     @classmethod
     def load(cls, path: Path) -> "Position":
-        """The position in a file, or that before the first row if it has none."""
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            found = cls(**json.loads(path.read_text(encoding="utf-8")))
-            if [type(value) for value in asdict(found).values()] == [str, int, int, list]:
-                return found
+        """The position in a file, or that before the first row if this user has not saved one there.
+
+        A folder may come from somebody else, who is not to choose which run of the tracker is written to.
+        """
+        with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError):
+            mark, text = json.loads(small_text(path))
+            if hmac.compare_digest(mark, seal(text)):
+                return cls(**json.loads(text))
         return cls()
 
 
@@ -79,8 +85,10 @@ class Feed:
                 self._save()
 
     def _save(self) -> None:
-        with contextlib.suppress(ConfigError):  # a full disk: it is written with the next item
-            write_atomically(self._file, json.dumps(asdict(self.position)), durable=False)
+        # suppressed: a full disk, on which it is written with the next item, and a user without a home
+        with contextlib.suppress(BeastError, OSError, RuntimeError):
+            text = json.dumps(asdict(self.position))
+            write_atomically(self._file, json.dumps([seal(text), text]), durable=False)
 
 
 def _results(rows: list[evaluations.Row]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.errors import BeastError
+from zerobeast.common.process.terminal import write
 from zerobeast.launcher.placement import placement_of
 from zerobeast.tools.bench.figures import STEPS_S, Figure, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, numeric
@@ -56,10 +57,10 @@ def main(argv: list[str]) -> int:
     root, warmup, seconds = options.venvs.expanduser().resolve(), options.warmup, options.seconds
     rows = []
     for name in names:
-        sys.stderr.write(f"{name}: training for {warmup + seconds:.0f} s\n")
+        write(f"{name}: training for {warmup + seconds:.0f} s", sys.stderr)
         ours = name == OURS
         row = measure_ours(flags, warmup, seconds) if ours else measure_peer(work.peer(name), root, warmup, seconds)
-        sys.stderr.write(f"{name}: {row.failure or f'{row.rate:.0f} agent steps/s'}\n")
+        write(f"{name}: {row.failure or f'{row.rate:.0f} agent steps/s'}", sys.stderr)
         rows.append(row)
     failures = [f"{row.peer}: {row.failure}" for row in rows if row.failure]
     details = {"work": work.name, "seconds": seconds, "warmup": warmup, "rows": [row._asdict() for row in rows]}

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from zerobeast.common.process.terminal import write
 from zerobeast.tools.bench.peers.catalogue import ROM_SOURCE, TORCH, Peer
 from zerobeast.tools.bench.peers.process import PeerFailed, run
 
@@ -25,7 +26,7 @@ def prepare(peer: Peer, root: Path) -> Path:
     made_of = "\n".join([TORCH, *peer.packages, *([ROM_SOURCE] if peer.rom else [])]) + "\n"
     if ready.exists() and ready.read_text() == made_of:
         return python
-    sys.stderr.write(f"{peer.name}: installing {peer.packages[0]} into {venv}; this takes minutes, once\n")
+    write(f"{peer.name}: installing {peer.packages[0]} into {venv}; this takes minutes, once", sys.stderr)
     root.mkdir(parents=True, exist_ok=True)
     log = root / f"{peer.name}-install.log"
     try:

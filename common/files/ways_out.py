@@ -1,0 +1,43 @@
+"""What in the folder of a run leads out of it: looked for before anything is written there."""
+
+import os
+import stat
+from pathlib import Path
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import explained
+
+
+def refuse_ways_out(folder: Path) -> None:
+    """Refuse a folder through which files outside of it would be written, read or waited for.
+
+    Args:
+      folder: of a run, to be written to. Its store alone may be a link (`learner.store`).
+
+    Raises:
+      ConfigError: something in it is neither a folder nor a regular file, leads out of the folder, or has another name.
+    """
+    own = os.path.realpath(folder)
+    with explained(f"{folder} cannot be looked through"):
+        for place, folders, files in os.walk(own, onerror=_raise):
+            for path in (os.path.join(place, name) for name in (*folders, *files)):
+                if path != os.path.join(own, run_files.STORE) and (why := _way_out(path, own)):
+                    raise ConfigError(f"{path} {why}, which the folder of a run may not have: remove it")
+
+
+def _way_out(path: str, own: str) -> str:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:  # removed meanwhile
+        return ""
+    if stat.S_ISLNK(status.st_mode):
+        leads_to = os.path.realpath(path)
+        return "" if leads_to.startswith(f"{own}{os.sep}") else f"is a link to {leads_to}"
+    if stat.S_ISREG(status.st_mode):  # the names of a checkpoint are links to each other, and it is only replaced
+        return "has another name as well (a hard link)" if status.st_nlink > 1 and not path.endswith(".pt") else ""
+    return "" if stat.S_ISDIR(status.st_mode) else "is neither a file nor a folder"
+
+
+def _raise(error: OSError) -> None:
+    raise error

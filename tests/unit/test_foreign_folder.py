@@ -1,0 +1,254 @@
+"""A folder of a run that comes from somebody else: nothing in it leads out of it, keeps a command waiting or draws."""
+
+import ast
+import json
+import os
+import sys
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.results_fakes import saved
+from zerobeast.api.saved import find
+from zerobeast.cli import compare, health
+from zerobeast.cli.main import main
+from zerobeast.common.config.layers import read_yaml
+from zerobeast.common.errors import BeastError, CheckpointError, ConfigError
+from zerobeast.common.files import metrics, run_files
+from zerobeast.common.files.atomic import Journal
+from zerobeast.common.health.figures import ServiceView
+from zerobeast.common.process.terminal import say
+from zerobeast.common.settings import RunConfig
+from zerobeast.discovery.run import services_of
+from zerobeast.launcher.attached import attached, runs
+from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.pages import Snapshot
+from zerobeast.launcher.run_folder import claimed
+from zerobeast.launcher.screen import PipeConsole, make_screen
+from zerobeast.launcher.start import RunFlags, settle
+from zerobeast.launcher.view import screen
+from zerobeast.rl.nets.checkpoint import load_checkpoint
+from zerobeast.services.learner.kept import claim
+from zerobeast.tracking.feed import Feed
+from zerobeast.tracking.process import alone
+
+ROOT = Path(__file__).parents[2]
+TITLE = "\x1b]0;mine\x07"  #: changes the title of a terminal
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder with files that no run may touch."""
+    (tmp_path / "home").mkdir()
+    for name in ("authorized_keys", "package.json"):
+        (tmp_path / "home" / name).write_text("mine\n")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def gift(tmp_path: Path) -> Path:
+    """The folder of a run."""
+    folder = tmp_path / "runs" / "gift"
+    for part in ("logs", "services", "wandb"):
+        (folder / part).mkdir(parents=True)
+    (folder / "config.yaml").write_text("env: CartPole-v1\nalgo: impala\n")
+    (folder / "metrics.csv").write_text("agent_steps\n")
+    return folder
+
+
+def a_link(place: str, target: str) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        path = folder / place
+        if path.is_dir():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+        path.symlink_to(folder.parents[1] / target)
+
+    return make
+
+
+WAYS_OUT = {
+    "a log": a_link("logs/learner-0.log", "home/authorized_keys"),
+    "a file that is not there yet": a_link("logs/learner-0.log", "home/new"),
+    "a folder": a_link("services", "home"),
+    "the lock": a_link(".lock", "home/authorized_keys"),
+    "deep inside": a_link("wandb/x", "home"),
+    "a way through the store": lambda folder: [
+        (folder / "store").symlink_to(folder.parents[1] / "home"),
+        (folder / "logs" / "x.log").symlink_to("../store/package.json"),
+    ],
+    "a pipe": lambda folder: os.mkfifo(folder / "services" / "learner-0.json"),
+    "another name": lambda folder: os.link(folder.parents[1] / "home/package.json", folder / "logs" / "x.log"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_a_folder_that_leads_elsewhere_is_refused_before_anything_is_written(
+    gift: Path, outside: Path, way: str
+) -> None:
+    WAYS_OUT[way](gift)
+    before = sorted(gift.rglob("*"))
+    for claim_of in (claimed, claim, lambda folder: alone(folder, "wandb")):
+        with pytest.raises(ConfigError, match=r"which the folder of a run may not have: remove it"):
+            with claim_of(gift):
+                pass
+    assert sorted(gift.rglob("*")) == before
+    assert [path.read_text() for path in sorted(outside.iterdir())] == ["mine\n"] * 2
+
+
+def test_links_of_our_own_are_none_that_lead_elsewhere(gift: Path, tmp_path: Path) -> None:
+    (gift / "store").symlink_to(tmp_path / "large-disk")
+    (gift / "wandb" / "latest-run").symlink_to("run-1")
+    (gift / "checkpoint.pt").write_text("")
+    (gift / "evaluate").mkdir()
+    os.link(gift / "checkpoint.pt", gift / "evaluate" / "5.pt")
+    with claimed(gift), claim(gift):
+        pass
+
+
+def test_what_is_appended_to_is_no_link_even_if_that_appeared_after_the_look(gift: Path, outside: Path) -> None:
+    log, key = gift / "logs" / "learner-0.log", outside / "authorized_keys"
+    log.symlink_to(key)
+    command = [sys.executable, "-c", "print('ssh-ed25519 AAAA')"]
+    with pytest.raises(BeastError, match=r"cannot start learner 0: .*learner-0\.log"):
+        Child(ChildSpec("learner", 0, command, {}, log, Path())).start()
+    with pytest.raises(OSError, match=str(log)):
+        Journal(log)
+    assert key.read_text() == "mine\n"
+
+
+def test_the_folder_of_another_user_takes_a_flag(gift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = ["--name", "gift", "--root", str(gift.parent), "--env", "CartPole-v1"]
+    now: Any = None
+    settle(argv, {}, now, own=RunFlags)
+    monkeypatch.setattr(os, "geteuid", lambda: gift.stat().st_uid + 1)
+    with pytest.raises(ConfigError, match=r"runs/gift belongs to another user \(\d+\): give --trust_folder too"):
+        settle(argv, {}, now, own=RunFlags)
+    settle([*argv, "--trust_folder"], {}, now, own=RunFlags)
+
+
+def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(gift: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("services/learner-0.json", "checkpoint.pt", "run.yaml", ".lock", "position", "logs/learner-0.log"):
+        os.mkfifo(gift / name)
+    (gift / "metrics.csv").unlink()
+    os.mkfifo(gift / "metrics.csv")
+    os.mkfifo(gift.parent / "latest")
+    [view] = services_of(gift, remote=False)
+    assert view.note == "no answer"
+    assert attached(gift) == []
+    assert health.main(["--run", "gift", "--root", str(gift.parent)]) == 2
+    assert run_files.places("latest", gift.parent)[0] == gift.parent / "latest"
+    assert not run_files.is_held(gift / ".lock")
+    assert metrics.last(gift) == {}
+    assert Feed(gift, gift / "position").position.metrics == -1
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_yaml(gift / "run.yaml", "run.yaml")
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        load_checkpoint(gift / "checkpoint.pt")
+
+
+def test_health_and_watch_ask_no_address_beyond_this_machine_that_only_a_file_names(
+    gift: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def refuse(connection: HTTPConnection) -> None:
+        asked.append(connection.host)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(HTTPConnection, "connect", refuse)
+    for name, status in {
+        "learner-0": {"health": "192.0.2.1:80"},
+        "broker-0": {"health": "evil.example:80"},
+        "actor-0": {"health": "0.0.0.0:80", "host": "node9.example"},
+        "envserver-0": {"health": "127.0.0.1:80"},
+    }.items():
+        (gift / "services" / f"{name}.json").write_text(json.dumps(status | {"pid": 1}))
+    services_of(gift, remote=True)
+    assert sorted(asked) == ["127.0.0.1", "192.0.2.1", "evil.example", "node9.example"]
+    asked.clear()
+    assert not runs(gift)
+    assert health.main(["--run", "gift", "--root", str(gift.parent)]) == 2
+    assert "which --remote asks too" in (shown := capsys.readouterr().out)
+    assert all(host in shown for host in ("192.0.2.1", "evil.example", "node9.example"))
+    assert asked == ["127.0.0.1"]
+
+
+def test_pages_cannot_control_the_terminal_of_the_live_view(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zerobeast.launcher.screen.LINE_PERIOD_S", 0.0)
+    page = {"state": TITLE, "agent_steps": 1, "mean_return_100_by_task": {TITLE: 1.0}}
+    snapshot = Snapshot((ServiceView("learner 0", "learner", page),), (f"learner 0: {TITLE}",))
+    shown = make_screen(RunConfig(name="x"), lambda: snapshot, plain=True)
+    shown.update(stopping=False)
+    PipeConsole(force_terminal=True, width=200).print(screen(RunConfig(name="x"), snapshot))
+    output = capsys.readouterr().out
+    assert r"\x1b]0;mine" in output
+    assert "\x1b]" not in output
+    assert "\x07" not in output
+
+
+def test_files_cannot_control_the_terminal_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lr.yaml").write_text(f"seeds: [1]\nsettings: {{env: CartPole-v1, total_steps: {json.dumps(TITLE)}}}\n")
+    assert main(["sweep", str(tmp_path / "lr.yaml"), "--dry_run", "--parallel", "1"]) == 2
+    say(f"learner 0 ended: {TITLE}\nits log", sys.stderr)
+    output = capsys.readouterr()
+    assert "\x1b" not in output.out + output.err
+    assert output.err.endswith("\\x1b]0;mine\\x07\nits log\n")
+
+
+def test_one_module_alone_writes_to_the_terminal() -> None:
+    parts = ("zerobeast", "common", "rl", "services", "tools")
+    files = {path.resolve() for part in parts for path in (ROOT / part).rglob("*.py")}
+    of_other_programs = ROOT / "tools" / "bench" / "peers" / "runners"
+    ours = {file for file in files if of_other_programs not in file.parents} - {ROOT / "common/process/terminal.py"}
+    calls = ((file, node.func) for file in ours for node in ast.walk(ast.parse(file.read_text())) if is_call(node))
+    written = {(file, ast.unparse(called)) for file, called in calls}
+    direct = {"print", *(f"sys.{name}.{call}" for name in ("stdout", "stderr") for call in ("write", "writelines"))}
+    assert [(file.name, call) for file, call in written if call in direct] == []
+
+
+def is_call(node: ast.AST) -> Any:
+    return isinstance(node, ast.Call)
+
+
+def test_a_cell_for_a_spreadsheet_is_no_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(tmp_path, "=cmd()", {400: -5.0}, env="@SUM(A1)")
+    assert compare.main(["*", "--root", str(tmp_path), "--csv"]) == 0
+    header, row = (line.split(",") for line in capsys.readouterr().out.splitlines())
+    cells = dict(zip(header, row, strict=True))
+    assert "'=cmd()" in cells.values()
+    assert "'@SUM(A1)" in cells.values()
+    assert cells["mean"] == "-5.0"
+
+
+def test_nothing_in_the_current_folder_hides_a_run_of_that_name(
+    tmp_path: Path, gift: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gift / "checkpoint.pt").touch()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gift").mkdir()
+    (tmp_path / "gift" / "model.safetensors").touch()
+    flags = ["--root", str(gift.parent)]
+    assert find("gift", flags) == gift
+    assert find("./gift", flags) == tmp_path / "gift"
+    (tmp_path / "gift" / "model.safetensors").unlink()
+    (tmp_path / "gift").rmdir()
+    (tmp_path / "gift").touch()
+    assert find("gift", flags) == gift
+    assert find("./gift", flags).resolve() == tmp_path / "gift"
+
+
+def test_the_run_of_a_tracker_is_chosen_by_nobody_else(gift: Path) -> None:
+    position = gift / ".tracked-wandb.json"
+    mine = Feed(gift, position).position.id
+    assert Feed(gift, position).position.id == mine, "it goes on"
+    mark, text = json.loads(position.read_text())
+    theirs = text.replace(mine, "theirs")
+    for forged in ([mark, theirs], ["é", theirs], [5, theirs], [], {}, json.loads(theirs), "[" * 100_000):
+        position.write_text(forged if isinstance(forged, str) else json.dumps(forged))
+        assert Feed(gift, position).position.id not in ("theirs", mine)

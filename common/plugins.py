@@ -201,9 +201,8 @@ class _Beside(MetaPathFinder):
     """Finds modules in the folders of references, once nothing that is installed has them."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
-        if path is None and name not in sys.stdlib_module_names:  # some of these are those of other systems alone
-            return PathFinder.find_spec(name, _folders)
-        return None
+        # some of Python's own modules are those of other systems alone
+        return PathFinder.find_spec(name, _folders) if path is None and name not in sys.stdlib_module_names else None
 
 
 _folders: list[str] = []  #: in which references were found

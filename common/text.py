@@ -65,6 +65,15 @@ def split_ids(text: str) -> list[str]:
     return [",".join(parts) for parts in ids]
 
 
+def without_folders(ids: str) -> str:
+    """Environment ids, or a reference, in which files and modules have no folder in front.
+
+    >>> without_folders("MinAtar/Freeway-v1,zipf(/home/me/walk.py:Walk,/home/me/games.run:Run;1)")
+    'MinAtar/Freeway-v1,zipf(walk.py:Walk,games.run:Run;1)'
+    """
+    return re.sub(r"[^,(]*/(?=[^/,]*:)", "", ids)
+
+
 def _closest(name: str, known: Iterable[str]) -> str:
     """The most similar of the names, if any.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from zerobeast.common.text import without_folders
 from zerobeast.services.evaluator.outlook import Choice, Outlook, Span
 
 MIN_HEIGHT, MAX_HEIGHT, MAX_WIDTH = 400, 520, 640  #: of what the environment shows, which is scaled to that
@@ -80,7 +81,7 @@ class Painter:
     def _panel(self, draw: Any, x: int, moment: Moment) -> None:
         right, view = x + PANEL - 2 * EDGE, moment.outlook
         _text(draw, (x, 14), self._title, 15, TEXT, right - x)
-        _text(draw, (x, 35), moment.env, 12, DIM, right - x)
+        _text(draw, (x, 35), without_folders(moment.env), 12, DIM, right - x)
         _text(draw, (x, 52), f"{self._episode}, step {moment.step:,}", 12, DIM, right - x)
         _text(draw, (x, 80), "return", 12, DIM)
         _text(draw, (x, 95), _number(moment.value), 24, TEXT)

@@ -1,9 +1,11 @@
 """Exported policies: a folder for others has all that acting needs and nothing of this machine, and is only data."""
 
 import json
+import re
 import shlex
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import yaml
 from tests.algo_fakes import NESTED, VECTORS
 from tests.unit.test_policy import saved
 from zerobeast.api.export import export
-from zerobeast.api.saved import load
+from zerobeast.api.saved import evaluate, load
 from zerobeast.common.config.load import load as settings
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import evaluations
@@ -95,6 +97,43 @@ def test_the_card_of_a_fork_states_it_and_names_no_run_of_this_machine(tmp_path:
     out = export(run, tmp_path / "out")
     assert "weights of another run after 1,234 agent steps" in (out / "README.md").read_text()
     assert not [path for path in out.iterdir() if b"/home/me" in path.read_bytes()]
+
+
+def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_name(tmp_path: Path) -> None:
+    here, env_id = f"{tmp_path}/my project", f"{tmp_path}/my project/games.walk:Walk"
+    (tmp_path / "my project").mkdir()
+    (tmp_path / "my project" / "own.py").write_text(
+        "from zerobeast.rl.algos.ppo.config import SPEC\nfrom zerobeast.rl.nets.torsos import by_array as Torso"
+    )
+    kwargs = {"rom": f"{here}/a.rom", "topics": ["/cmd_vel", "/no-such-folder/x"], "at": "http://host/a:8", "root": "/"}
+    flags = {
+        "env": env_id,
+        "env.kwargs": json.dumps(kwargs),
+        "env.opponent": "/scratch/of/a/cluster/runs/expert:best",
+        "evaluate.levels": f"{env_id},/scratch/b.py:B",
+        "algo": f"{here}/own.py:SPEC",
+        "net.torso": f"{here}/own.py:Torso",
+        "learner.store": "/scratch/me/store",
+    }
+    env = replace(VECTORS, env_id=env_id)
+    saved(tmp_path, flags["algo"], env, *(f"--{name}={value}" for name, value in flags.items() if name != "algo"))
+    evaluations.write(tmp_path / "run", [row(0, 1.0, env=env_id) | {"level": "/scratch/b.py:B"}])
+    own = {"algo": flags["algo"], "net": {"torso": flags["net.torso"]}}
+    out = export(tmp_path / "run", tmp_path / "out", **own)
+    about, card = json.loads((out / "config.json").read_text()), (out / "README.md").read_text()
+    for text in (json.dumps(about), card):
+        assert not re.search(rf"{tmp_path}|/scratch|my project", text)
+    settings = about["settings"]
+    assert (settings["env"]["id"], settings["algo"]) == ("games.walk:Walk", "own.py:SPEC")
+    assert (settings["env"]["opponent"], settings["evaluate"]["levels"]) == ("expert:best", "games.walk:Walk,b.py:B")
+    assert settings["env"]["kwargs"] == {**kwargs, "rom": "a.rom"}
+    assert "games.walk:Walk" in yaml.safe_load(card.split("---\n")[1])["tags"]
+    assert "--env games.walk:Walk --algo own.py:SPEC" in card
+    with pytest.raises(ConfigError, match=r"a file may not decide alone: give --algo own\.py:SPEC as well"):
+        load(out)
+    np.testing.assert_array_equal(load(out, **own).predict(OBS)[0], load(tmp_path / "run", **own).predict(OBS)[0])
+    with pytest.raises(ConfigError, match=r"a file may not decide alone: give --env games\.walk:Walk as well"):
+        evaluate(load(out, **own))
 
 
 def test_a_command_repeats_a_run(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from zerobeast.api.saved import evaluate, load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluations import Row
-from zerobeast.common.text import did_you_mean
+from zerobeast.common.text import did_you_mean, without_folders
 from zerobeast.exporting import weights
 from zerobeast.exporting.card import card
 from zerobeast.version import __version__
@@ -87,6 +87,7 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
     else:
         steps, found = policy.agent_steps, evaluations.read(run or place)
         rows = [row for row in found if row["agent_steps"] == steps and row.get("returns")]
+    rows = [row | {name: without_folders(row[name]) for name in evaluations.TEXTS if row.get(name)} for row in rows]
     if not rows:
         say("the card has no evaluation, because the run has none of this policy: --episodes 10 plays some")
     graph = _graph(policy, say) if "onnx" in kinds else None

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import about, table_of, value_at
+from zerobeast.common.config.table import SHORT, about, table_of, value_at
 from zerobeast.common.config.trust import flag_of, flags_of
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.text import split_ids
 from zerobeast.common.wire import ArraySpace, Space
-from zerobeast.exporting.weights import GRAPH, OF_ITS_MACHINE
+from zerobeast.exporting.weights import GRAPH, OF_ITS_MACHINE, published
 
 if TYPE_CHECKING:
     from zerobeast.clients.policy import Policy
@@ -58,18 +60,18 @@ def card(
       ends: `inputs` and `outputs` of the graph, each by name with type and shape; empty if there is none.
       with_weights: whether they are in the folder.
     """
-    config, env = policy.config, policy.env
+    config, env, env_id = policy.config, policy.env, published(policy.config, "env.id")
     parts = [
         f"---\n{yaml.safe_dump(_front_matter(config, rows), sort_keys=False, allow_unicode=True)}---",
-        f"# {config.section} on {config.env.id}",
-        f"A policy that the algorithm `{config.section}` of ZeroBeast has learned in `{config.env.id}`, after "
+        f"# {config.section} on {env_id}",
+        f"A policy that the algorithm `{config.section}` of ZeroBeast has learned in `{env_id}`, after "
         f"{policy.agent_steps:,} agent steps ({policy.agent_steps * env.frame_skip:,} env frames).",
     ]
     if rows:
         played = [(row["env"], mean_reward(row), len(row["returns"]), row["actions"]) for row in rows]
         parts.append(_table(("environment", "mean_reward", "episodes", "actions"), played))
     if with_weights:
-        own = shlex.join(flags_of(config))
+        own = shlex.join(_flags(config, (SHORT.get(flag.name, flag.name) for flag in split(flags_of(config), []))))
         parts.append(USE + (f", with code that only its user may name: `{own}`." if own else "."))
     if ends:
         named = [(end[:-1], f"`{name}`", kind) for end, each in ends.items() for name, kind in each.items()]
@@ -86,7 +88,7 @@ def card(
 def _front_matter(config: RunConfig, rows: Sequence[Row]) -> dict[str, Any]:
     """What the hub's search and leaderboards read."""
     kind, algo = "reinforcement-learning", config.section
-    tags = [*config.env.tasks, algo, "deep-reinforcement-learning", kind, "zerobeast"]
+    tags = [*split_ids(published(config, "env.id")), algo, "deep-reinforcement-learning", kind, "zerobeast"]
     front: dict[str, Any] = {"library_name": "zerobeast", "pipeline_tag": kind, "tags": tags}
     if rows:
         results = [
@@ -105,13 +107,17 @@ def _front_matter(config: RunConfig, rows: Sequence[Row]) -> dict[str, Any]:
 
 def command(config: RunConfig) -> str:
     """The command line of a run: what differs from its preset, but for its name, its machine and its parent."""
-    leading = [word for path in LEADING if (value := value_at(config, path)) != "" for word in flag_of(path, value)]
-    base = gather(leading, {}, read_only=True).config
+    leading = [path for path in LEADING if value_at(config, path) != ""]
+    flags = [word for path in leading for word in flag_of(path, value_at(config, path))]
+    base = gather(flags, {}, read_only=True).config
     omitted = {*LEADING, *OF_ITS_MACHINE}
     changed = [path for path in table_of(config) if value_at(config, path) != value_at(base, path)]
     paths = [path for path in changed if path not in omitted and about(path) != "identity"]
-    more = [word for path in paths for word in flag_of(path, value_at(config, path))]
-    return shlex.join(["beast", "train", *leading, *more])
+    return shlex.join(["beast", "train", *_flags(config, [*leading, *paths])])
+
+
+def _flags(config: RunConfig, paths: Iterable[str]) -> list[str]:
+    return [word for path in paths for word in flag_of(path, published(config, path))]
 
 
 def mean_reward(row: Row) -> str:

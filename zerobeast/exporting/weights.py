@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerobeast.common.config.table import RUN, about, nested, table_of, value_at
+from zerobeast.common.config.table import LEVELS, RUN, about, nested, table_of, value_at
+from zerobeast.common.config.trust import IMPORTED
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files.opening import small_text
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.section import LIMIT
+from zerobeast.common.text import without_folders
 
 if TYPE_CHECKING:
     from zerobeast.clients.policy import Policy
@@ -27,11 +30,11 @@ if TYPE_CHECKING:
 WEIGHTS, CONFIG, GRAPH, CARD = "model.safetensors", "config.json", "model.onnx", "README.md"
 FORMAT = 1
 MAX_CONFIG_BYTES = 4 << 20
+REFERENCES = ("env.id", LEVELS, *IMPORTED)  #: settings that may name files and modules
 _BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
 #: settings that do not describe a policy, but the machine that trained it
-OF_ITS_MACHINE = frozenset(
-    path for path in RUN if path in ("root", "parent.run") or about(path) in ("peers", "capacity", "machine")
-)
+OF_ITS_MACHINE = {path for path in RUN if about(path) in ("peers", "capacity", "machine")}
+OF_ITS_MACHINE |= {"root", "parent.run", "learner.store"}
 
 
 def is_export(place: Path) -> bool:
@@ -42,7 +45,21 @@ def is_export(place: Path) -> bool:
 def settings_of(config: RunConfig) -> dict[str, Any]:
     """The settings of a run as a tree, those of its machine at their defaults."""
     table = table_of(config).items()
-    return nested({path: field.default if path in OF_ITS_MACHINE else value_at(config, path) for path, field in table})
+    return nested({path: field.default if path in OF_ITS_MACHINE else published(config, path) for path, field in table})
+
+
+def published(config: RunConfig, path: str) -> Any:
+    """The value of a setting without folders of this machine: of files and modules of its user, names alone."""
+    value = value_at(config, path)
+    if path == "env.opponent":
+        return Path(value).name
+    return without_folders(value) if path in REFERENCES else _mapped(_name, value)
+
+
+def _name(value: Any) -> Any:
+    """A path's last part; text is one if its first folder is there, and not the name of something else."""
+    _, *parts = Path(value).parts if isinstance(value, str) and os.path.isabs(value) else ("", "")
+    return parts[-1] if parts[1:] and os.path.isdir(f"/{parts[0]}") else value
 
 
 def describe(policy: Policy, **more: Any) -> str:
@@ -50,7 +67,7 @@ def describe(policy: Policy, **more: Any) -> str:
     tree = {
         "format": FORMAT,
         "agent_steps": policy.agent_steps,
-        "env": _finite(policy.env.to_wire()),
+        "env": _mapped(_finite, policy.env.to_wire() | {"env_id": without_folders(policy.env.env_id)}),
         "settings": settings_of(policy.config),
         **more,
     }
@@ -126,13 +143,16 @@ def _tensors(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: not a whole file of safetensors: {error}") from error
 
 
-def _finite(entries: Any) -> Any:
-    """A description with infinite numbers as text, since JSON has none."""
-    if isinstance(entries, Mapping):
-        return {name: _finite(entry) for name, entry in entries.items()}
-    if isinstance(entries, list):
-        return [_finite(entry) for entry in entries]
-    return str(entries) if isinstance(entries, float) and not math.isfinite(entries) else entries
+def _mapped(change: Callable[[Any], Any], entries: Any) -> Any:
+    """A tree of dicts and lists with other leaves."""
+    if isinstance(entries, dict):
+        return {name: _mapped(change, entry) for name, entry in entries.items()}
+    return [_mapped(change, entry) for entry in entries] if isinstance(entries, list) else change(entries)
+
+
+def _finite(number: Any) -> Any:
+    """An infinite number as text, since JSON has none."""
+    return str(number) if isinstance(number, float) and not math.isfinite(number) else number
 
 
 def _infinite(entries: Any, name: str = "") -> Any:

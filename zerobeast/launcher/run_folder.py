@@ -23,6 +23,7 @@ from zerobeast.common.files.opening import opened, regular
 from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.text import without_folders
 
 #: what a checkpoint is bound to: the network's shape and the task that it was trained on
 BOUND = ("algo", "env", "net")
@@ -36,8 +37,7 @@ MAX_NAME = 100
 def default_name(config: RunConfig, now: datetime) -> str:
     """<env>-<algorithm>-<date>-<time>, such as Pong-v5-impala-20260131-235959, for a run without a name."""
     suffix = f"-{config.section}-{now:%Y%m%d-%H%M%S}"
-    env_id = re.sub(r"[^,(]*/(?=[^/,]*:)", "", config.env.id)  # of a reference to a file, its name
-    env_id = re.sub(r"\(([^,;()]*)[^()]*\)", r"-\1", env_id)  # of a mix, its law and first environment
+    env_id = re.sub(r"\(([^,;()]*)[^()]*\)", r"-\1", without_folders(config.env.id))  # of a mix, law and first part
     env = re.sub(r"[^A-Za-z0-9._]+", "-", env_id).strip("-._") or "run"
     return _free(Path(config.root).expanduser() / (env[: MAX_NAME - len(suffix) - 3] + suffix)).name
 

@@ -31,6 +31,8 @@ from zerobeast.rl.ops.listeners import listening
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
+from zerobeast.services.learner.run import of_the_first
+from zerobeast.services.learner.update import Trainer
 
 SIZES, ROWS, STEPS, NAN_AT = (1, 2, 4), 8, 3, 30
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -148,6 +150,27 @@ def replay(root: Path) -> dict[str, Any]:
     }
 
 
+def begun(root: Path) -> dict[str, Any]:
+    """Rank 0's weights and training state on all ranks, which began with others, and then one step's."""
+    config = RunConfig.model_validate(
+        {
+            "algo": "impala",
+            "root": str(root),
+            "learner": {"precision": "float32", "batch_size": ROWS, "unroll_length": STEPS},
+        }
+    )
+    trainer = Trainer(config, torch.device("cpu"), VECTORS)
+    for weights in trainer.net.parameters():
+        weights.data += ranks.rank()
+    before = trainer.checksum()
+    trainer.follow(of_the_first(trainer.learned))
+    rows = np.zeros(ROWS // ranks.size(), rollout_record(VECTORS, trainer.policy, STEPS).dtype)
+    rows["reward"] = 1.0
+    trainer.add(rows)
+    trainer.step()
+    return {"before": before, "after": trainer.checksum()}
+
+
 def lost() -> str:
     """The sentence about a rank that ends instead of taking part."""
     if ranks.rank() == 1:
@@ -170,7 +193,7 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
         of_all = [update(name, *made, seed) for seed in range(updates)]
         state = {key: value for key, value in made[2].state().items() if key not in OF_ITS_RUN}
         found[name] = {"losses": torch.tensor(of_all), "net": made[1].state_dict(), "state": list(numbers(state))}
-    found |= {"uneven": uneven_minibatches(root), "replay": replay(root)}
+    found |= {"uneven": uneven_minibatches(root), "replay": replay(root), "begun": begun(root)}
     found["texts"] = [text.decode() for text in ranks.texts(b"x" * rank, "texts")]
     found["round"] = ranks.Round([rank, size], "round").result(60.0) if size > 1 else None
     torch.save(found, folder / f"{size}-{rank}.pt")

@@ -125,6 +125,7 @@ METRICS: dict[str, Metric] = {
     "queue_capacity": _gauge("rollouts that credit was given for"),
     "peers": _gauge("actors with a session"),
     "checkpoint_age_s": _gauge("seconds since the last checkpoint of this start"),
+    "drifts": _counter("checkpoints at which ranks had other weights than the first one, which they took over"),
     "write_errors": _counter("checkpoints and rows of metrics that could not be written"),
     # evaluator
     "evaluations": _counter("policies evaluated"),

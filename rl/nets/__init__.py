@@ -9,3 +9,4 @@ from zerobeast.rl.nets.precision import pick_device as pick_device
 from zerobeast.rl.nets.precision import pick_dtype as pick_dtype
 from zerobeast.rl.nets.precision import without_autocast as without_autocast
 from zerobeast.rl.nets.shared_weights import WeightsWriter as WeightsWriter
+from zerobeast.rl.nets.weights import flatten as flatten

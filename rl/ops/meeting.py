@@ -9,7 +9,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 
@@ -52,15 +51,13 @@ def join(
       PeerLost: some rank does not come, has this number already, or does not know the secret.
     """
     before, until = listening(), time.monotonic() + timeout_s
-    with ExitStack() as held:
-        store = _claimed(rank, size, meeting, timeout_s, held, stopped)
-        with named("first meeting"):
-            secret += _await_all(rank, size, meeting, store, until, stopped)
-            _connect(rank, size, store, timeout_s)
-            _prove(secret)
-        for descriptor in listening() - before:
-            close_to_others(descriptor)
-        GROUP.held = held.pop_all()
+    store = _claimed(rank, size, meeting, timeout_s, until, stopped)
+    with named("first meeting"):
+        secret += _await_all(rank, size, meeting, store, until, stopped)
+        _connect(rank, size, store, timeout_s)
+        _prove(secret)
+    for descriptor in listening() - before:
+        close_to_others(descriptor)
     _compare(identity)
 
 
@@ -68,23 +65,17 @@ def leave() -> None:
     """Be alone again."""
     if GROUP.size > 1:
         distributed.destroy_process_group()
-        GROUP.held.close()
         GROUP.rank, GROUP.size, GROUP.store = 0, 1, None
 
 
-def _claimed(
-    rank: int, size: int, meeting: str, timeout_s: float, held: ExitStack, stopped: Callable[[], bool]
-) -> Store:
+def _claimed(rank: int, size: int, meeting: str, timeout_s: float, until: float, stopped: Callable[[], bool]) -> Store:
     """The store, with the number of this rank claimed. Perhaps a process that has it must end first."""
-    until = time.monotonic() + timeout_s
     while True:
         try:
-            with ExitStack() as stack:
-                store = open_store(rank, size, meeting, timedelta(seconds=timeout_s), stack)
-                if answered(partial(store.add, f"claim/{rank}", 1), timeout_s) != 1:
-                    raise PeerLost(f"rank {rank} of {size}: another process at {meeting} has this number")
-                held.enter_context(stack.pop_all())
+            store = open_store(rank, size, meeting, timedelta(seconds=timeout_s))
+            if answered(partial(store.add, f"claim/{rank}", 1), timeout_s) == 1:
                 return store
+            raise PeerLost(f"rank {rank} of {size}: another process at {meeting} has this number")
         except (PeerLost, RuntimeError) as error:  # the latter: the first rank has just ended
             if stopped() or time.monotonic() > until:
                 raise PeerLost(first_line(error)) from error

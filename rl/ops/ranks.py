@@ -14,7 +14,7 @@ Every collective has a name, which the error of a lost or hanging rank gives.
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -27,6 +27,7 @@ from zerobeast.common.errors import PeerLost
 
 R = TypeVar("R")
 NAMING_S = 3.0  #: after a failure, how long ranks wait for a sign of life of each other
+ALIVE_S = 1.0  #: between signs of life of a rank that works for long
 ANSWER_S = 3.0  #: for the store's answer to a request that it has no reason to wait with
 
 
@@ -36,7 +37,6 @@ class Group:
     def __init__(self) -> None:
         self.rank, self.size = 0, 1
         self.store: Store | None = None
-        self.held = contextlib.ExitStack()  #: what shows the others that this process is there
         self.failures = 0
 
 
@@ -165,6 +165,20 @@ def of_the_first(mine: bytes, name: str) -> bytes:
     return bytes(content.numpy())
 
 
+def patiently(work: Callable[[], R], name: str) -> R:
+    """Do what may take longer than a collective waits, such as reading or writing a file; returns once all ranks have.
+
+    Each goes on with signs of life while it waits for its own work or for that of others.
+    """
+    if GROUP.size == 1:
+        return work()
+    with ThreadPoolExecutor(1) as pool:
+        own = pool.submit(work)
+        while wait([own], ALIVE_S) and total(torch.tensor(int(not own.done())), name):
+            pass
+    return own.result()
+
+
 class Round:
     """Numbers of all ranks, gathered while this one goes on.
 
@@ -228,16 +242,13 @@ def _missing() -> str:
 def waits(store: Store, key: str, seconds: float) -> bool:
     """Wait for a key; returns whether it is there. Raises RuntimeError if the store does not answer at all."""
 
-    def found() -> bool:
-        try:
-            store.wait([key], timedelta(seconds=seconds))
-        except DistNetworkError:
-            raise
-        except RuntimeError:
-            return False
-        return True
-
-    return answered(found, seconds + ANSWER_S)
+    try:
+        answered(partial(store.wait, [key], timedelta(seconds=seconds)), seconds + ANSWER_S)
+    except DistNetworkError:
+        raise
+    except RuntimeError:  # its answer
+        return False
+    return True
 
 
 def answered(request: Callable[[], R], seconds: float = ANSWER_S) -> R:
@@ -258,7 +269,7 @@ def answered(request: Callable[[], R], seconds: float = ANSWER_S) -> R:
     try:
         return answer.result(seconds)
     except TimeoutError:
-        raise RuntimeError(f"no answer from rank 0 within {seconds:g} s") from None
+        raise DistNetworkError(f"no answer from rank 0 within {seconds:g} s") from None
 
 
 def first_line(error: BaseException) -> str:

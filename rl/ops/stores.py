@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from zerobeast.common.files.atomic import explained
 from zerobeast.rl.ops.ranks import first_line
 
 
-def open_store(rank: int, size: int, meeting: str, deadline: timedelta, held: ExitStack) -> Store:
+def open_store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
     """The store of this start of rank 0, which makes it.
 
     Args:
@@ -26,7 +26,6 @@ def open_store(rank: int, size: int, meeting: str, deadline: timedelta, held: Ex
       size: of all.
       meeting: file://path, or tcp://host:port, where rank 0 listens.
       deadline: how long to wait for rank 0 by tcp.
-      held: gets what shows the others that rank 0 is there.
 
     Raises:
       ConfigError: rank 0 cannot listen there, or the file cannot be used.
@@ -35,16 +34,19 @@ def open_store(rank: int, size: int, meeting: str, deadline: timedelta, held: Ex
     if meeting.startswith("file://"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are on this machine
         with explained(f"learner.meeting {meeting} cannot be used"):
-            return FileStore(str(_file(rank, Path(meeting.removeprefix("file://")), held)), size)
+            return FileStore(str(_file(rank, Path(meeting.removeprefix("file://")))), size)
     return _by_tcp(rank, size, Endpoint.parse(meeting), deadline)
 
 
-def _file(rank: int, path: Path, held: ExitStack) -> Path:
-    """The file of the store. `path` has its name and a lock, which the kernel releases however rank 0 ends."""
+def _file(rank: int, path: Path) -> Path:
+    """The file of the store. `path` has its name, and a lock that the kernel releases however rank 0 ends."""
     with ExitStack() as stack:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         stack.callback(os.close, handle)
-        is_there = _is_locked(handle, fcntl.LOCK_SH if rank else fcntl.LOCK_EX)
+        is_there = True
+        with suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_NB | (fcntl.LOCK_SH if rank else fcntl.LOCK_EX))
+            is_there = False
         name = os.pread(handle, 99, 0).decode(errors="replace")
         if os.fstat(handle).st_uid != os.geteuid() or not re.fullmatch(r"([0-9a-f]{16})?", name):
             raise ConfigError(f"learner.meeting file://{path}: expected no file, or one of this user's earlier ranks")
@@ -56,17 +58,8 @@ def _file(rank: int, path: Path, held: ExitStack) -> Path:
             name = secrets.token_hex(8)
             os.close(os.open(path.with_name(f"{path.name}.{name}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             os.pwrite(handle, name.encode(), 0)
-            held.push(stack.pop_all())
+            stack.pop_all()  # open, and locked, until this process ends
     return path.with_name(f"{path.name}.{name}")
-
-
-def _is_locked(handle: int, kind: int) -> bool:
-    """Whether another process keeps this one from such a lock; otherwise it has it."""
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _by_tcp(rank: int, size: int, place: Endpoint, deadline: timedelta) -> Store:

@@ -68,11 +68,6 @@ class Intake(RolloutPlane):
             self._left[sender] = None
 
     @property
-    def proven(self) -> bool:
-        """Whether a rollout has shown that the run is of this environment; it stays so."""
-        return self.begin is None
-
-    @property
     def peers(self) -> int:
         """Actors that are connected."""
         return len(self._sessions.senders - self._left.keys())
@@ -158,7 +153,7 @@ class Intake(RolloutPlane):
         theirs = Terms.from_wire(header.body[0])
         self._founded_at = now if self._founded_at is None else self._founded_at
         if sentence := mismatch(theirs, self.terms):
-            if self.proven or not self._differs_in_env(theirs):
+            if self.begin is None or not self._differs_in_env(theirs):
                 raise RemoteProtocolError(sentence, "terms")
             if self.peers and now - self._founded_at <= YIELDS_S:
                 raise RemoteProtocolError(f"{sentence}, of which no rollout has come yet", "busy")

@@ -30,7 +30,7 @@ class RolloutPlane:
 
     def __init__(self, port: ServerPort, epoch: int, begin: Callable[[Terms], RolloutPlane] | None = None) -> None:
         self.port, self.epoch = port, epoch
-        self.begin = begin  #: None while no HELLO can begin a run
+        self.begin = begin  #: None while no HELLO can begin a run: there is one, and rollouts of it were accepted
         self._replaced = False  #: another plane receives from now on
 
     @property

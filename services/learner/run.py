@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 COUNTS = ("agent_steps", "updates", "optimizer_steps", "nonfinite_updates")  #: of the trainer, for the health page
 #: the page before a run has begun
-NOTHING_YET = dict.fromkeys((*COUNTS, "env_frames", "policy_version"), 0)
+NOTHING_YET = dict.fromkeys((*COUNTS, "env_frames", "policy_version", "drifts"), 0)
 
 
 class TrainingRun:
@@ -59,6 +59,7 @@ class TrainingRun:
         self._taken_at = 0.0
         self._plays = 1 + zlib.crc32(repr(trainer.env.to_wire()).encode())  #: for `Vote`
         self._others: list[dict[str, Any]] = []  #: what the ranks after the first have shared last
+        self._drifts = 0  #: checkpoints at which ranks had other weights
         meters.pace = trainer.learning.pace
         intake.progress = lambda: min(1.0, trainer.counters.agent_steps / trainer.config.total_steps)
 
@@ -90,14 +91,17 @@ class TrainingRun:
             rows=0 if self._rows is None else len(self._rows),
             ends=int(self.finished),
             recovered=trainer.uncounted,
-            env=self._plays if self.intake.proven else 0,
+            env=self._plays if self.intake.begin is None else 0,
         )
 
     def act(self, agreed: Agreed, waited_s: float) -> None:
         """Take the step that is due, or the batch and the step that it makes due at once."""
-        if agreed.act is Act.COUNT:
+        if agreed.act is Act.COUNT:  # perhaps before all ranks have begun
             self.trainer.count_recovered(agreed.recovered)
-        elif agreed.act is Act.STEP:
+            return
+        if not self.trainer.alike:
+            self._align()
+        if agreed.act is Act.STEP:
             self._step()
         elif agreed.act is Act.ADD:
             self._add(agreed, waited_s)
@@ -162,6 +166,7 @@ class TrainingRun:
             **counts,
             "env_frames": self.trainer.env_frames,
             "policy_version": self._publishing.version,
+            "drifts": self._drifts,
             **self.intake.acting.page(self._publishing.version),
             "sync_bytes": self.intake.acting.syncs * self._publishing.n_bytes,
         }
@@ -197,6 +202,19 @@ class TrainingRun:
         ended = [[steps, task, *entry(episode)] for steps, task, episode in self.meters.ended()]
         state = {"rollouts": self.intake.record().state(), **self.trainer.own_state()} if whole else {}
         return {"episodes": ended, **state}
+
+    def compare(self, checksums: list[int | None]) -> None:
+        """Have all ranks go on with the weights of the first one if theirs have become others."""
+        if None in checksums or len(set(checksums)) == 1:
+            return
+        if not self._drifts:
+            log.warning("ranks have computed different weights, and go on with those of rank 0: %s", checksums)
+        self._drifts += 1
+        self._align()
+
+    def _align(self) -> None:
+        """Give all ranks what the first one has learned."""
+        self.trainer.follow(of_the_first(self.trainer.learned) or {})
 
     def take_parts(self, parts: list[dict[str, Any]]) -> None:
         """Take what the other ranks share, on the first one."""
@@ -260,13 +278,17 @@ class Making:
 def share(training: TrainingRun | None, *, whole: bool) -> None:
     """Give the first rank what it keeps of all others; `whole`: for a checkpoint, and not only for a row of metrics."""
     own = training.part(whole=whole) if training is not None and ranks.rank() else {}
-    _, *others = [unpacked(part) for part in ranks.texts(packed(own), "what the first rank keeps")]
+    own["weights"] = training.trainer.checksum() if training is not None and whole else None
+    parts = [unpacked(part) for part in ranks.texts(packed(own), "what the first rank keeps")]
     if training is not None and not ranks.rank():
-        training.take_parts(others)
+        training.take_parts(parts[1:])
+    if training is not None:
+        training.compare([part["weights"] for part in parts])
 
 
-def of_the_first(own: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What the first rank has, on all of them."""
+def of_the_first(read: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """What the first rank reads, on all of them; `read` may take long."""
+    own = ranks.patiently(read, "reading")
     found: dict[str, Any] | None = unpacked(ranks.of_the_first(packed(own), "checkpoint")) if ranks.size() > 1 else own
     return found
 

@@ -26,7 +26,7 @@ from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, ran
 from zerobeast.common.wire.messages import Plane
 from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets import pick_dtype
-from zerobeast.rl.ops import meeting
+from zerobeast.rl.ops import meeting, ranks
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.beginning import first_run, resumed
 from zerobeast.services.learner.intake import Intake
@@ -103,11 +103,11 @@ class Learner(Service):
             self._rank.join(config, device.type, lambda: self.stopping)
         self._kept = None if self._rank.number else Kept(config, self.resources)
         lead_away(config)
-        saved = of_the_first(self._kept.checkpoints.load() if self._kept else None)
+        saved = of_the_first(lambda: self._kept.checkpoints.load() if self._kept else None)
         make, parent = partial(self._make_trainer, config, device), None
         trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, make)
         if not trainer and config.parent.run:
-            parent = Parent.of(config, of_the_first(read_parent(config) if self._kept else None))
+            parent = Parent.of(config, of_the_first(lambda: read_parent(config) if self._kept else None))
         if self._kept:
             self._kept.begin(trainer.counters.agent_steps if trainer else 0)
         context = self.open_context(config.security)
@@ -158,7 +158,7 @@ class Learner(Service):
             if self._shares <= agreed.shares:  # otherwise more has become due since the vote
                 self._shares = 0
             share(training, whole=whole)
-            self._write(self.clock(), row=True, checkpoint=whole)
+            ranks.patiently(lambda: self._write(self.clock(), row=True, checkpoint=whole), "writing")
         elif agreed.act in (Act.END, Act.STOP):
             self._is_over, self._is_done = True, agreed.act is Act.END
             self.stopping |= agreed.act is Act.STOP

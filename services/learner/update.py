@@ -9,6 +9,7 @@
 The trainer only counts; how rollouts are stored or learned from is up to `zerobeast.rl.protocol`.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, RecordSpec, rollout_record
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import begin_learning, make_algorithm
-from zerobeast.rl.nets import Network, autocast, pick_dtype
+from zerobeast.rl.nets import Network, autocast, flatten, pick_dtype
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import OF_ITS_RUN, Algorithm, Learned
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
@@ -91,6 +92,7 @@ class Trainer:
         self.counters = Counters()
         self._nonfinite_in_a_row = 0
         self._added: Rollouts | None = None  #: rollouts of the last `add`
+        self.alike = ranks.size() == 1  #: whether all ranks are known to have begun with the same weights
         self.uncounted = 0  #: agent steps that `recovered` has found in this rank's store; all ranks count them at once
 
     @property
@@ -199,10 +201,27 @@ class Trainer:
             self.learning.load(state["learning"])
             self.counters = Counters(**state["counters"])
             restore_random_state(state["rng"])
+            self.alike = True
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
+
+    def learned(self) -> dict[str, Any]:
+        """What is the same on all ranks: the policy, and the training state that is not of a rank's own rows."""
+        learning = {name: value for name, value in self.learning.state().items() if name not in OF_ITS_RUN}
+        return {"model": self.net.state_dict(), "learning": learning}
+
+    def follow(self, first: dict[str, Any]) -> None:
+        """Go on with what rank 0 has `learned`: another processor may draw or round otherwise."""
+        self.alike = True
+        if ranks.rank():
+            self.net.load_state_dict(first["model"])
+            self.learning.load(self.learning.state() | first["learning"])
+
+    def checksum(self) -> int | None:
+        """Of the policy that acts; None while ranks may not have begun alike."""
+        return zlib.crc32(flatten(self.net).tobytes()) if self.alike else None
 
     def own_state(self) -> dict[str, Any]:
         """What the checkpoint holds of a rank after the first: its rows, and what counts them and draws from them."""

@@ -46,6 +46,7 @@ def test_training_goes_on_from_the_checkpoint_when_a_rank_is_killed(tmp_path: Pa
     assert "started again, 1 of 1 times" in error
     assert steps(run) == 16_300, "no step more, although a batch has 1,024"
     assert best(rows_of(tmp_path, "x")) > 40, "a policy that does not learn has 20"
+    assert "different weights" not in (run / "logs" / "learner-0.log").read_text()
     saved = torch.load(run / "checkpoint.pt", weights_only=True)
     assert len(saved["ranks"]) == 1
     assert len({sender for sender, *_ in saved["rollouts"]["streams"]}) == 2, "the actors of both ranks"

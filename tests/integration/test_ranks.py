@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +32,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
     return {(size, rank): torch.load(folder / f"{size}-{rank}.pt") for size in SIZES for rank in range(size)}
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is the first of two, which it does not need to meet."""
+    monkeypatch.setattr(ranks.GROUP, "size", 2)
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
@@ -69,6 +76,32 @@ def test_each_rank_stores_and_draws_its_share(found: Found, size: int) -> None:
     assert [one["folder"] for one in own] == ["store", *(f"rank-{rank}" for rank in range(1, size))]
 
 
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_all_ranks_begin_with_the_weights_of_the_first(found: Found, size: int) -> None:
+    first, *others = (found[size, rank]["begun"] for rank in range(size))
+    assert first["before"] is None, "nobody knows yet whether they are alike"
+    assert first["after"]
+    assert all(other == first for other in others)
+
+
+def test_a_rank_that_works_for_longer_than_a_collective_waits_gives_signs_of_life(
+    two: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, signs = threading.Event(), list[int]()
+
+    def total(values: torch.Tensor, _name: str) -> torch.Tensor:
+        signs.append(int(values))
+        if len(signs) == 3:
+            done.set()
+        return values + (len(signs) < 6)  # another rank takes longer still
+
+    monkeypatch.setattr(ranks, "ALIVE_S", 0.01)
+    monkeypatch.setattr(ranks, "total", total)
+    assert ranks.patiently(done.wait, "writing")
+    assert signs[:3] == [1, 1, 1]
+    assert len(signs) >= 6
+
+
 def test_bytes_and_numbers_are_exchanged(found: Found) -> None:
     for (size, _), one in found.items():
         assert one["texts"] == ["x" * rank for rank in range(size)]
@@ -79,12 +112,6 @@ def test_a_rank_that_ends_is_named_with_the_collective(folder: Path) -> None:
     sentence = torch.load(folder / "lost.pt")
     assert "'sum of ones'" in sentence
     assert "rank 1 has ended" in sentence
-
-
-@pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is the first of two, which it does not need to meet."""
-    monkeypatch.setattr(ranks.GROUP, "size", 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""What a learner does for other ranks, in a process that is alone."""
+
+from typing import Any
+
+import pytest
+
+from tests.learner_fakes import Opener, OpenRun, feed
+from zerobeast.services.learner import run as run_of_ranks
+
+
+@pytest.fixture
+def run(open_run: Opener) -> OpenRun:
+    found = open_run()
+    found.welcomed()
+    return found
+
+
+def test_ranks_begin_with_the_weights_of_the_first_before_they_learn_and_only_once(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[int] = []
+    follow = run.trainer.follow
+
+    def noted(first: dict[str, Any]) -> None:
+        followed.append(run.trainer.counters.updates)
+        follow(first)
+
+    monkeypatch.setattr(run.trainer, "follow", noted)
+    run.trainer.alike = False  # as in a new run of several ranks
+    feed(run.learner, run.actor(), range(1, 4))
+    assert followed == [0]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "drifts"), [([0], 0), ([1], 1), ([0, 1, 1], 1), ([None], 0)], ids=["alike", "other", "some", "not begun"]
+)
+def test_ranks_whose_weights_have_drifted_are_counted_and_take_those_of_the_first(
+    run: OpenRun, monkeypatch: pytest.MonkeyPatch, theirs: list[int | None], drifts: int
+) -> None:
+    followed: list[dict[str, Any]] = []
+    monkeypatch.setattr(run.trainer, "follow", followed.append)
+
+    def texts(mine: bytes, _name: str) -> list[bytes]:
+        own = run_of_ranks.unpacked(mine)
+        apart = [None if None in (each, own["weights"]) else own["weights"] + each for each in theirs]
+        return [mine, *(run_of_ranks.packed({"weights": each}) for each in apart)]
+
+    monkeypatch.setattr(run_of_ranks.ranks, "texts", texts)
+    run_of_ranks.share(run.learner.training, whole=False)
+    run_of_ranks.share(run.learner.training, whole=True)
+    assert (run.page["drifts"], len(followed)) == (drifts, drifts)

@@ -34,16 +34,14 @@ class EvaluationQueue:
         self._seen, self._seen_at = -1, 0.0
         self._shown, self._shown_at = (0, 0), -SHOWN_S
 
-    def __len__(self) -> int:
-        return len(run_files.kept(self._folder.parent, run_files.TO_EVALUATE))
-
     def waits(self, now: float) -> bool:
         """Whether policies wait and the evaluator gets on with them, however long that takes."""
-        count = len(self)
+        count, seen = len(run_files.kept(self._folder.parent, run_files.TO_EVALUATE)), -1
         with contextlib.suppress(OSError):
-            if (seen := self._folder.stat().st_mtime_ns) != self._seen or not count:
-                self._seen, self._seen_at, self.trouble = seen, now, ""
-        if now - self._seen_at >= self._still_s and not self.trouble:
+            seen = self._folder.stat().st_mtime_ns
+        if seen != self._seen or not count:
+            self._seen, self._seen_at, self.trouble = seen, now, ""
+        elif now - self._seen_at >= self._still_s and not self.trouble:
             self.trouble = f"{count} in {self._folder}: no progress of an evaluator for {self._still_s:g} s"
             log.warning("%s", self.trouble)
         return bool(count) and not self.trouble

@@ -39,18 +39,13 @@ class EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads the files of a folder in the order of the wall times in their names
         name = f"events.out.tfevents.{time.time_ns() // 10**9:010}.{socket.gethostname()}.{os.getpid()}"
-        self._records, path = RecordWriter(Journal(folder / name)), folder / name
+        self._records = RecordWriter(Journal(folder / name))
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         # TensorBoard shows wall times; nothing is measured with them
         version = event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2")
         hiding = event_pb2.Event(wall_time=time.time(), step=agent_steps + 1, session_log=start)
-        try:
-            for event in (version, hiding):
-                self._records.write(event.SerializeToString())
-        except OSError:  # of a full disk each try would leave an empty file
-            self._records.close()
-            path.unlink()
-            raise
+        for event in (version, hiding):
+            self._records.write(event.SerializeToString())
 
     def write(
         self,

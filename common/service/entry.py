@@ -27,7 +27,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from zerobeast.common.errors import BeastError, ConfigError, DiskError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
@@ -212,27 +212,20 @@ def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
         log.info("%s", note)
 
 
-def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -> bool:
+def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -> None:
     """Write the address of the health page, for the supervisor, to a file that is replaced atomically.
 
     Services that share a process have a file each, beside the one that the process was given.
 
-    Returns:
-      False if the disk is full: the service works without the file, and another call may write it.
-
     Raises:
+      DiskError: the disk is full; the service works without the file.
       ConfigError: it can never be written.
     """
     if (path := instance.status_file) is None:
-        return True
+        return
     if shared:
         path = run_files.status_of(path, role, instance.index or 0)
     status = {"role": role, "index": instance.index, "pid": os.getpid(), "host": socket.gethostname(), "health": health}
-    try:
-        with explained(f"status file {path}: cannot be written"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(status), durable=False)
-    except DiskError as error:
-        log.warning("%s; it is tried again", error)
-        return False
-    return True
+    with explained(f"status file {path}: cannot be written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(status), durable=False)

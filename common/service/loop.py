@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+from zerobeast.common.errors import DiskError
 from zerobeast.common.service.base import LINGER_S, Service
 from zerobeast.common.transport import Context, Poller
 
@@ -31,7 +32,7 @@ class Loop:
         self.services = services
         self._over, self._goes_on_at, self._look_at = over, time.monotonic(), 0.0
         self._supervisor_pid = supervisor_pid if supervisor_pid != os.getpid() else 0
-        self._undone: list[Callable[[], bool]] = []
+        self._undone: list[Callable[[], None]] = []
         self._pollers: list[Poller] = []
         self._poller = Poller()
         self._turned_s = [0.0] * len(services)  #: duration of each service's turns since `_counted_at`
@@ -62,9 +63,12 @@ class Loop:
         for service in reversed(self.services):
             service.finish()
 
-    def until_done(self, task: Callable[[], bool]) -> None:
-        """Call a task now and, until it returns true, every LOOK_S."""
-        if not task():
+    def until_done(self, task: Callable[[], None]) -> None:
+        """Call a task now, and every LOOK_S as long as it raises DiskError."""
+        try:
+            task()
+        except DiskError as error:
+            log.warning("%s; it is tried again", error)
             self._undone.append(task)
 
     def _look(self, now: float) -> None:
@@ -72,7 +76,8 @@ class Loop:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
-        self._undone = [task for task in self._undone if not task()]
+        for _ in range(len(self._undone)):
+            self.until_done(self._undone.pop(0))
         if not self._over():
             self._goes_on_at = now
         elif now - self._goes_on_at >= LINGER_S:

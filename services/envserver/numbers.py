@@ -105,10 +105,8 @@ def _made(path: Path) -> Path:
 
 def _is_own(path: Path) -> bool:
     """Whether it is a folder that this user alone can enter."""
-    with suppress(OSError):
-        found = path.lstat()
-        return (found.st_uid, stat.S_IFMT(found.st_mode), found.st_mode & 0o77) == (os.getuid(), stat.S_IFDIR, 0)
-    return False
+    found = path.lstat()
+    return (found.st_uid, stat.S_IFMT(found.st_mode), found.st_mode & 0o77) == (os.getuid(), stat.S_IFDIR, 0)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from zerobeast.common.config.load import dump
 from zerobeast.common.errors import CheckpointError, ConfigError, DiskError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.opening import regular
 from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.common.settings import RunConfig
@@ -31,7 +32,7 @@ from zerobeast.services.learner.run import TrainingRun
 log = logging.getLogger(__name__)
 
 #: the page before anything is written, and of ranks that write nothing
-NOTHING_WRITTEN: dict[str, Any] = {"checkpoint_age_s": None, "write_errors": 0, "unsaved": ""}
+NOTHING_WRITTEN: dict[str, Any] = {"checkpoint_age_s": None, "write_errors": 0, "unsaved": "", "evaluations_waiting": 0}
 
 
 @contextlib.contextmanager
@@ -101,6 +102,7 @@ class Kept:
     def __init__(self, config: RunConfig, resources: ExitStack) -> None:
         self._config, self._resources = config, resources
         self.checkpoints = Checkpoints(config.folder, resources.enter_context(claim(config.folder)))
+        self._queue = EvaluationQueue(config.folder, config.envserver.step_timeout_s)
         self._recorder: Recorder | None = None
         self._saved_at: float | None = None
         self._errors = 0
@@ -171,11 +173,17 @@ class Kept:
 
     def report(self, now: float) -> dict[str, Any]:
         """For the health page; the age is null until this start has written a checkpoint."""
+        waiting = run_files.kept(self._config.folder, run_files.TO_EVALUATE)
         return {
             "checkpoint_age_s": None if self._saved_at is None else round(now - self._saved_at, 1),
             "write_errors": self._errors,
             "unsaved": "; ".join(self._faults.values()),
+            "evaluations_waiting": len(waiting) if self._config.evaluates else 0,
         }
+
+    def evaluating(self, now: float) -> bool:
+        """Whether policies wait for an evaluator that the run should have, and that gets on with them."""
+        return self._config.evaluates and self._queue.waits(now)
 
     def note_end(self, training: TrainingRun) -> None:
         """Note that the run has ended before its last step, if it has."""

@@ -17,7 +17,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import run_files
-from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import DRAIN_LIMIT_S, LINGER_S, Service
@@ -74,7 +73,6 @@ class Learner(Service):
         self._make_trainer = make_trainer
         self._epoch = random_id()
         self._kept: Kept | None = None  #: the run's folder, on the first rank
-        self._queue = EvaluationQueue(config.folder, config.envserver.step_timeout_s)
         self._shares = 0  #: what the first rank is about to write, as in `Vote`
         self._is_over = self._is_done = False  #: no further step is taken; nothing is left to be learned
         self._is_kept = False  #: the last row and checkpoint are written
@@ -217,7 +215,6 @@ class Learner(Service):
         return {
             "total_steps": self.config.total_steps,
             "finished": self._is_kept and self._finished,
-            "evaluations_waiting": len(self._queue) if self._kept and self.config.evaluates else 0,
             "rank": self._rank.number,
             **(self.training.page() if self.training else NOTHING_YET),
             **(self._kept.report(self.clock()) if self._kept else NOTHING_WRITTEN),
@@ -255,8 +252,7 @@ class Learner(Service):
             if self.training is not None:
                 self.training.publish()
             self._keep()
-        waits = self._kept and self.config.evaluates and self._queue.waits(self.clock())
-        lingers = waits or self.clock() < self._stays_until
+        lingers = (self._kept and self._kept.evaluating(self.clock())) or self.clock() < self._stays_until
         if when_done == "exit" or (when_done == "evaluated" and not lingers):
             self.stop()
 

@@ -33,7 +33,10 @@ def test_nothing_is_awaited_if_no_policy_waits(folder: Path) -> None:
     offer(folder, 5)
     assert queue.waits(10 * STILL), "a queue that was empty is not one without progress"
     shutil.rmtree(folder / run_files.TO_EVALUATE)
-    assert not EvaluationQueue(folder, STEP_S).waits(0.0)
+    without = EvaluationQueue(folder, STEP_S)
+    assert not without.waits(0.0)
+    assert not without.waits(10 * STILL)
+    assert not without.trouble
 
 
 def test_an_evaluator_that_gets_on_is_awaited_however_long_it_takes(folder: Path) -> None:

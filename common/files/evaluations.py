@@ -60,7 +60,7 @@ def alone(folder: Path) -> Iterator[None]:
     """
     with explained(f"{folder / run_files.EVALUATIONS} cannot be changed"), contextlib.ExitStack() as stack:
         if (queue := folder / run_files.TO_EVALUATE).is_dir():  # otherwise there is no evaluator
-            file = stack.enter_context((queue / LOCK).open("ab"))
+            file = stack.enter_context(opened(queue / LOCK, "ab"))
             run_files.lock(file.fileno(), folder, TRIES)
         yield
 

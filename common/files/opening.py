@@ -4,8 +4,10 @@ What has the name of a file there may be a pipe, whose other end never comes, a 
 """
 
 import errno
+import json
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +48,11 @@ def small_text(path: Path, most: int = MOST) -> str:
     if len(content) > most:
         raise OSError(errno.EINVAL, f"more than {most:,} bytes", str(path))
     return content.decode()
+
+
+def small_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty if it has none, or cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        if isinstance(found := json.loads(small_text(path)), dict):
+            return found
+    return {}

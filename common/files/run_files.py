@@ -178,10 +178,8 @@ def is_held(path: Path) -> bool:
     try:
         with opened(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 

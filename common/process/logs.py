@@ -16,6 +16,12 @@ PERIOD_S = 60.0
 MAX_TEXT = 8192  #: characters of one event, its traceback included
 
 
+def escape_remarks() -> None:
+    """Have what a process without such a log writes to stderr escaped as well."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Lines())
+
+
 def log_to_stderr(name: str) -> None:
     """Send the log, and Python's warnings with it, to stderr under the name of this process."""
     handler = logging.StreamHandler()

@@ -52,7 +52,8 @@ def test_files_that_are_no_announcements_are_left_out(tmp_path: Path) -> None:
     announce(tmp_path, "broker-x", 1)
     announce(tmp_path, "broker-0", "none")
     (tmp_path / "services" / "actor-0.json").write_text("{")
-    (tmp_path / "services" / "actor-1.json").write_text("[]")
+    for number, text in enumerate(("[]", "[" * 100_000, '{"pid": Infinity}', '{"pid": 2147483648}', '{"pid": -7}'), 1):
+        (tmp_path / "services" / f"actor-{number}.json").write_text(text)
     assert attached(tmp_path) == []
     assert attached(tmp_path / "nowhere") == []
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from zerobeast.common.files.atomic import Journal
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
-from zerobeast.discovery.run import services_of
+from zerobeast.discovery.run import newest, services_of
 from zerobeast.launcher.attached import attached, runs
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.pages import Snapshot
@@ -136,10 +137,11 @@ def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(gift: Path, capsys: pyte
     (gift / "metrics.csv").unlink()
     os.mkfifo(gift / "metrics.csv")
     os.mkfifo(gift.parent / "latest")
-    [view] = services_of(gift, remote=False)
-    assert view.note == "no answer"
+    (gift / "services" / "broker-0.json").symlink_to("nowhere")
+    assert [view.note for view in services_of(gift, remote=False)] == ["no answer"] * 2
     assert attached(gift) == []
     assert health.main(["--run", "gift", "--root", str(gift.parent)]) == 2
+    assert newest(gift.parent) == gift
     assert run_files.places("latest", gift.parent)[0] == gift.parent / "latest"
     assert not run_files.is_held(gift / ".lock")
     assert metrics.last(gift) == {}
@@ -172,7 +174,7 @@ def test_health_and_watch_ask_no_address_beyond_this_machine_that_only_a_file_na
     asked.clear()
     assert not runs(gift)
     assert health.main(["--run", "gift", "--root", str(gift.parent)]) == 2
-    assert "which --remote asks too" in (shown := capsys.readouterr().out)
+    assert "to ask with --remote" in (shown := capsys.readouterr().out)
     assert all(host in shown for host in ("192.0.2.1", "evil.example", "node9.example"))
     assert asked == ["127.0.0.1"]
 
@@ -196,9 +198,11 @@ def test_files_cannot_control_the_terminal_of_a_command(tmp_path: Path, capsys: 
     (tmp_path / "lr.yaml").write_text(f"seeds: [1]\nsettings: {{env: CartPole-v1, total_steps: {json.dumps(TITLE)}}}\n")
     assert main(["sweep", str(tmp_path / "lr.yaml"), "--dry_run", "--parallel", "1"]) == 2
     say(f"learner 0 ended: {TITLE}\nits log", sys.stderr)
+    assert logging.lastResort is not None
+    logging.lastResort.emit(logging.makeLogRecord({"msg": f"no curves of {TITLE}", "levelno": logging.WARNING}))
     output = capsys.readouterr()
     assert "\x1b" not in output.out + output.err
-    assert output.err.endswith("\\x1b]0;mine\\x07\nits log\n")
+    assert output.err.endswith("\\x1b]0;mine\\x07\nits log\nno curves of \\x1b]0;mine\\x07\n")
 
 
 def test_one_module_alone_writes_to_the_terminal() -> None:

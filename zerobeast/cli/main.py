@@ -10,6 +10,7 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.process.environ import NO_PLUGINS, SAFE_PATH
 from zerobeast.common.process.extras import how_to_install
+from zerobeast.common.process.logs import escape_remarks
 from zerobeast.common.process.signals import handled
 from zerobeast.common.process.terminal import write
 from zerobeast.version import __version__
@@ -51,6 +52,7 @@ Every command has --help. Services can be started by hand as well:
 
 def main(argv: list[str] | None = None) -> int:
     _replace_closed_streams()
+    escape_remarks()
     os.environ.update(NO_PLUGINS | SAFE_PATH)
     argv, code = sys.argv[1:] if argv is None else argv, 0
     try:

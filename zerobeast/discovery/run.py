@@ -32,17 +32,15 @@ def services_of(folder: Path, *, remote: bool) -> list[ServiceView]:
         raise ConfigError(f"run {folder.name!r}: no service has announced itself in {folder / run_files.SERVICES}")
     views = gather(lambda file: list(_views(file, remote=remote)), files, AT_ONCE)
     hosts = ", ".join(sorted({view.note for view in views if view.role == ELSEWHERE}))[:LAST_LINE]
-    note = f"services whose pages answer on their machines alone (health.host): on {hosts}"
-    if not remote:
-        note = f"services beyond this machine, which --remote asks too if their health.host lets it: on {hosts}"
-    away = ServiceView(ELSEWHERE, ELSEWHERE, silent_s=UNREACHABLE, note=note)
+    where = "whose pages answer on their machines alone" if remote else "on other machines, to ask with --remote"
+    away = ServiceView(ELSEWHERE, ELSEWHERE, silent_s=UNREACHABLE, note=f"services {where} (health.host): on {hosts}")
     return [view for view in views if view.role != ELSEWHERE] + [away] * bool(hosts)
 
 
 def newest(root: Path) -> Path | None:
     """The run in `root` whose services announced themselves last."""
     files = [file for file in root.glob(f"*/{run_files.SERVICES}/*.json") if not file.parents[1].is_symlink()]
-    return max(files, key=lambda file: file.stat().st_mtime).parents[1] if files else None
+    return max(files, key=lambda file: file.lstat().st_mtime).parents[1] if files else None
 
 
 def _views(file: Path, *, remote: bool) -> Iterator[ServiceView]:

@@ -1,7 +1,5 @@
 """The processes of a run that another process has started, found by what they have left in its folder."""
 
-import contextlib
-import json
 import socket
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,12 +10,13 @@ from typing import NamedTuple
 import psutil
 
 from zerobeast.common.files import run_files
-from zerobeast.common.files.opening import small_text
+from zerobeast.common.files.opening import small_json
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.process.roles import HOSTED, PROCESSES
 from zerobeast.launcher.child import ChildSpec
 
 ELSEWHERE = -1  #: process id of a process on another machine
+MAX_PID = 2**22  #: of Linux
 FIRST = "learner-0.json"
 
 
@@ -69,8 +68,7 @@ def runs(folder: Path, *, remote: bool = False) -> bool:
 def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
     for file in (folder / run_files.SERVICES).glob("*.json"):
         role, _, number = file.stem.rpartition("-")
-        # it may be half written, or no such file
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-            status = json.loads(small_text(file))
-            if role in HOSTED and number.isdecimal():
-                yield role, _Process(str(status.get("host") or socket.gethostname()), int(status["pid"]), number)
+        status = small_json(file)  # empty if it is half written, or no such file
+        pid = status.get("pid")
+        if role in HOSTED and number.isdecimal() and isinstance(pid, int) and 0 < pid <= MAX_PID:
+            yield role, _Process(str(status.get("host") or socket.gethostname()), pid, number)

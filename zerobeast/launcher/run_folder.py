@@ -78,9 +78,8 @@ def claimed(folder: Path) -> Iterator[int]:
 
 def refuse_foreign(folder: Path) -> None:
     """Raise ConfigError if this is the folder of another user, to whom its files and what they say belong."""
-    with contextlib.suppress(OSError):  # there is none, or what is wrong with it is reported when it is claimed
-        if (owner := folder.stat().st_uid) != os.geteuid():
-            raise ConfigError(f"run folder {folder} belongs to another user ({owner}): give --trust_folder too")
+    if os.path.exists(folder) and (owner := folder.stat().st_uid) != os.geteuid():
+        raise ConfigError(f"run folder {folder} belongs to another user ({owner}): give --trust_folder too")
 
 
 def _wait_for_lock(descriptor: int, folder: Path) -> None:

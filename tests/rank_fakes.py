@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tests.algo_fakes import REACH, VECTORS, generator, make_batch
 from tests.box_fakes import transitions
-from tests.helpers import free_port
+from tests.helpers import free_port, wait_until
 from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire import rollout_record
@@ -214,6 +214,11 @@ def doors() -> list[tuple[str, bool]]:
 
 def meet(folder: Path, name: str, rank: int, place: str, *, version: str, secret: bytes) -> None:
     """Join as one of two ranks, and note how that has failed or else at what this process listens."""
+    crowd = []
+    if name == "crowd" and rank:
+        host, port = place.removeprefix("tcp://").split(":")
+        wait_until(lambda: socket.socket().connect_ex((host, int(port))) == 0)
+        crowd = [socket.create_connection((host, int(port))) for _ in range(3)]
     try:
         meeting.join(rank, 2, place, 20.0, {"version": version}, secret)
         found: Any = doors()
@@ -221,6 +226,8 @@ def meet(folder: Path, name: str, rank: int, place: str, *, version: str, secret
     except BeastError as error:
         found = [type(error).__name__, str(error)]
     (folder / f"{name}-{rank}.json").write_text(json.dumps(found))
+    for each in crowd:
+        each.close()
     if name == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 0:
@@ -256,6 +263,7 @@ def main(folder: Path, updates: int) -> int:
     children += pair(folder, "differ", f"file://{folder}/differ", versions="12")
     children += pair(folder, "stranger", f"tcp://127.0.0.1:{free_port()}", secrets="st")
     children += pair(folder, "tcp", f"tcp://127.0.0.1:{free_port()}")
+    children += pair(folder, "crowd", f"tcp://127.0.0.1:{free_port()}")
     children += pair(folder, "six", f"tcp://[::1]:{free_port()}")
     for child in killed:
         os.waitpid(child, 0)

@@ -1,9 +1,11 @@
 """Sockets at which libraries listen in this process: they are found, and closed to all that is not connected yet."""
 
+import contextlib
 import ctypes
 import os
 import socket
 import struct
+from typing import Any
 
 import psutil
 
@@ -14,12 +16,18 @@ _NOTHING = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
 
 def listening() -> set[int]:
     """Descriptors of this process at which tcp connections are accepted."""
-    found = psutil.Process().net_connections("tcp")
-    return {each.fd for each in found if each.status == psutil.CONN_LISTEN}
+    return {each.fd for each in _connections() if each.status == psutil.CONN_LISTEN}
 
 
-def close_to_others(descriptor: int) -> None:
-    """Accept no further connection at a socket that a library goes on using; those that there are stay."""
+def close_to_others(descriptor: int) -> int:
+    """Accept no further connection at a socket that a library goes on using; returns how many there are, which stay."""
+    program = struct.pack("HL", 1, ctypes.addressof(_NOTHING))
     with socket.socket(fileno=os.dup(descriptor)) as same:
-        program = struct.pack("HL", 1, ctypes.addressof(_NOTHING))
-        same.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+        with contextlib.suppress(OSError):  # a kernel without such filters
+            same.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+        place = same.getsockname()[:2]
+    return sum(each.status == psutil.CONN_ESTABLISHED and each.laddr == place for each in _connections())
+
+
+def _connections() -> list[Any]:
+    return psutil.Process().net_connections("tcp")

@@ -48,7 +48,7 @@ def join(
 
     Raises:
       ConfigError: ranks differ, or rank 0 cannot listen.
-      PeerLost: some rank does not come, has this number already, or does not know the secret.
+      PeerLost: some rank does not come, has this number already, or does not know the secret; or others are connected.
     """
     before, until = listening(), time.monotonic() + timeout_s
     store = _claimed(rank, size, meeting, timeout_s, until, stopped)
@@ -57,7 +57,10 @@ def join(
         _connect(rank, size, store, timeout_s)
         _prove(secret)
     for descriptor in listening() - before:
-        close_to_others(descriptor)
+        if (found := close_to_others(descriptor)) > size:
+            raise PeerLost(
+                f"rank {rank} of {size} has {found} connections at one of its ports: others are connected too"
+            )
     _compare(identity)
 
 

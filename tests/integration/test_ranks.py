@@ -182,6 +182,12 @@ def test_a_rank_without_the_secret_of_this_start_takes_no_part(folder: Path) -> 
         assert "does not know the secret" in sentence or "'first meeting' failed" in sentence
 
 
+def test_ranks_do_not_begin_while_others_are_connected_to_them(folder: Path) -> None:
+    (error, sentence), (other, _) = met(folder, "crowd")
+    assert error == other == "PeerLost"
+    assert "has 5 connections at one of its ports" in sentence
+
+
 @pytest.mark.parametrize(("name", "host", "listeners"), [("tcp", "127.0.0.1", 2), ("six", "::1", 2)])
 def test_ranks_listen_where_they_were_told_and_only_until_all_are_there(
     folder: Path, name: str, host: str, listeners: int

@@ -24,7 +24,6 @@ from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
 from zerobeast.launcher.supervisor import Supervisor
 
-MEETING = "ranks"  #: file by which ranks find each other
 USED = ("envserver", "broker")  #: roles that an actor uses, one of each
 
 
@@ -162,7 +161,7 @@ def rank_flags(sockets: Path, ranks: int) -> Iterator[str]:
     """Flags by which the ranks of a learner are found, and find each other."""
     yield from ("--learner.rank_endpoints", ",".join(f"ipc://{sockets}/l{rank}" for rank in range(1, ranks)))
     if ranks > 1:
-        yield from ("--learner.meeting", f"file://{sockets}/{MEETING}")
+        yield from ("--learner.meeting", f"file://{sockets}/ranks")
 
 
 def child_environ(environ: Mapping[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ DISCOUNT, TRACE_DECAY, REWARD_SCALE = 0.99, 0.95, 0.1
 def advantages(batch: Batch, values: Tensor) -> Tensor:
     """Generalised advantage estimates [T, B] of values [T + 1, B] (Schulman et al. 2016, equation 16)."""
     discounts = DISCOUNT * ~batch.terminated[1:]
-    errors = REWARD_SCALE * batch.reward[1:] + discounts * values[1:] - values[:-1]
+    errors = batch.mask * (REWARD_SCALE * batch.reward[1:] + discounts * values[1:] - values[:-1])
     decays = TRACE_DECAY * discounts * ~batch.truncated[1:] * batch.mask  # no estimate reaches into the next episode
     found = [torch.zeros_like(values[0])]
     for error, decay in zip(reversed(errors), reversed(decays), strict=True):

@@ -1,15 +1,17 @@
 """Whole rollouts from a real worker, by a policy of this process."""
 
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tests.helpers import free_port
+from tests.helpers import ROOT, free_port
 from zerobeast import ConfigError, PeerLost, RemoteActing
 from zerobeast.common.config.load import load
 from zerobeast.rl.algos.policy_gradient.actor_critic import policy_logits
@@ -51,6 +53,17 @@ def test_every_step_is_whole_and_of_the_policy_that_was_given_or_the_one_before(
             assert ends == {tuple(obs.tolist()) for obs in after.obs[0]}, "nothing is missing between two batches"
         assert env.versions == 4
         assert env.syncs > 1
+
+
+def test_estimates_of_the_example_end_where_an_environment_was_replaced_in_the_middle_of_an_episode() -> None:
+    example = runpy.run_path(str(ROOT / "docs/examples/remote_acting.py"))
+    no = torch.zeros(4, 1, dtype=torch.bool)
+    mask = torch.tensor([[True], [False], [True]])  # the second action was ignored
+    batch = SimpleNamespace(reward=torch.tensor([[0.0], [3.0], [0.0], [5.0]]), terminated=no, truncated=no, mask=mask)
+    values = torch.tensor([[1.0], [20.0], [300.0], [7.0]])
+    scale, discount = example["REWARD_SCALE"], example["DISCOUNT"]
+    expected = [3 * scale + discount * 20 - 1, 0.0, 5 * scale + discount * 7 - 300]
+    assert example["advantages"](batch, values)[:, 0].tolist() == pytest.approx(expected)
 
 
 def test_workers_take_only_the_versions_that_their_rule_requires() -> None:

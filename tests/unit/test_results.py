@@ -178,6 +178,16 @@ def test_where_a_run_was_trained_and_what_it_left_is_no_difference(tmp_path: Pat
     assert [group.label for group in grouped(find(["*"], tmp_path))] == ["parent.run none", "parent.run yes"]
 
 
+@pytest.mark.parametrize(("opponent", "groups"), [("latest", 1), ("past", 3)])
+def test_the_versions_that_are_kept_are_a_difference_if_they_are_the_opponents(
+    tmp_path: Path, opponent: str, groups: int
+) -> None:
+    for name, every, kept in (("a", 5000, 10), ("b", 5000, 10), ("c", 500, 10), ("d", 5000, 1)):
+        learner = {"checkpoint_every_steps": every, "keep_checkpoints": kept, "checkpoint_every_s": kept}
+        saved(tmp_path, name, {100: 1.0}, learner=learner, env=f"mine:{opponent}", **{"env.opponent": opponent})
+    assert len(grouped(find(["*"], tmp_path))) == groups
+
+
 def test_a_run_saved_before_a_setting_existed_has_its_default(tmp_path: Path) -> None:
     saved(tmp_path, "old")
     saved(tmp_path, "new", seed=2, evaluate={"max_steps": 30_000}, ppo={"learning_rate": 3e-4})
@@ -199,10 +209,17 @@ def test_runs_of_other_environments_are_not_compared_unasked(tmp_path: Path) -> 
 
 
 def test_human_normalised_scores_are_of_the_57_games_alone() -> None:
-    for env in ("PongNoFrameskip-v4", "ALE/Pong-v5", "Pong-v4", "PongDeterministic-v4"):
+    for env in (
+        "PongNoFrameskip-v4",
+        "ALE/Pong-v5",
+        "Pong-v4",
+        "PongDeterministic-v4",
+        "envpool/Pong-v5",
+        "ale_py:ALE/Pong-v5",
+    ):
         assert human_normalized(env, 14.6) == 1.0
         assert human_normalized(env, -20.7) == 0.0
-    for env in ("MinAtar/Breakout-v1", "CartPole-v1", "Pong-v4,Breakout-v4", "ALE/Pacman-v5"):
+    for env in ("MinAtar/Breakout-v1", "CartPole-v1", "Pong-v4,Breakout-v4", "ALE/Pacman-v5", "envpool/CartPole-v1"):
         assert human_normalized(env, 1.0) is None
 
 

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from tests.algo_fakes import VECTORS
 from tests.broker_fakes import ECHO_ENV, EchoAlgorithm
 from tests.unit.test_broker_inference import STACKED, infer, make
 from zerobeast.common.config.relations import broken
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import EvaluateConfig
-from zerobeast.common.wire import step_record
+from zerobeast.common.wire import act_record, step_record
 from zerobeast.common.wire.episodes import MAX_NAMES, Episode, are_infos
+from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import MOST_PAST, RENEW_S, Games, Opponents
+from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT
 from zerobeast.services.actor.sides import Sides
 from zerobeast.services.evaluator.play import rows_of
@@ -144,7 +147,7 @@ def test_a_game_counts_if_one_opponent_played_all_of_it(faced: list[Any], infos:
 @pytest.mark.parametrize("spec", [ECHO_ENV, STACKED])
 def test_each_row_is_acted_for_by_the_network_of_its_side(spec: Any) -> None:
     plain, mixed = make(spec), make(spec)
-    mixed.oppose(1, Path(), mixed.algorithm.network().state_dict() | {"weight": torch.tensor([7.0])})
+    mixed.oppose(1, Path(), mixed.algorithm.network().state_dict() | {"weight": torch.tensor([7.0])}, greedy=False)
     for step in range(4):
         obs = np.arange(4).reshape(4, *[1] * len(spec.obs.shape)) + step
         mixed.batch.sides[:4] = [0, 1, 1, 0]
@@ -156,6 +159,25 @@ def test_each_row_is_acted_for_by_the_network_of_its_side(spec: Any) -> None:
         assert mixed.cores[:4].tolist() == plain.cores[:4].tolist()
 
 
+@pytest.mark.parametrize(
+    ("algo", "actions", "varies"),
+    [("r2d2", "auto", False), ("r2d2", "sampled", True), ("ppo", "auto", True), ("ppo", "greedy", False)],
+)
+def test_a_saved_opponent_acts_as_evaluations_do(tmp_path: Path, algo: str, actions: str, *, varies: bool) -> None:
+    config = settings(tmp_path, "other", algo=algo, evaluate={"actions": actions})
+    algorithm = make_algorithm(config, VECTORS)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.yaml").touch()
+    checkpoint(tmp_path / "other" / "checkpoint.pt", 3, model=algorithm.network().state_dict(), env=VECTORS.to_wire())
+    policy = Inference(algorithm, max_rows=64, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+    policy.reserve(64 * 8)
+    policy.batch.sides[:] = Opponents(config, policy, 0.0).draw()
+    policy.batch.slots[:] = np.arange(64) * 8  # of R2D2's ladder the first place, which explores most
+    policy.submit(64, with_cores=False)
+    acts = policy.acts.view(act_record(VECTORS, algorithm.policy).dtype)["action"]
+    assert (len(np.unique(acts)) > 1) == varies
+
+
 def checkpoint(path: Path, steps: int, **changed: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     net = EchoAlgorithm().network()
@@ -165,8 +187,9 @@ def checkpoint(path: Path, steps: int, **changed: Any) -> None:
     torch.save(state, path)
 
 
-def settings(root: Path, opponent: str) -> RunConfig:
-    return RunConfig.model_validate({"name": "run", "root": str(root), "env": {"opponent": opponent, "agents": 2}})
+def settings(root: Path, opponent: str, **more: Any) -> RunConfig:
+    given = {"name": "run", "root": str(root), "env": {"opponent": opponent, "agents": 2}, **more}
+    return RunConfig.model_validate(given)
 
 
 def test_past_versions_replace_each_other_once_no_game_needs_them(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ SCORES = {
     "YarsRevenge": (3092.9, 54576.9),
     "Zaxxon": (32.5, 9173.3),
 }
-_GAME = re.compile(r"(?:ALE/)?([A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v\d+")
+_GAME = re.compile(r"(?:(?:ale_py:)?ALE/|envpool/)?([A-Za-z]+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v\d+")
 
 
 def human_normalized(env: str, score: float) -> float | None:

@@ -11,13 +11,20 @@ from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import EARLIER
 from zerobeast.common.config.table import LEVELS, TREE, about
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings import PAST
 from zerobeast.common.text import printable
 from zerobeast.results.curves import TRAINING
 from zerobeast.results.run import SavedRun
 from zerobeast.results.style import place_of, title
 
 FORKED = "parent.run"
-SHARED = ("identity", "peers", "capacity", "files")  #: what settings are about in which repetitions may differ
+SHARED = (
+    "identity",
+    "peers",
+    "capacity",
+    "versions",
+    "files",
+)  #: what settings are about in which repetitions may differ
 
 Settings = Mapping[str, str]  #: by path, as text
 
@@ -100,13 +107,19 @@ def by_env(runs: Sequence[SavedRun], *, asked: bool) -> dict[str, list[SavedRun]
 
 def _texts(runs: Sequence[SavedRun]) -> list[dict[str, str]]:
     """The settings of each run that decide what is learned, with those that did not exist when it was saved."""
-    given = [{path: value for path, value in run.settings.items() if about(path) not in SHARED} for run in runs]
+    given = [{path: value for path, value in run.settings.items() if not _is_shared(path, run)} for run in runs]
     paths = dict.fromkeys(path for settings in given for path in settings)
     missing = {path: _earlier(path) for path in paths if any(path not in settings for settings in given)}
     texts = [{path: _text(settings.get(path, missing.get(path))) for path in paths} for settings in given]
     for own, run in zip(texts, runs, strict=True):
         own[FORKED] = "yes" if run.settings.get(FORKED) else ""  # each seed may have begun from one of its own
     return texts
+
+
+def _is_shared(path: str, run: SavedRun) -> bool:
+    """Whether runs that repeat this one may differ in a setting."""
+    kind = about(path)
+    return kind in SHARED and not (kind == "versions" and run.settings.get("env.opponent") == PAST)
 
 
 def _text(value: object) -> str:

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -225,8 +226,10 @@ def test_a_service_that_computes_keeps_its_core_for_longer(
     assert os.sched_getscheduler(process.pid) == policy
 
 
-#: modules of Python, what it imports if it is there, the packages of backends that are not installed, and a plug-in
-TRAPS = ("yaml", "random", "logging", "json", "signal", "org", "nt", "_winapi", "gfootball", "mpe2", "plugged")
+#: modules of Python, of any system, and one that it imports if it is there
+OF_PYTHON = (*sys.stdlib_module_names, "org")
+#: a package that we need, those of backends that are not installed, and a plug-in
+TRAPS = (*OF_PYTHON, "yaml", "gfootball", "mpe2", "plugged")
 
 
 @pytest.fixture
@@ -304,7 +307,7 @@ def test_processes_that_a_command_spawns_do_not_prefer_the_folder_either(folder:
 
 
 def test_a_service_that_is_started_without_p_does_not_search_that_folder_for_what_it_needs(folder: Path) -> None:
-    for name in ("random", "logging", "json", "signal", "org", "nt", "_winapi"):  # Python looks for these earlier
+    for name in OF_PYTHON:  # which it looks for earlier
         (folder / f"{name}.py").unlink()
     assert finished(python("-m", "zerobeast.services.broker", "--help", cwd=folder))[0] == 0
     assert not (folder / "sprung").exists()

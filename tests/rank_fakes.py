@@ -31,7 +31,7 @@ from zerobeast.rl.ops.listeners import listening
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
-from zerobeast.services.learner.run import of_the_first
+from zerobeast.services.learner.sharing import of_the_first
 from zerobeast.services.learner.update import Trainer
 
 SIZES, ROWS, STEPS, NAN_AT = (1, 2, 4), 8, 3, 30

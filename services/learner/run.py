@@ -14,17 +14,16 @@ from zerobeast.common.transport import ServerPort, WeightsPublisher
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.episodes import Episode, entry
 from zerobeast.rl.nets import WeightsWriter
-from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.acting import Publishing, shared_writer
 from zerobeast.services.learner.beginning import terms_of
-from zerobeast.services.learner.checkpoint import packed, unpacked
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.queue import RolloutQueue, Rows
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Record
+from zerobeast.services.learner.sharing import of_the_first
 from zerobeast.services.learner.together import Act, Agreed, Alone, Vote
 from zerobeast.services.learner.update import Trainer
 
@@ -273,24 +272,6 @@ class Making:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def share(training: TrainingRun | None, *, whole: bool) -> None:
-    """Give the first rank what it keeps of all others; `whole`: for a checkpoint, and not only for a row of metrics."""
-    own = training.part(whole=whole) if training is not None and ranks.rank() else {}
-    own["weights"] = training.trainer.checksum() if training is not None and whole else None
-    parts = [unpacked(part) for part in ranks.texts(packed(own), "what the first rank keeps")]
-    if training is not None and not ranks.rank():
-        training.take_parts(parts[1:])
-    if training is not None:
-        training.compare([part["weights"] for part in parts])
-
-
-def of_the_first(read: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
-    """What the first rank reads, on all of them; `read` may take long."""
-    own = ranks.patiently(read, "reading")
-    found: dict[str, Any] | None = unpacked(ranks.of_the_first(packed(own), "checkpoint")) if ranks.size() > 1 else own
-    return found
 
 
 def _events(page: dict[str, Any]) -> dict[str, float]:

@@ -33,7 +33,8 @@ from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept, lead_away
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane
-from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun, of_the_first, share
+from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun
+from zerobeast.services.learner.sharing import of_the_first, share
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Rank, Together, Vote
 from zerobeast.services.learner.update import Trainer
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.learner_fakes import Opener, OpenRun, feed
-from zerobeast.services.learner import run as run_of_ranks
+from zerobeast.services.learner import sharing
 
 
 @pytest.fixture
@@ -41,11 +41,11 @@ def test_ranks_whose_weights_have_drifted_are_counted_and_take_those_of_the_firs
     monkeypatch.setattr(run.trainer, "follow", followed.append)
 
     def texts(mine: bytes, _name: str) -> list[bytes]:
-        own = run_of_ranks.unpacked(mine)
+        own = sharing.unpacked(mine)
         apart = [None if None in (each, own["weights"]) else own["weights"] + each for each in theirs]
-        return [mine, *(run_of_ranks.packed({"weights": each}) for each in apart)]
+        return [mine, *(sharing.packed({"weights": each}) for each in apart)]
 
-    monkeypatch.setattr(run_of_ranks.ranks, "texts", texts)
-    run_of_ranks.share(run.learner.training, whole=False)
-    run_of_ranks.share(run.learner.training, whole=True)
+    monkeypatch.setattr(sharing.ranks, "texts", texts)
+    sharing.share(run.learner.training, whole=False)
+    sharing.share(run.learner.training, whole=True)
     assert (run.page["drifts"], len(followed)) == (drifts, drifts)

@@ -178,7 +178,7 @@ def _from_folder(home: str) -> ModuleType:
     if top and find_spec(top) is None and PathFinder.find_spec(top, [str(folder)]):
         _folders.append(str(folder))
     module = import_module(name)
-    found = _folder_of(name, Path(module.__file__ or ""))
+    found = _folder_of(name, Path(getattr(module, "__file__", None) or ""))  # those in C have none
     if place and found and not found.samefile(folder):
         raise ImportError(f"Python finds that of {found} first")
     return module

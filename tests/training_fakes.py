@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from zerobeast.common.health.hops import Hops
+from zerobeast.common.service.computing import Computing
 from zerobeast.services.learner.acting import Publishing
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.meters import Meters
@@ -16,7 +17,8 @@ from zerobeast.services.learner.update import Trainer
 def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -> TrainingRun:
     """A training run that publishes its weights nowhere."""
     nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None, tell=lambda _news: None)
-    service: Any = SimpleNamespace(clock=clock, hops=Hops("learner", 0.0), started_at=0.0, page={})
+    hops, computing = Hops("learner", 0.0), Computing(clock)
+    service: Any = SimpleNamespace(clock=clock, hops=hops, computing=computing, started_at=0.0, page={})
     publishing = Publishing(nowhere, None, intake.epoch, intake.acting)
     return TrainingRun(trainer, intake, service, publishing, Meters(["Test-v0"]))
 

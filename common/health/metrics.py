@@ -35,6 +35,7 @@ METRICS: dict[str, Metric] = {
     "ready": _gauge("1 while the service takes work"),
     "uptime_s": _gauge("seconds since the start"),
     "loop_age_s": _gauge("seconds since the loop last turned, or a long turn made progress"),
+    "computing_s": _gauge("seconds that the update or write under way has taken; 0 in the first second"),
     "progress_age_s": _gauge("seconds since the service last got something done"),
     "stalled": _gauge("1 while the service has work and has got none of it done for health.stall_after_s"),
     "stalled_s": _gauge("seconds for which the service has had work and got none of it done"),

@@ -21,6 +21,7 @@ NEVER_WAITS = 0.1  #: share of its time up to which the learner counts as never 
 WASTEFUL = 0.2  #: share of the rollouts
 FULL = 0.9  #: share of the cores in use
 CROWDED = 0.5  #: share of the time in which processes wait for a core, whatever other programs use them
+LASTING_S = 10.0  #: an update that takes longer than the span of rates
 MOSTLY = 0.5  #: share of the time of a step, or of the learner's
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
 SERVING = ("learner", "broker")
@@ -130,6 +131,8 @@ def _limit(services: Sequence[ServiceView]) -> str:
         return f"starting: environments of {count(making)} sessions are being made"
     if (fill := number(learner, "replay_fill")) is not None and fill < 1:
         return f"filling: the replay has {share(fill)} of the steps that it needs before the first update"
+    if (lasts := number(learner, "computing_s") or 0.0) > LASTING_S:
+        return f"training-bound: an update or a checkpoint has taken {figures.duration(lasts)} so far: a GPU helps"
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
         return "starting: no update yet"
     return (

@@ -17,6 +17,7 @@ from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.process.usage import NEARLY, Usage
+from zerobeast.common.service.computing import Computing
 from zerobeast.common.settings import SecurityConfig
 from zerobeast.common.transport import Context, Poller, open_context
 
@@ -26,6 +27,7 @@ REPORT_PERIOD_S = 0.5
 BUSY_SPAN_S = 5.0
 DRAIN_LIMIT_S = 4.0
 LINGER_S = 30.0  #: a service of a run that is over lives as long: compose takes one that was never healthy for failed
+MOVES = 0.05  #: cores in use by a computation that gets on, however long it takes
 STANDSTILL_S = 5.0  #: a longer gap between two turns means that this process was stopped, not that its peers were
 
 
@@ -40,6 +42,7 @@ class Service(ABC):
         self.stopping = False  #: set once, also by signal handlers
         self.state = "starting"
         self.run_name = ""  #: for the health page
+        self.computing = Computing(clock)  #: what its thread does without the sockets
         self.started_at = clock()
         self.loop_at = clock()  #: when the loop last turned
         self.alive_at = clock()  #: when a turn that takes long last made progress; the page shows the age of the newer
@@ -77,6 +80,16 @@ class Service(ABC):
         if now >= self._report_at:
             self._refresh(now)
 
+    def attend(self) -> bool:
+        """Do what cannot wait until a lasting computation ends; called in another thread, which has the sockets.
+
+        Returns:
+          Whether the service has ended, and the computation with it.
+        """
+        if (now := self.clock()) >= self._report_at:
+            self._refresh(now)
+        return False
+
     def finish(self) -> None:
         """Drain, after the last turn."""
         self.state = "draining"
@@ -101,10 +114,12 @@ class Service(ABC):
 
     def _refresh(self, now: float) -> None:
         self._report_at = now + REPORT_PERIOD_S
-        report = self.report()
+        report, usage, computing_s = self.report(), self.usage.measure(now), self.computing.lasting_s
+        if gets_on := computing_s > 0 and usage["cpu_share"] > MOVES:
+            self.alive_at = now
         self._progress.note(
             [report.get(key, 0) for key in self.work],
-            idle=self.state != "ready" or self.idle(),
+            idle=gets_on or self.state != "ready" or self.idle(),
             refused=report.get("refused_by_reason", {}),
             now=now,
             awake_since=self.awake_since,
@@ -119,7 +134,8 @@ class Service(ABC):
             "uptime_s": round(now - self.started_at, 3),
             **self._progress.page(now),
             "busy_fraction": round(max(0.0, busy), 3),
-            **self.usage.measure(now),
+            "computing_s": round(computing_s, 1),
+            **usage,
             "hops": self.hops.page(now),
             **report,
         }

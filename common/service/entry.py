@@ -169,7 +169,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
             health = pages.enter_context(HealthServer(service, settings))
             page = f"{settings.host}:{health.port}"
             loop.until_done(partial(_write_status, service.role, instance, page, shared=len(services) > 1))
-        code = loop.run()
+        code = loop.attended() if role == "learner" else loop.run()
         if signals.asked:
             log.info("ended by %s", signals.asked)
         return code

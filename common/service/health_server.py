@@ -1,6 +1,6 @@
 """The health page of a service: what its own loop last wrote, served over HTTP.
 
-/livez   200 while the loop turns, or makes progress in a long turn; 503 after STUCK_S without either, or once it can
+/livez   200 while the loop turns, or gets on in a long turn; 503 after STUCK_S without either, or once it can
          admit no client any more
 /readyz  200 once the service is ready and while it does not drain, else 503; 200 while it stalls, since it takes work
 /healthz the numbers, as JSON

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 
 from zerobeast.common.errors import DiskError
@@ -13,6 +15,7 @@ from zerobeast.common.transport import Context, Poller
 log = logging.getLogger(__name__)
 
 MAX_WAIT_S = 0.1  #: bound on how late a signal is noticed
+ATTEND_S = 0.2  #: between two looks at whether a service computes for long
 LOOK_S = 5.0  #: between two looks at whether the run is over
 COUNT_PERIOD_S = 0.2  #: reading the process's CPU time takes longer than many turns
 
@@ -49,6 +52,25 @@ class Loop:
                 stack.callback(service.close)
             self._run()
         return 0
+
+    def attended(self) -> int:
+        """As `run`, but in a thread of its own, while this one attends to services that compute for long.
+
+        This thread also hears signals at once: Python handles them in its main thread, between two bytecodes, and a
+        backward pass can be one bytecode that takes a minute. It may return while the other thread still computes.
+        """
+        ended: Future[int] = Future()
+        threading.Thread(target=self._settle, args=(ended,), name="loop", daemon=True).start()
+        while not wait([ended], ATTEND_S).done:
+            if any(service.computing.meanwhile(service.attend) for service in self.services):
+                return 0
+        return ended.result()
+
+    def _settle(self, ended: Future[int]) -> None:
+        try:
+            ended.set_result(self.run())
+        except BaseException as error:  # for the thread that waits
+            ended.set_exception(error)
 
     def _run(self) -> None:
         for service in self.services:

@@ -229,7 +229,7 @@ class HealthConfig(Section):
     port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
     stall_after_s: float = setting(
         60.0,
-        "a service is `stalled` if it has had work for this long and got none of it done; longer than an update takes",
+        "a service is `stalled` if it has had work for this long and got none of it done",
         gt=0,
         le=LIMIT,
     )

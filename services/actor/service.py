@@ -95,8 +95,9 @@ class Actor(Service):
         return self._peers.deadline()
 
     def idle(self) -> bool:
-        """Whether env-servers still make all environments."""
-        return self._peers.prepared(self._servers[0], self.clock())
+        """Whether env-servers still make all environments, or all groups wait for a learner that answers."""
+        waits = [group.waits.current is Wait.CREDIT and group.rollouts.outbox.stream.open for group in self.groups]
+        return all(waits) or self._peers.prepared(self._servers[0], self.clock())
 
     def drain(self) -> None:
         """Give complete rollouts a moment to be acknowledged, then send BYE."""

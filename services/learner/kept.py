@@ -23,6 +23,7 @@ from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.opening import regular
 from zerobeast.common.files.ways_out import refuse_ways_out
+from zerobeast.common.service.computing import Computing
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.numbered import NumberedCheckpoints
@@ -31,6 +32,7 @@ from zerobeast.services.learner.run import TrainingRun
 
 log = logging.getLogger(__name__)
 
+LONG_S = 5.0  #: an update that takes longer is saved, so that the learner can end within the next one and lose no more
 #: the page before anything is written, and of ranks that write nothing
 NOTHING_WRITTEN: dict[str, Any] = {"checkpoint_age_s": None, "write_errors": 0, "unsaved": "", "evaluations_waiting": 0}
 
@@ -99,8 +101,8 @@ class Kept:
       ConfigError: it cannot be written, or another process has it.
     """
 
-    def __init__(self, config: RunConfig, resources: ExitStack) -> None:
-        self._config, self._resources = config, resources
+    def __init__(self, config: RunConfig, resources: ExitStack, computing: Computing) -> None:
+        self._config, self._resources, self._computing = config, resources, computing
         self.checkpoints = Checkpoints(config.folder, resources.enter_context(claim(config.folder)))
         self._queue = EvaluationQueue(config.folder, config.envserver.step_timeout_s)
         self._recorder: Recorder | None = None
@@ -119,9 +121,9 @@ class Kept:
         with contextlib.suppress(DiskError):  # a full disk costs rows, not the start
             self._recording()
 
-    def due(self, steps: int) -> bool:
-        """Whether a checkpoint has to be saved at this step."""
-        return self._numbered.due(steps)
+    def due(self, steps: int, took_s: float) -> bool:
+        """Whether a checkpoint has to be saved at this step, after an update that took so long."""
+        return took_s > LONG_S or self._numbered.due(steps)
 
     def reached(self, training: TrainingRun) -> bool:
         """Whether the run has reached `stop_at_return`: by any evaluation or, if there are none, in training."""
@@ -139,7 +141,8 @@ class Kept:
         if record is not None:
             self.checkpoints.demand()
             try:
-                fault = self._recording().write(record)
+                with self._computing:
+                    fault = self._recording().write(record)
             except DiskError as error:
                 fault = f"metrics are lost: {error}"
             self._note("metrics", fault)
@@ -157,9 +160,10 @@ class Kept:
         Raises:
           CheckpointError: it cannot be written, and it is the `last` one. Otherwise the page reports it.
         """
-        steps = training.trainer.counters.agent_steps
+        steps, state = training.trainer.counters.agent_steps, training.state(now)
         try:
-            self.checkpoints.save(training.state(now))
+            with self._computing:
+                self.checkpoints.save(state)
         except CheckpointError as error:
             self._note("checkpoint", str(error))
             self._numbered.plan(steps)
@@ -167,6 +171,7 @@ class Kept:
                 raise
         else:
             self._note("checkpoint", "")
+            training.saved_updates = training.trainer.counters.updates
             self._saved_at = now
             log.info("saved at agent step %d", steps)
             self._numbered.saved(steps, score=training.meters.score, finished=finished)

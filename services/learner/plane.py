@@ -1,15 +1,16 @@
-"""The serving end of the rollout plane until there is a run, which the first actor that fits begins."""
+"""The learner's sockets, and the serving end of the rollout plane until the first actor that fits begins a run."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
 from zerobeast.common.errors import ConfigError, RemoteProtocolError, StoreError
-from zerobeast.common.transport import Incoming, ServerPort
-from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.common.transport import Context, Incoming, Poller, ServerPort, WeightsPublisher
+from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.ledger import Ledger
 
@@ -119,3 +120,33 @@ class RolloutPlane:
                 self.port.reject(header, error, epoch=self.epoch)
             else:
                 self.port.refuse(error)
+
+
+class Serving:
+    """The sockets of a learner, for rollouts and for weights, and the plane that receives now.
+
+    Args:
+      context: of the sockets.
+      endpoint: to bind.
+      epoch: random id of this start.
+      begin: as for `RolloutPlane`.
+      resources: close the sockets.
+
+    Raises:
+      ConfigError: the endpoint cannot be bound.
+    """
+
+    def __init__(
+        self, context: Context, endpoint: str, epoch: int, begin: Callable[[Terms], RolloutPlane], resources: ExitStack
+    ) -> None:
+        self.port = ServerPort(context, Plane.ROLLOUTS, endpoint, epoch=epoch)
+        resources.callback(self.port.close)
+        self.publisher = WeightsPublisher(context, endpoint)
+        resources.callback(self.publisher.close)
+        self.poller = Poller([self.port, self.publisher])
+        self.plane = RolloutPlane(self.port, epoch, begin)
+
+    def turn(self, now: float) -> None:
+        """Answer actors and subscribers, and take what has arrived; never waits."""
+        self.publisher.welcome()
+        self.plane.receive(now)

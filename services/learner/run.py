@@ -10,10 +10,10 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.health import hops
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.transport import ServerPort, WeightsPublisher
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.episodes import Episode, entry
 from zerobeast.rl.nets import WeightsWriter
+from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.acting import Publishing, shared_writer
 from zerobeast.services.learner.beginning import terms_of
@@ -21,6 +21,7 @@ from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent
+from zerobeast.services.learner.plane import Serving
 from zerobeast.services.learner.queue import RolloutQueue, Rows
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Record
 from zerobeast.services.learner.sharing import of_the_first
@@ -53,6 +54,7 @@ class TrainingRun:
         self._rule = trainer.config.sync.parsed
         self._elapsed_at = service.started_at
         self._began_at = trainer.counters.agent_steps
+        self.saved_updates = trainer.counters.updates  #: those in the newest checkpoint
         self.ended = False  #: before all steps, since `stop_at_return` is reached
         self._rows: Rows | None = None  #: that are offered
         self._taken_at = 0.0
@@ -112,7 +114,8 @@ class TrainingRun:
         queue.shorten(len(rows))
         self._service.hops.add("learner_wait", waited_s)
         started = self._service.clock()
-        added = self.trainer.add(rows, queue.tasks, queue.origins)
+        with self._service.computing:
+            added = self.trainer.add(rows, queue.tasks, queue.origins)
         added_s = self._service.clock() - started
         self.meters.added(added, self.trainer.counters.policy_version, added_s)
         at_once = learning.credit == "after_store"
@@ -124,7 +127,8 @@ class TrainingRun:
     def _step(self, added_s: float = 0.0) -> Learned:
         """Take a step, and publish the policy that acts now, if that is due."""
         trainer, data_waits, started = self.trainer, self.intake.queue.ready, self._service.clock()
-        learned = trainer.step()
+        with self._service.computing:
+            learned = trainer.step()
         seconds = self._service.clock() - started
         if data_waits:
             self.meters.delayed(seconds)
@@ -147,7 +151,9 @@ class TrainingRun:
         """Announce to the processes that act how far the policy has moved from theirs, measured on these rollouts."""
         if self._rule.measured:
             acting = self.intake.queue.acting
-            self.intake.acting.measure(acting, rows["policy_version"], self.trainer.divergence())
+            with self._service.computing:
+                divergence = self.trainer.divergence()
+            self.intake.acting.measure(acting, rows["policy_version"], divergence)
             self._publishing.tell(self.trainer.counters.agent_steps)
 
     def publish(self) -> None:
@@ -236,9 +242,8 @@ class Making:
     make: Callable[..., Trainer]  #: (env, parent) -> trainer
     parent: Parent | None  #: what a new run begins with
     meters: Meters
-    port: ServerPort  #: of their rollouts
+    serving: Serving  #: rollouts and weights; only the first rank publishes any
     epoch: int  #: of the learner
-    publisher: WeightsPublisher | None  #: of their weights; only the first rank publishes any
     _writer: WeightsWriter | None = field(default=None, init=False)
 
     def anew(self, env: EnvSpec) -> TrainingRun:
@@ -262,9 +267,10 @@ class Making:
         in_step = self.config.deterministic
         if in_step and trainer.learning.credit != "after_step":
             raise ConfigError(f"algo {self.config.section} with deterministic: expected one with credit after_step")
-        intake = Intake(self.port, self.epoch, settings.window, terms, queue, record, lock_step=in_step)
-        self._writer = shared_writer(self.config, trainer.algorithm, self.epoch) if self.publisher else None
-        publishing = Publishing(self.publisher, self._writer, self.epoch, intake.acting)
+        intake = Intake(self.serving.port, self.epoch, settings.window, terms, queue, record, lock_step=in_step)
+        publisher = None if ranks.rank() else self.serving.publisher
+        self._writer = shared_writer(self.config, trainer.algorithm, self.epoch) if publisher else None
+        publishing = Publishing(publisher, self._writer, self.epoch, intake.acting)
         return TrainingRun(trainer, intake, self.service, publishing, self.meters)
 
     def close(self) -> None:

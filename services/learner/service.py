@@ -1,10 +1,11 @@
 """The learner's shell: rollouts in, weights out, and a run folder that a killed learner continues from.
 
-One thread, one loop: receive what fits, learn from a batch if there is one, otherwise wait. The last update uses
-only as many steps as the run still needs; then the learner writes the last weights and checkpoint and ends by itself,
-unless learner.when_done lets it wait or stay.
+One loop: receive what fits, learn from a batch if there is one, otherwise wait. If learning or writing takes long,
+another thread answers (`attend`). The last update uses only as many steps as the run still needs; then the learner
+writes the last weights and checkpoint and ends by itself, unless learner.when_done lets it wait or stay.
 """
 
+import contextlib
 import logging
 import math
 import time
@@ -21,8 +22,7 @@ from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import DRAIN_LIMIT_S, LINGER_S, Service
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, random_id
-from zerobeast.common.wire.messages import Plane
+from zerobeast.common.transport import random_id
 from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.ops import meeting, ranks
@@ -32,7 +32,7 @@ from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept, lead_away
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent, read_parent
-from zerobeast.services.learner.plane import RolloutPlane
+from zerobeast.services.learner.plane import RolloutPlane, Serving
 from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun
 from zerobeast.services.learner.sharing import of_the_first, share
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Rank, Together, Vote
@@ -55,7 +55,7 @@ class Learner(Service):
 
     role = "learner"
     work = ("agent_steps", "updates")
-    plane: RolloutPlane  #: receives rollouts from `open` on
+    serving: Serving  #: receives rollouts from `open` on
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Learner(Service):
         if self._together.several:
             self.resources.callback(meeting.leave)
             self._rank.join(config, device.type, lambda: self.stopping)
-        self._kept = None if self._rank.number else Kept(config, self.resources)
+        self._kept = None if self._rank.number else Kept(config, self.resources, self.computing)
         lead_away(config)
         saved = of_the_first(lambda: self._kept.checkpoints.load() if self._kept else None)
         make, parent = partial(self._make_trainer, config, device), None
@@ -110,23 +110,17 @@ class Learner(Service):
         if self._kept:
             self._kept.begin(trainer.counters.agent_steps if trainer else 0)
         context = self.open_context(config.security)
-        port = ServerPort(context, Plane.ROLLOUTS, self._rank.endpoint, epoch=self._epoch)
-        self.resources.callback(port.close)
-        self._publisher = WeightsPublisher(context, self._rank.endpoint)
-        self.resources.callback(self._publisher.close)
-        publisher = None if self._rank.number else self._publisher
-        self._making = Making(config, self, make, parent, self.meters, port, self._epoch, publisher)
+        self.serving = Serving(context, self._rank.endpoint, self._epoch, self._begin, self.resources)
+        self._making = Making(config, self, make, parent, self.meters, self.serving, self._epoch)
         self.resources.callback(self._making.close)
-        self.poller = Poller([port, self._publisher])
-        self.plane = RolloutPlane(port, self._epoch, self._begin)
+        self.poller = self.serving.poller
         if trainer:
             self._adopt(self._making.run(trainer, record))
             self._end_at_return()
 
     def take(self) -> None:
         """Receive, then learn if there is something to learn from."""
-        self._publisher.welcome()
-        self.plane.receive(self.clock())
+        self.serving.turn(self.clock())
         self._has_more = False
         if self._is_over:
             self._rest()
@@ -157,15 +151,16 @@ class Learner(Service):
             if self._shares <= agreed.shares:  # otherwise more has become due since the vote
                 self._shares = 0
             share(training, whole=whole)
-            ranks.patiently(lambda: self._write(self.clock(), row=True, checkpoint=whole), "writing")
+            with contextlib.nullcontext() if self._kept else self.computing:  # the others wait for its disk
+                ranks.patiently(lambda: self._write(self.clock(), row=True, checkpoint=whole), "writing")
         elif agreed.act in (Act.END, Act.STOP):
             self._is_over, self._is_done = True, agreed.act is Act.END
             self.stopping |= agreed.act is Act.STOP
         elif training is not None:
             training.act(agreed, self._waited_s)
             self._waited_s = 0.0
-            if self._kept and self._kept.due(training.trainer.counters.agent_steps):
-                self._due(CHECKPOINT, self.clock())
+            if self._kept and self._kept.due(training.trainer.counters.agent_steps, self.clock() - self.loop_at):
+                self._checkpoint_at = -math.inf
             if not self.config.evaluates:  # after each update, so that it depends on steps and not on the clock
                 self._end_at_return()
 
@@ -196,19 +191,30 @@ class Learner(Service):
 
     def idle(self) -> bool:
         """Whether no actor is there, or all steps are done."""
-        return not self.plane.peers or self._is_kept
+        return not self.serving.plane.peers or self._is_kept
+
+    def attend(self) -> bool:
+        """Answer actors and subscribers; or end, if the checkpoint has all but the update that is under way."""
+        super().attend()
+        if (training := self.training) is None or self.state != "ready":
+            return False
+        if ends := self.stopping and training.saved_updates == training.trainer.counters.updates:
+            log.info("ended within an update, of which nothing is kept")
+            self.serving.plane.farewell()
+            self.close()
+        else:
+            self.serving.turn(self.clock())
+        return ends
 
     def drain(self) -> None:
-        """Publish the last weights, send BYE, and write the last row and checkpoint."""
+        """Send BYE, publish the last weights, and write the last row and checkpoint."""
         until = self.clock() + DRAIN_LIMIT_S
         while self._together.several and not self._is_over:
             if self.clock() > until:
-                self.plane.farewell()
+                self.serving.plane.farewell()
                 raise PeerLost("another rank does not answer: the last checkpoint is the one that was written before")
             self._advance()
-        if self.training is not None:
-            self.training.publish()
-        self.plane.farewell()
+        self.serving.plane.farewell()
         self._keep()
 
     def report(self) -> dict[str, Any]:
@@ -222,14 +228,14 @@ class Learner(Service):
             **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
-            **({} if self.state == "starting" else self.plane.page()),
+            **({} if self.state == "starting" else self.serving.plane.page()),
         }
 
     def _begin(self, theirs: Terms) -> Intake:
         """Set up a new run for its first actor. Raises ConfigError if that is impossible."""
         if self.training is not None:
             log.warning("no rollouts have come from the actor that began the run: another environment begins it anew")
-            self.training, self.plane = None, RolloutPlane(self.plane.port, self._epoch, self._begin)
+            self.training, self.serving.plane = None, RolloutPlane(self.serving.port, self._epoch, self._begin)
         intake = self._adopt(first_run(self.config, theirs, self._making.anew))
         if self.training is not None and not self.training.trainer.counters.agent_steps:  # nor are rows in its store
             intake.begin = self._begin
@@ -237,7 +243,7 @@ class Learner(Service):
 
     def _adopt(self, training: TrainingRun) -> Intake:
         """Begin the run: publish the weights, and admit all actors that offer the same terms."""
-        self.training, self.plane = training, training.intake
+        self.training, self.serving.plane = training, training.intake
         training.publish()
         return training.intake
 
@@ -249,18 +255,18 @@ class Learner(Service):
     def _rest(self) -> None:
         """Exit, wait or stay, according to learner.when_done, now that all steps are done."""
         when_done = self.config.learner.when_done
-        if when_done != "exit" and not self._is_kept:
-            if self.training is not None:
-                self.training.publish()
+        if when_done != "exit":
             self._keep()
         lingers = (self._kept and self._kept.evaluating(self.clock())) or self.clock() < self._stays_until
         if when_done == "exit" or (when_done == "evaluated" and not lingers):
             self.stop()
 
     def _keep(self) -> None:
-        """Write the last row and the last checkpoint, once."""
+        """Publish the last weights, and write the last row and the last checkpoint, once."""
         if self._is_kept:
             return
+        if self.training is not None:
+            self.training.publish()
         share(self.training, whole=True)
         self._write(self.clock(), row=True, checkpoint=True, last=True)
         self._is_kept, self._stays_until = True, self.clock() + LINGER_S
@@ -284,10 +290,7 @@ class Learner(Service):
 
     def _write(self, now: float, *, row: bool = False, checkpoint: bool = False, last: bool = False) -> None:
         """Write to the run's folder, once there are steps: a description from a HELLO alone must not bind the next
-        learner.
-
-        Raises:
-          CheckpointError: the `last` checkpoint cannot be written.
+        learner. Raises CheckpointError if the `last` checkpoint cannot be written.
         """
         if self._kept is None or self.training is None:
             return

@@ -14,6 +14,7 @@ from tests.learner_fakes import run_config
 from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files.atomic import Journal, write_atomically
+from zerobeast.common.service.computing import Computing
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept
 from zerobeast.services.learner.recorder import COLUMNS, Record
@@ -24,7 +25,7 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
     """What a new run keeps in `tmp_path`."""
     with ExitStack() as resources:
         config = run_config(tmp_path.parent).model_copy(update={"name": tmp_path.name})
-        kept = Kept(config, resources)
+        kept = Kept(config, resources, Computing(lambda: 0.0))
         kept.begin(0)
         yield kept
 
@@ -58,7 +59,7 @@ def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
 
     def save(padding: int, now: float) -> None:
         training: Any = SimpleNamespace(
-            trainer=SimpleNamespace(counters=SimpleNamespace(agent_steps=1)),
+            trainer=SimpleNamespace(counters=SimpleNamespace(agent_steps=1, updates=1)),
             state=lambda _now: {"padding": "x" * padding},
             meters=SimpleNamespace(score=None),
         )
@@ -108,7 +109,7 @@ def test_a_learner_that_starts_on_a_full_disk_writes_its_rows_once_there_is_room
     config = run_config(tmp_path.parent).model_copy(update={"name": tmp_path.name})
     (tmp_path / "config.yaml").touch()
     with ExitStack() as resources:
-        kept = Kept(config, resources)
+        kept = Kept(config, resources, Computing(lambda: 0.0))
         with no_file_longer_than(8):
             kept.begin(1)
             kept.record(record)

@@ -140,8 +140,9 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
         return made
 
     learner: Learner = add(Learner)
-    port: Any = UnreliablePort(learner.plane.port, trial.rollouts, trial.seed)
-    learner.plane.port = learner._making.port = port
+    serving = learner.serving
+    port: Any = UnreliablePort(serving.port, trial.rollouts, trial.seed)
+    serving.plane.port = serving.port = port
     brokers, env_servers = trial.services["broker"], trial.services["envserver"]
     for at in range(brokers):
         broker = add(Broker, at, broker=f"b{at}")

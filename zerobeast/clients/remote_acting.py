@@ -12,6 +12,7 @@ Workers step the environments and choose the actions (Lafuente-Mercado 2025, arX
 receive checked weights of a network that they build themselves, according to `sync.rule`; nothing is pickled.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -21,10 +22,10 @@ import numpy as np
 import torch
 
 from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.service.computing import Computing
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.transport import Poller, ServerPort, WeightsPublisher, open_context, random_id
+from zerobeast.common.transport import open_context, random_id
 from zerobeast.common.wire import EnvSpec, RecordSpec, rollout_record
-from zerobeast.common.wire.messages import Plane
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import Network
@@ -35,7 +36,7 @@ from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.beginning import first_run, terms_of
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
-from zerobeast.services.learner.plane import RolloutPlane
+from zerobeast.services.learner.plane import Serving
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.update import acting_dtype, divergences
 
@@ -58,7 +59,7 @@ class _Run(NamedTuple):
 class RemoteActing(AbstractContextManager["RemoteActing"]):
     """Binds `learner.endpoint` and waits for the first worker, whose environments define what is learned.
 
-    Between two calls of `step` the workers get no answers; they give up after `actor.connect_timeout_s` without one.
+    Between two calls of `step` a thread answers the workers, however long that takes.
 
     Args:
       config: settings of the run. Workers need the same `env`, `algo`, `net`, `sync` and `learner.unroll_length`;
@@ -83,15 +84,13 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         with ExitStack() as stack:
             context = open_context(config.security, "learner")
             stack.callback(context.term)
-            epoch, endpoint = random_id(), config.learner.endpoint
-            port = ServerPort(context, Plane.ROLLOUTS, endpoint, epoch=epoch)
-            stack.callback(port.close)
-            self._publisher = WeightsPublisher(context, endpoint)
-            stack.callback(self._publisher.close)
-            self._poller = Poller([port, self._publisher])
-            self._plane = RolloutPlane(port, epoch, self._begin)
+            endpoint = config.learner.endpoint
+            self._serving = Serving(context, endpoint, random_id(), self._begin, stack)
             self._run = self._await(lambda: self._begun, f"no worker has come to {endpoint}")
             self._resources = stack.pop_all()
+        self._away, self._ends = Computing(time.monotonic), threading.Event()
+        self._away.__enter__()
+        threading.Thread(target=self._attend, daemon=True).start()
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -129,6 +128,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         if layout_id(policy) != run.layout:
             which = f"algo {self._config.algo} has for {self.env.env_id}"
             raise ConfigError(f"step: got a network of another structure than {which}: expected one that `policy` made")
+        self._away.__exit__()
         self.agent_steps = max(self.agent_steps, int(policy.agent_steps))  # a saved policy has more
         policy.agent_steps.fill_(self.agent_steps)
         self._measure(policy)
@@ -138,16 +138,24 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         queue = run.intake.queue
         self._rollouts = Rollouts(rows, run.record, self.env, CPU, tasks=queue.tasks, origins=queue.origins)
         self.agent_steps += len(rows) * self._config.learner.unroll_length
+        self._away.__enter__()
         return self._rollouts.batch
 
     def close(self) -> None:
         """Send BYE to the workers."""
-        self._plane.farewell()
+        self._ends.set()
+        self._away.__exit__()
+        self._serving.plane.farewell()
         self._resources.close()
+
+    def _attend(self) -> None:
+        """Answer the workers while the script computes."""
+        while not self._ends.wait(POLL_S):
+            self._away.meanwhile(lambda: self._serving.turn(time.monotonic()))
 
     def _begin(self, theirs: Terms) -> Intake:
         self._begun = first_run(self._config, theirs, self._for)
-        self._plane = self._begun.intake
+        self._serving.plane = self._begun.intake
         return self._begun.intake
 
     def _for(self, env: EnvSpec) -> _Run:
@@ -155,8 +163,9 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         record = rollout_record(env, algorithm.policy, config.learner.unroll_length)
         queue = RolloutQueue(lambda count: np.zeros(count, record.dtype), config.learner.batch_size)
         terms = terms_of(config, env, algorithm.policy)
-        intake = Intake(self._plane.port, self._plane.epoch, config.learner.window, terms, queue, SavedLedger())
-        publishing = Publishing(self._publisher, None, intake.epoch, intake.acting)
+        port, epoch = self._serving.port, self._serving.plane.epoch
+        intake = Intake(port, epoch, config.learner.window, terms, queue, SavedLedger())
+        publishing = Publishing(self._serving.publisher, None, intake.epoch, intake.acting)
         return _Run(algorithm, record, layout_id(algorithm.network()), intake, publishing)
 
     def _measure(self, policy: Network) -> None:
@@ -179,10 +188,9 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         """Serve the workers until `found` returns a value."""
         deadline = time.monotonic() + self._timeout_s
         while True:
-            self._publisher.welcome()
-            self._plane.receive(time.monotonic())
+            self._serving.turn(time.monotonic())
             if (value := found()) is not None:
                 return value
             if time.monotonic() > deadline:
                 raise PeerLost(f"{what} in {self._timeout_s:g} s")
-            self._poller.wait(POLL_S)
+            self._serving.poller.wait(POLL_S)

@@ -13,9 +13,11 @@ from zerobeast.rl.learning import GradientDescent, OneBatch, explained_variance
 from zerobeast.rl.nets import PopArt, StepInput
 from zerobeast.rl.ops import losses
 from zerobeast.rl.ops.distributions import Distribution, family_of
-from zerobeast.rl.ops.tree import tree_map
+from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.protocol import Act, Metrics, Sampling
 from zerobeast.rl.settings import ActorCriticSettings
+
+PART_BYTES = 1 << 28  #: of float32 observations that a network sees at a time without gradient
 
 Settings = TypeVar("Settings", bound=ActorCriticSettings)
 
@@ -117,8 +119,21 @@ def steps(inputs: Any, which: slice) -> Any:
 @torch.no_grad()
 def policy_logits(net: PolicyAndValue, batch: Batch) -> Tensor:
     """Logits [T, B, A] of a policy, without gradient, from the states that the rollouts began with."""
-    answer: Answer = net(steps(batch.inputs, slice(-1)), batch.core_state)[0]
-    return answer.logits
+    return answers(net, steps(batch.inputs, slice(-1)), batch.core_state).logits
+
+
+@torch.no_grad()
+def answers(net: PolicyAndValue, inputs: StepInput, core: Tensor) -> Answer:
+    """Answers to all steps, [T, B], without gradient, from the states that the rollouts began with.
+
+    A batch of images is answered in parts of time, since the activations of a deep network take many times its memory.
+    """
+    length = max(1, PART_BYTES // (4 * sum(entry[0].numel() for entry in leaves(inputs.obs))))
+    parts: list[Answer] = []
+    for start in range(0, len(inputs.first), length):
+        answer, core = net(steps(inputs, slice(start, start + length)), core)
+        parts.append(answer)
+    return parts[0] if len(parts) == 1 else Answer(*map(torch.cat, zip(*parts, strict=True)))
 
 
 def lag_metrics(behaviour: Distribution, policy: Distribution, log_rhos: Tensor, mask: Tensor) -> Metrics:

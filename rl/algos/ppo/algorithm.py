@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, ActorCriticLearning, lag_metrics, steps
+from zerobeast.rl.algos.policy_gradient.actor_critic import (
+    ActorCritic,
+    ActorCriticLearning,
+    answers,
+    lag_metrics,
+    steps,
+)
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.config import PPOConfig
 from zerobeast.rl.data import Batch
@@ -83,7 +89,7 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
     def _prepare(self, batch: Batch) -> tuple[Samples, Metrics]:
         """The samples for the epochs, and metrics of the batch as a whole."""
         with self._descent.autocast():
-            (logits, values), _ = self._net(batch.inputs, batch.core_state)
+            logits, values = answers(self._net, batch.inputs, batch.core_state)
         actions, mask = batch.actions, batch.mask
         behaviour, policy = (self._family.of(each, batch.legal) for each in (batch.extras["logits"], logits[:-1]))
         taken = behaviour.log_prob(actions)

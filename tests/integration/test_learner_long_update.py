@@ -1,0 +1,217 @@
+"""An update of any length: peers are answered during it, nobody ends because of it, no signal waits for it."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import wait_until
+from tests.learner_fakes import Clock, FakeActor, feed, learner_for, opened, rollout_rows, run_config
+from zerobeast.common.config.process import Instance
+from zerobeast.common.health.figures import ServiceView
+from zerobeast.common.health.verdict import judge
+from zerobeast.common.service import base, computing, loop
+from zerobeast.common.service.health_server import HealthServer
+from zerobeast.common.service.loop import Loop
+from zerobeast.common.settings.run import HealthConfig
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.transport import Context, WeightsSubscriber
+from zerobeast.common.wire.messages import Kind
+from zerobeast.services.actor.service import Actor
+from zerobeast.services.actor.waits import Timeouts
+from zerobeast.services.broker.service import Broker
+from zerobeast.services.envserver.service import EnvServer
+from zerobeast.services.learner import kept
+from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.services.learner.service import Learner
+from zerobeast.services.learner.update import Trainer
+
+
+class Gate:
+    """Holds updates up, in a call without the interpreter's lock, as a backward pass is one."""
+
+    def __init__(self, shut: int) -> None:
+        self.began, self.updates = threading.Event(), 0
+        self._shut, self._open = shut, threading.Event()  #: the number of the update that is held up
+
+    def trainer(self, *args: Any) -> Trainer:
+        """A trainer whose updates pass through here."""
+        trainer = Trainer(*args)
+        step = trainer.learning.step
+
+        def slow(agent_steps: int) -> Any:
+            self.updates += 1
+            learned = step(agent_steps)  # so that an update that is held up has changed the weights already
+            if self.updates == self._shut:
+                self.began.set()
+                self._open.wait()
+            return learned
+
+        trainer.learning.step = slow  # type: ignore[method-assign]
+        return trainer
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update lasts, and is long, after a moment."""
+    monkeypatch.setattr(computing, "LASTING_S", 0.05)
+    monkeypatch.setattr(loop, "ATTEND_S", 0.01)
+    monkeypatch.setattr(kept, "LONG_S", 0.0)
+
+
+@contextmanager
+def attended(learner: Learner) -> Iterator[Callable[[], int]]:
+    """The learner's loop in threads of its own; yields what stops it and returns the exit code."""
+    whole = Loop([learner])
+    with ThreadPoolExecutor(1) as pool:
+        code = pool.submit(whole.attended)
+
+        def end() -> int:
+            whole.stop()
+            return code.result(30)
+
+        try:
+            yield end
+        finally:
+            whole.stop()
+
+
+def talk(actors: list[FakeActor], learner: Learner, until: Callable[[], Any]) -> None:
+    wait_until(lambda: ([actor.turn(learner.clock()) for actor in actors], until())[1])
+
+
+def test_actors_subscribers_and_the_page_are_answered_during_an_update(tmp_path: Path, context: Context) -> None:
+    gate, config = Gate(shut=1), run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    learner = learner_for(config, make_trainer=gate.trainer)
+    with (
+        attended(learner) as end,
+        HealthServer(learner, HealthConfig()) as health,
+        closing(FakeActor(context, config.learner.endpoint)) as actor,
+        closing(FakeActor(context, config.learner.endpoint)) as late,
+        closing(WeightsSubscriber(context, config.learner.endpoint)) as subscriber,
+    ):
+        talk([actor], learner, lambda: actor.stream.open)
+        actor.push(1, rollout_rows(4))
+        talk([actor], learner, gate.began.is_set)
+        talk([late], learner, lambda: late.stream.open)
+        late.push(1, rollout_rows(4))
+        wait_until(lambda: learner.page.get("queue_rows") == 8)
+        assert learner.page["peers"] == 2
+        assert learner.page["computing_s"] > 0
+        found = wait_until(subscriber.receive)
+        assert (found.header.kind, found.header.body[0]) == (Kind.WEIGHTS, 0), "nothing of an update before its end"
+        assert not actor.acked
+        assert health.page()["live"]
+        gate.open()
+        talk([actor, late], learner, lambda: actor.acked and late.acked)
+        assert end() == 0
+    assert learner.report()["updates"] == 2
+    assert load_checkpoint(config.folder / "checkpoint.pt")["counters"]["updates"] == 2
+
+
+def test_a_learner_that_is_asked_to_stop_ends_within_an_update_with_all_that_was_learned_before(
+    tmp_path: Path, context: Context
+) -> None:
+    gate, config = Gate(shut=2), run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    learner = learner_for(config, make_trainer=gate.trainer)
+    with attended(learner) as end, closing(FakeActor(context, config.learner.endpoint)) as actor:
+        talk([actor], learner, lambda: actor.stream.open)
+        actor.push(1, rollout_rows(4), [[7.0, 10]])
+        actor.push(2, rollout_rows(4))
+        talk([actor], learner, gate.began.is_set)
+        assert end() == 0
+        talk([actor], learner, lambda: actor.replies[-1].kind is Kind.BYE)
+        assert actor.acked == [1]
+    counters = load_checkpoint(config.folder / "checkpoint.pt")["counters"]
+    assert (counters["updates"], counters["agent_steps"], gate.updates) == (1, 20, 2)
+    with opened(config) as again, closing(FakeActor(context, config.learner.endpoint)) as actor:
+        feed(again, actor, range(1, 2))
+        assert again.report()["agent_steps"] == 40
+        assert again.report()["episodes"] == 2
+
+
+def test_an_update_that_no_checkpoint_precedes_is_finished_first(
+    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "LONG_S", 100.0)
+    gate, config = Gate(shut=2), run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    learner = learner_for(config, make_trainer=gate.trainer)
+    with attended(learner) as end, closing(FakeActor(context, config.learner.endpoint)) as actor:
+        talk([actor], learner, lambda: actor.stream.open)
+        actor.push(1, rollout_rows(4))
+        actor.push(2, rollout_rows(4))
+        talk([actor], learner, gate.began.is_set)
+        learner.stop()
+        talk([actor], learner, lambda: learner.page["computing_s"] > 0)
+        gate.open()
+        assert end() == 0
+    assert load_checkpoint(config.folder / "checkpoint.pt")["counters"]["updates"] == 2
+
+
+def test_a_run_goes_on_after_an_update_that_is_longer_than_any_timeout(tmp_path: Path) -> None:
+    names = ("learner", "broker", "envserver")
+    settings: dict[str, Any] = {name: {"endpoint": f"ipc://{tmp_path}/{name[0]}"} for name in names}
+    settings["learner"] |= {"unroll_length": 5, "batch_size": 4, "checkpoint_every_s": 1000.0}
+    settings["actor"] = {"env_groups": 1, "envs_per_group": 4, "connect_timeout_s": 0.8}
+    settings["envserver"]["in_process"] = True
+    run = {"name": "run", "root": str(tmp_path), "total_steps": 10_000, "env": {"id": "CartPole-v1"}, **settings}
+    config, gate = RunConfig.model_validate(run), Gate(shut=2)
+    timeouts = Timeouts(silent=0.3, no_progress=0.3)
+    learner = Learner(config, Instance(index=0), make_trainer=gate.trainer)
+    actor = Actor(config, Instance(index=0), timeouts=timeouts)
+    workers = Loop([Broker(config, Instance(index=0)), EnvServer(config, Instance(index=0)), actor])
+    with attended(learner) as end, ThreadPoolExecutor(1) as pool:
+        worker = pool.submit(workers.run)
+        try:
+            wait_until(gate.began.is_set)
+            began = learner.clock()
+            wait_until(lambda: worker.done() or learner.clock() - began > 2.0)
+            assert not worker.done(), worker.exception()
+            assert actor.report()["trouble"] == ""
+            assert actor.idle(), "it is not the actor that stands still"
+            gate.open()
+            wait_until(lambda: worker.done() or gate.updates > 3)
+            assert end() == 0
+        finally:
+            gate.open()
+            workers.stop()
+        assert worker.result(30) == 0
+
+
+def test_an_update_that_takes_long_limits_the_run_and_is_no_stall() -> None:
+    page = {"state": "ready", "stalled": False, "peers": 1, "agent_steps_per_s": 0.0, "computing_s": 75.0}
+    others = [ServiceView(role, role, {"state": "ready"}) for role in ("broker", "envserver", "actor")]
+    verdict = judge([ServiceView("learner 0", "learner", page), *others])
+    assert verdict.good
+    assert "has taken 0:01:15 so far" in verdict.sentence
+
+
+def test_a_computation_counts_as_alive_for_as_long_as_it_uses_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "MOVES", 0.001)
+    clock = Clock()
+    learner = learner_for(run_config(tmp_path), clock=clock)
+    learner.state, learner.report = "ready", dict  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(learner, "idle", lambda: False)
+    with HealthServer(learner, HealthConfig()) as health, learner.computing:
+        for _ in range(3):
+            clock.skipped += 40.0
+            began = time.process_time()
+            while time.process_time() - began < 0.1:
+                pass
+            learner.attend()
+            assert health.page()["live"]
+            assert not health.page()["stalled"]
+        for _ in range(2):
+            clock.skipped += 40.0
+            learner.attend()
+        assert not health.page()["live"], "it may hang"

@@ -12,6 +12,7 @@ no folder is ever added to sys.path, and what an entry point names is only looke
 """
 
 import os
+import re
 import sys
 import sysconfig
 import zlib
@@ -64,6 +65,17 @@ def alternatives(group: str, unknown: str, others: Sequence[str] = ()) -> str:
     names = dict.fromkeys([*others, *installed(group)])
     hint = did_you_mean(unknown, names) or "; a package that brings it has to be installed here"
     return f"expected {' or '.join(filter(None, (', '.join(names), 'module:NAME')))}{hint}"
+
+
+def claim_of(group: str, name: str) -> str:
+    """The entry point whose name, with * for any characters but / and ** for any, fits best; empty if none does."""
+    claims = [each for each in installed(group) if re.fullmatch(_pattern(each), name)]
+    return max(claims, key=lambda each: (len(each.partition("*")[0]), len(each)), default="")
+
+
+def _pattern(claim: str) -> str:
+    parts = (".*".join(map(re.escape, part.split("**"))) for part in re.split(r"(?<!\*)\*(?!\*)", claim))
+    return "[^/]*".join(parts)
 
 
 def reference_of(group: str, name: str, what: str, expected: str = "one") -> str:

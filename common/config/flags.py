@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from zerobeast.common.config import torchbeast
 from zerobeast.common.config.describe import as_text
-from zerobeast.common.config.layers import CONFIG, Given, scalar
+from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
 from zerobeast.common.config.table import RUN, SHORT, TREE, Table, of_algorithm
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import reference_to
@@ -73,6 +73,7 @@ class CommandLine:
     own: list[Given] = field(default_factory=list)  #: of the command itself, not of the run
     unknown: list[Flag] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    confirmed: set[str] = field(default_factory=set)  #: digests of values that files may give (`trust`)
     torchbeasts: list[str] = field(default_factory=list)  #: flags under TorchBeast's names
     counts: dict[str, int] = field(default_factory=dict)  #: TorchBeast's num_actors and num_buffers
     notes: list[str] = field(default_factory=list)  #: for the log: flags that are accepted and have no effect
@@ -89,6 +90,8 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
             (line.own if path in own else line.settings).extend(given)
         elif flag.key == CONFIG:
             _file(flag, line, mistakes)
+        elif flag.key == CONFIRMED:
+            line.confirmed |= set(filter(None, (flag.text or "").split(",")))
         elif flag.key in torchbeast.FLAGS:
             _torchbeast(flag, line, mistakes)
         else:

@@ -22,12 +22,9 @@ from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
 
 PREFIX = "BEAST_"
-CONFIG = "config"
+CONFIG, CONFIRMED = "config", "confirmed"  #: flags of every command, beside settings
 FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  #: the one in C is ten times faster
 MAX_DEPTH = 100  #: levels of nesting in a file
-#: what runs did before a setting existed, if that is not its default; their files do not have the setting
-EARLIER = {"net.last_action_reward": "always", "net.pixels": "all"}
-OF_A_RUN = frozenset({"name", "root", "seed", "net.torso", "net.use_lstm", "net.lstm_size"})  #: only its file has all
 #: What Kubernetes and Docker links put into the environment for a service called beast-<something>.
 _LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)")
 
@@ -38,6 +35,12 @@ class Given(NamedTuple):
     path: str
     value: Any
     where: str  #: such as "flag --learner.batch_size"
+
+    @property
+    def file(self) -> Path | None:
+        """The file that gives it, or a folder of files."""
+        kind, _, place = self.where.rpartition(": ")[0].partition(" ")
+        return Path(place) if kind == "file" else None
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -128,12 +131,9 @@ def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield path, value
 
 
-def earlier(layer: list[Given], label: str) -> Iterator[Given]:
-    """The entries of EARLIER that a file lacks, if it is that of a run: it continues as it began."""
-    paths = {given.path for given in layer}
-    if paths >= OF_A_RUN:
-        missing = EARLIER.keys() - paths
-        yield from (Given(path, EARLIER[path], f"{label}: from before {path} was a setting") for path in missing)
+def variable_of(path: str) -> str:
+    """The environment variable that gives a setting a value."""
+    return PREFIX + path.upper().replace(".", "__")
 
 
 def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterator[Given]:

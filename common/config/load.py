@@ -20,7 +20,7 @@ from zerobeast.common.config import preset as presets
 from zerobeast.common.config import remarks, torchbeast, trust
 from zerobeast.common.config.describe import differences, dump, expectation, settings_help
 from zerobeast.common.config.flags import CommandLine, read_flags, split, unknown
-from zerobeast.common.config.layers import CONFIG, PREFIX, Given, earlier, from_environment, from_tree, read_yaml
+from zerobeast.common.config.layers import CONFIG, PREFIX, Given, from_environment, from_tree, read_yaml
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
@@ -101,15 +101,16 @@ def gather(
     _import_algorithm(argv, environ)
     line = read_flags(argv, own_table, mistakes)
     above = [
-        *_trees(trees, mistakes),
+        *_trees(trees, line.confirmed, mistakes),
         *_files(line, environ, mistakes),
         list(from_environment(environ, mistakes)),
         line.settings,
     ]
-    refusals = list(trust.refusals(_highest(above), trust.IMPORTED if read_only else trust.GUARDED))
-    if any(f": {path}: " in refusal for path in trust.IMPORTED for refusal in refusals):  # nothing below may import it
-        raise ConfigError("\n".join(refusals))
-    mistakes += refusals
+    refusals = trust.refusals(_highest(above), line.confirmed, read_only=read_only)
+    if any(trust.guard_at(path).always for path in refusals):  # nothing below may import it
+        raise ConfigError("\n".join(refusals.values()))
+    mistakes += refusals.values()
+    in_files = [given for layer in above for given in layer if given.file]
     spec = _algorithm(_highest(above), mistakes)
     mistakes += unknown(line, own_table, spec.name)
     preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
@@ -132,6 +133,8 @@ def gather(
     own_good, _ = check(line.own, mistakes, own)
     if mistakes:
         raise ConfigError("\n".join(mistakes))
+    if not partial:
+        trust.confirm(in_files, config, origins)
     own_values = {path: given.value for path, given in own_good.items()}
     return Loaded(config, own.model_validate(own_values), origins, tuple(remarks.notes(config, origins, line)))
 
@@ -141,15 +144,18 @@ def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -
     for name in line.files or filter(None, [environ.get(PREFIX + CONFIG.upper())]):
         label = f"file {name}"
         try:
-            yield from _trees({label: read_yaml(Path(name), label)}, mistakes)
+            yield from _trees({label: read_yaml(Path(name), label)}, line.confirmed, mistakes)
         except ConfigError as error:
             mistakes.append(str(error))
 
 
-def _trees(trees: Mapping[str, Mapping[str, Any]], mistakes: list[str]) -> Iterator[list[Given]]:
+def _trees(trees: Mapping[str, Mapping[str, Any]], known: set[str], mistakes: list[str]) -> Iterator[list[Given]]:
     for label, tree in trees.items():
-        layer = list(from_tree(tree, label, mistakes))
-        yield [*layer, *earlier(layer, label)]
+        algo = Given(ALGO, str(tree.get(ALGO)), f"{label}: {ALGO}")
+        if ":" in algo.value and not trust.refusals({ALGO: algo}, known):
+            with suppress(ConfigError):  # which `_algorithm` reports
+                spec_of(algo.value)  # so that its settings are among those that are read
+        yield list(from_tree(tree, label, mistakes))
 
 
 def _import_algorithm(argv: Sequence[str], environ: Mapping[str, str]) -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from zerobeast.common.settings import Section, setting
-from zerobeast.common.settings.run import Address
+from zerobeast.common.settings import PLACE, REACH, Section, setting
+from zerobeast.common.settings.kinds import Address
 
 
 class Instance(Section):
@@ -15,7 +15,9 @@ class Instance(Section):
     )
     core: int | None = setting(None, "number of the core to stay on; without it any", ge=0, le=65_535)
     supervisor_pid: int = setting(0, "end when this is no longer the parent process; 0: never", ge=0)
-    status_file: Path | None = setting(None, "JSON file to write the address of the health page to")
+    status_file: Path | None = setting(None, "JSON file to write the address of the health page to", decides=PLACE)
     env_server: Address | None = setting(
-        None, "endpoint of the env-server in which an evaluator plays; without it, one that the evaluator starts"
+        None,
+        "endpoint of the env-server in which an evaluator plays; without it, one that the evaluator starts",
+        decides=REACH,
     )

@@ -1,67 +1,106 @@
 """What a file may not decide alone, since a config or a run folder may come from an untrusted source.
 
-A file is data. Which module is imported, who may take part and what is reached beyond this machine is decided by the
-flags and environment variables of whoever starts a process; a file that gives such a value is refused unless one of
-those does too. config.yaml has all settings of a run, so launchers hand these to their services as flags.
+A file is data. Which module is imported, who may take part, what is reached beyond this machine and what is written
+outside this folder is decided by the flags and environment variables of whoever starts a process; a file that gives
+such a value is refused unless one of those does too, or did for this folder before (`confirmed`). Settings declare what
+they decide (`common.settings.guards`). config.yaml has all settings of a run, so launchers hand digests of these values
+to their services as a flag, which unlike the values anyone may see.
 """
 
 import json
-import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from zerobeast.common.config import confirmed
 from zerobeast.common.config.describe import as_text
-from zerobeast.common.config.layers import Given
-from zerobeast.common.config.table import RUN, SHORT, value_at
-from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import RunConfig
+from zerobeast.common.config.layers import CONFIRMED, Given
+from zerobeast.common.config.table import LEVELS, RUN, SHORT, TREE, table_of, value_at
+from zerobeast.common.settings import PEERS, PLACE, REACH, RunConfig
+from zerobeast.common.settings.guards import Around, Guard, guard_of
+from zerobeast.common.wire import short
 
-CODE, PEERS, REACH = "imports a module", "decides who may take part", "reaches beyond this machine"
-_WHY = {"env": CODE, "evaluate": CODE, "algo": CODE, "net": CODE, "security": PEERS}
-_WHICH = re.compile(
-    r"algo|env\.(id|kwargs)|evaluate\.levels|net\.(torso|memory)|security\..*|.*\.endpoint|health\.host"
-    r"|learner\.(rank_endpoints|meeting)"
-)
-GUARDED = {path: _WHY.get(path.partition(".")[0], REACH) for path in RUN if _WHICH.fullmatch(path)}
-IMPORTED = ("algo", "net.torso", "net.memory")  #: by whoever uses the settings, and not for environments alone
-#: flags by which no file admits or reaches anyone, for a command that makes environments alone
-ALONE = [f"--{path}={as_text(RUN[path].default)}" for path, why in GUARDED.items() if why != CODE]
-#: module:Id, for a constructor to pass on to gymnasium; a module's file may have any name
-_IN_ARGUMENTS = re.compile(r"""['"](?!cuda:|\d+:)[^'"/:]+:(?!/)\S""")
+NEEDLESS = (PEERS, REACH, PLACE)  #: for a command that makes environments alone
+#: flags by which no file admits or reaches anyone there
+ALONE = [f"--{path}={as_text(one.default)}" for path, one in RUN.items() if guard_of(one) in NEEDLESS]
 
 
-def refusals(given: Mapping[str, Given], guarded: Collection[str] = GUARDED) -> Iterator[str]:
-    """A sentence for every value, valid or not, that only a file gives and may not give alone."""
-    for path, value, where in given.values():
-        if path in guarded and where.startswith("file ") and _matters(path, value):
-            why, flag = GUARDED[path], shlex.join(flag_of(path, value))
-            yield f"{where}: {value!r} {why}, which a file may not decide alone: give {flag} as well"
+def guard_at(path: str) -> Guard:
+    """What a setting decides."""
+    return guard_of(TREE[path])
+
+
+def refusals(given: Mapping[str, Given], known: Collection[str] = (), *, read_only: bool = False) -> dict[str, str]:
+    """By the paths of settings, a sentence for every value, valid or not, that a file alone gives and may not.
+
+    Args:
+      given: the highest value of each setting.
+      known: digests of values that a flag confirms.
+      read_only: nothing is started under these settings.
+    """
+    around = _around({path: one.value for path, one in given.items()})
+    asked = [one for one in given.values() if one.file and (guard_at(one.path).always or not read_only)]
+    decide = [
+        one
+        for one in asked
+        if _matters(one.path, one.value, around._replace(folder=one.file and one.file.absolute().parent))
+    ]
+    return {one.path: _refusal(*one) for one in decide if not confirmed.is_known(one, known)}
+
+
+def _refusal(path: str, value: Any, where: str) -> str:
+    sentence = f"{short(value)} {guard_at(path).what}, which a file may not decide alone"
+    return f"{where}: {sentence}: give {shlex.join(flag_of(path, value))} as well"
+
+
+def refusals_of(config: RunConfig, origins: Mapping[str, str]) -> dict[str, str]:
+    """As `refusals`, for the settings of a run and where each is from."""
+    return refusals({path: Given(path, value_at(config, path), where) for path, where in origins.items()})
+
+
+def decisive(config: RunConfig) -> dict[str, Any]:
+    """The settings of a run, by path, that would be refused if a file alone gave them."""
+    values = {path: value_at(config, path) for path in table_of(config)}
+    around = _around(values)
+    return {path: value for path, value in values.items() if _matters(path, value, around)}
 
 
 def flags_of(config: RunConfig) -> list[str]:
-    """The flags without which these settings would be refused in a file."""
-    values = {path: value_at(config, path) for path in GUARDED}
-    return [word for path, value in values.items() if _matters(path, value) for word in flag_of(path, value)]
+    """The flags without which a command that makes environments alone refuses these settings in a file."""
+    needed = {path: value for path, value in decisive(config).items() if guard_at(path) not in NEEDLESS}
+    return [word for path, value in needed.items() for word in flag_of(path, value)]
 
 
-def _matters(path: str, value: Any) -> bool:
-    """Whether this value of a setting imports, admits or reaches anything."""
-    if GUARDED[path] == CODE:
-        return bool(_IN_ARGUMENTS.search(repr(value))) if path == "env.kwargs" else ":" in str(value)
-    if GUARDED[path] == PEERS:
-        return bool(value != RUN[path].default)
-    if str(value).startswith("file:"):  # which would be written
-        return True
-    try:
-        hosts = [Endpoint(host=str(value))] if path == "health.host" else map(Endpoint.parse, str(value).split(","))
-        return not all(host.is_loopback for host in hosts)
-    except ConfigError:  # refused as what it is
-        return False
+def confirmation(values: Mapping[str, Any]) -> list[str]:
+    """The flag with which a file may give settings these values."""
+    digests = [confirmed.digest(path, value) for path, value in values.items()]
+    return [f"--{CONFIRMED}", ",".join(digests)] if digests else []
+
+
+def confirm(layers: Sequence[Given], config: RunConfig, origins: Mapping[str, str]) -> None:
+    """Remember what files give and flags or variables give too: from now on those files need none."""
+    values = decisive(config) if layers else {}
+    for one in layers:
+        is_by_hand = one.path in values and one._replace(where=origins[one.path]).file is None
+        if one.file and is_by_hand and one.value == values[one.path]:
+            confirmed.remember(one.file, {one.path: one.value})
+
+
+def _around(values: Mapping[str, Any]) -> Around:
+    """With the ids of all environments that get the arguments, those of a mix one by one."""
+    ids = f"{values.get('env.id', RUN['env.id'].default)},{values.get(LEVELS, '')}"
+    return Around(set(filter(None, ids.translate(str.maketrans("();", ",,,", " ")).split(","))))
+
+
+def _matters(path: str, value: Any, around: Around) -> bool:
+    """Whether this value of a setting decides more than data."""
+    return bool(value != TREE[path].default) and guard_at(path).matters(value, around)
 
 
 def flag_of(path: str, value: Any) -> tuple[str, str]:
     """The flag that gives a setting a value."""
     name = next((name for name, long in SHORT.items() if long == path), path)
-    return f"--{name}", json.dumps(value, default=str) if isinstance(value, dict) else as_text(value)
+    with suppress(TypeError, ValueError, RecursionError):  # it is no value of a setting
+        return f"--{name}", json.dumps(value, default=str) if isinstance(value, dict) else as_text(value)
+    return f"--{name}", "..."

@@ -9,6 +9,11 @@ from zerobeast.common.settings.env import NO_RUN as NO_RUN
 from zerobeast.common.settings.env import PADDING as PADDING
 from zerobeast.common.settings.env import PAST as PAST
 from zerobeast.common.settings.env import EnvConfig as EnvConfig
+from zerobeast.common.settings.guards import CODE as CODE
+from zerobeast.common.settings.guards import PEERS as PEERS
+from zerobeast.common.settings.guards import PLACE as PLACE
+from zerobeast.common.settings.guards import PLAIN as PLAIN
+from zerobeast.common.settings.guards import REACH as REACH
 from zerobeast.common.settings.net import MIN_SHALLOW_SIDE as MIN_SHALLOW_SIDE
 from zerobeast.common.settings.net import NetConfig as NetConfig
 from zerobeast.common.settings.net import Reading as Reading

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.guards import ARGUMENTS, ENVIRONMENT, PLAIN, TEXT, is_plain
 from zerobeast.common.settings.section import Section, setting, whole_numbers
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire.description import MAX_SIZES
@@ -55,15 +56,22 @@ class EnvConfig(Section):
         "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, football/<scenario>, gfootball/<scenario>, envpool/<id>, "
         "pettingzoo/<family>/<game>, module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of several; "
         "with commas: one policy for several",
+        decides=ENVIRONMENT,
         max_length=10_000,  # a mix of 200 environments, or a long path; checked before anything reads the list
     )
-    kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor")
-    action_mask: str = setting("", "key of the action mask (1: legal) in a Dict observation or in the info of a step")
+    kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor", decides=ARGUMENTS)
+    action_mask: str = setting(
+        "", "key of the action mask (1: legal) in a Dict observation or in the info of a step", decides=PLAIN
+    )
     options: dict[str, JsonValue] = setting(
-        {}, f"options of every reset of the environment; a value {PROGRESS} is the share of total_steps trained, 0 to 1"
+        {},
+        f"options of every reset of the environment; a value {PROGRESS} is the share of total_steps trained, 0 to 1",
+        decides=TEXT._replace(matters=lambda options, _: not is_plain(filled(options, 0.0)), always=False),
     )
     leave_out: Entries = setting(
-        (), "entries of a Dict or Tuple observation that are not sent, such as texts: mission,camera.text"
+        (),
+        "entries of a Dict or Tuple observation that are not sent, such as texts: mission,camera.text",
+        decides=PLAIN,
     )
     pad_obs: Shape = setting(
         (), "pad observations with zeros to this shape; empty: beast train pads environments of one run that differ"
@@ -79,6 +87,7 @@ class EnvConfig(Section):
         "",
         "of several agents: who acts for the other side, which is not learned from: latest, past (one of this run's "
         "numbered checkpoints in each episode), RUN, RUN:<agent steps>, RUN:best or a path; empty: all are one side",
+        decides=PLAIN,  # a checkpoint is data, and its settings are judged as those of any file
         max_length=1000,
     )
     opponents: Agents = setting(

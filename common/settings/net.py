@@ -18,6 +18,7 @@ from pydantic import AfterValidator
 
 from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.guards import CODE
 from zerobeast.common.settings.section import LIMIT, Section, setting, whole_numbers
 from zerobeast.common.wire import ArraySpace, EnvSpec, flat
 
@@ -53,6 +54,7 @@ class NetConfig(Section):
         "auto",
         "shallow, deep, football or minatar for images, mlp for vectors, auto: what fits; or that of a package, "
         "module:Class or file.py:Class",
+        decides=CODE,
     )
     pixels: Literal["auto", "all", "none"] = setting(
         "auto",
@@ -71,6 +73,7 @@ class NetConfig(Section):
         "none",
         "add an episodic memory to the LSTM, which keeps what is rare by momentum, knn or td_error, or anything by "
         "uniform; or by the signal of a package, module:NAME",
+        decides=CODE,
     )
     memory_size: int = setting(512, "entries of the episodic memory", ge=1, le=1_000_000)
     memory_key_size: int = setting(32, "width of their keys", ge=1, le=4096)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, field_validator
+from pydantic import field_validator
 
-from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings.env import EnvConfig
+from zerobeast.common.settings.guards import CODE, ENVIRONMENT, PEERS, PLACE, PLAIN, REACH
+from zerobeast.common.settings.kinds import Address, Addresses, Device, Meeting
 from zerobeast.common.settings.net import MemoryConfig, NetConfig
 from zerobeast.common.settings.section import LIMIT, Section, setting
 from zerobeast.common.settings.sync_rule import SyncConfig
@@ -19,48 +19,13 @@ from zerobeast.common.wire.messages import MAX_WINDOW
 from zerobeast.common.wire.seeds import MAX_ENV_SEED, counted
 
 BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
-
-
-def _endpoint(value: str) -> str:
-    try:
-        if Endpoint.parse(value).name:
-            raise ConfigError("expected tcp://host:port or ipc://path")
-    except ConfigError as error:
-        raise ValueError(str(error).removeprefix(f"endpoint {value!r}: ")) from error
-    return value
-
-
-def _endpoints(value: str) -> str:
-    for each in filter(None, value.split(",")):
-        _endpoint(each)
-    return value
-
-
-def _meeting(value: str) -> str:
-    if value.startswith("tcp:"):
-        return _endpoint(value)
-    if value and not re.fullmatch(r"file:///.+", value):
-        raise ValueError("expected tcp://host:port or file:///path")
-    return value
-
-
-def _device(value: str) -> str:
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
-        raise ValueError("expected auto, cpu, cuda or cuda:N")
-    return value
-
-
 Precision = Literal["auto", "float32", "bfloat16"]
-Address = Annotated[str, AfterValidator(_endpoint)]
-Addresses = Annotated[str, AfterValidator(_endpoints)]
-Meeting = Annotated[str, AfterValidator(_meeting)]
-Device = Annotated[str, AfterValidator(_device)]
 
 
 class EnvServerConfig(Section):
     """The service that steps environments."""
 
-    endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors connect")
+    endpoint: Address = setting("tcp://127.0.0.1:5550", "where actors connect", decides=REACH)
     threads: int = setting(0, f"C++ threads of an Atari session, at least 1 per 4 games; {BY_CORES}", ge=0, le=1024)
     workers: int = setting(0, f"processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
     in_process: bool = setting(
@@ -101,10 +66,10 @@ class ActorConfig(Section):
 class BrokerConfig(Section):
     """The service that infers actions in batches."""
 
-    endpoint: Address = setting("tcp://127.0.0.1:5555", "where actors connect")
+    endpoint: Address = setting("tcp://127.0.0.1:5555", "where actors connect", decides=REACH)
     max_batch_rows: int = setting(256, "maximum number of environments in a forward pass", ge=1, le=65_536)
     max_batch_delay_s: float = setting(0.005, "longest that a request waits for others to join its batch", ge=0, le=10)
-    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda if there is one")
+    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=PLAIN)
     precision: Precision = setting("auto", "of the forward pass; auto: bfloat16 if the device is faster with it")
     threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024)
 
@@ -112,13 +77,17 @@ class BrokerConfig(Section):
 class LearnerConfig(Section):
     """The service that optimises the policy."""
 
-    endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers connect")
+    endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers connect", decides=REACH)
     unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
     batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
     ranks: int = setting(1, "processes that learn as one, each from its part of every batch", ge=1, le=1024)
-    rank_endpoints: Addresses = setting("", "with ranks: where actors connect to those after the first, with commas")
+    rank_endpoints: Addresses = setting(
+        "", "with ranks: where actors connect to those after the first, with commas", decides=REACH
+    )
     meeting: Meeting = setting(
-        "", "with ranks: where they meet, tcp://host:port of the first or file:///path; empty: as set by torchrun"
+        "",
+        "with ranks: where they meet, tcp://host:port of the first or file:///path; empty: as set by torchrun",
+        decides=PEERS,
     )
     rank_timeout_s: float = setting(60.0, "with ranks: how long one of them may stay away", gt=0, le=LIMIT)
     window: int = setting(
@@ -130,7 +99,7 @@ class LearnerConfig(Section):
         ge=0,
         le=LIMIT,
     )
-    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda if there is one")
+    device: Device = setting("auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=PLAIN)
     precision: Precision = setting("auto", "of the forward and backward passes; auto as for the broker")
     threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024)
     on_nonfinite: Literal["skip", "stop"] = setting(
@@ -143,7 +112,9 @@ class LearnerConfig(Section):
         "idle for a supervisor that always restarts it",
     )
     publish_every: int = setting(1, "publish every Nth version of the policy", ge=1, le=LIMIT)
-    store: str = setting("", "folder on a disk of the learner's machine for its replay; empty: in the run's folder")
+    store: str = setting(
+        "", "folder on a disk of the learner's machine for its replay; empty: in the run's folder", decides=PLACE
+    )
     checkpoint_every_s: float = setting(60.0, "seconds between checkpoints", gt=0, le=LIMIT)
     checkpoint_every_steps: int = setting(
         0,
@@ -174,6 +145,7 @@ class EvaluateConfig(Section):
     levels: str = setting(
         "",
         "environments to evaluate in, with commas: levels by name, ends of the run's ids, other ids; empty: the run's",
+        decides=ENVIRONMENT,
     )
     seed: int | None = setting(
         None,
@@ -225,7 +197,7 @@ class LocalConfig(Section):
 class HealthConfig(Section):
     """The HTTP page on which each service reports its state."""
 
-    host: str = setting("127.0.0.1", "address to serve it on")
+    host: str = setting("127.0.0.1", "address to serve it on", decides=REACH)
     port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
     stall_after_s: float = setting(
         60.0,
@@ -238,23 +210,27 @@ class HealthConfig(Section):
 class SecurityConfig(Section):
     """Encryption of tcp connections, and which peers are admitted."""
 
-    keys: str = setting("", "folder of keys made by `beast keygen`; empty: no encryption")
-    secret: str = setting("", "secret key file of this process; empty: secret/<role>.key_secret in that folder")
-    insecure: bool = setting(False, "allow binding beyond loopback without keys: anyone who can connect can take part")
+    keys: str = setting("", "folder of keys made by `beast keygen`; empty: no encryption", decides=PEERS)
+    secret: str = setting(
+        "", "secret key file of this process; empty: secret/<role>.key_secret in that folder", decides=PEERS
+    )
+    insecure: bool = setting(
+        False, "allow binding beyond loopback without keys: anyone who can connect can take part", decides=PEERS
+    )
 
 
 class ParentConfig(Section):
     """The run that this one began from, if there is one: what `beast train --from` writes."""
 
-    run: str = setting("", "its name or folder, and which of its checkpoints")
+    run: str = setting("", "its name or folder, and which of its checkpoints", decides=PLAIN)
     agent_steps: int = setting(0, "its agent steps by then, which do not count in this run", ge=0)
 
 
 class Run(Section):
     """The settings of a run, except those of its algorithm."""
 
-    name: str = setting("", "name of the run and its folder; empty: <env>-<algorithm>-<date>")
-    root: str = setting(run_files.ROOT, "folder of run folders")
+    name: str = setting("", "name of the run and its folder; empty: <env>-<algorithm>-<date>", decides=PLAIN)
+    root: str = setting(run_files.ROOT, "folder of run folders", decides=PLACE)
     seed: int = setting(1, "random seed of environments, sampling and initial weights", ge=0, le=2**31 - 1)
     deterministic: bool = setting(
         default=False,
@@ -264,9 +240,11 @@ class Run(Section):
     stop_at_return: float | None = setting(
         None, "end once the mean return reaches this: of an evaluation, or of the last 100 episodes without evaluations"
     )
-    algo: str = setting("impala", "algorithm")
+    algo: str = setting("impala", "algorithm", decides=CODE)
     preset: str = setting(
-        "", "settings between the defaults and the YAML file; empty: the preset that fits environment and algorithm"
+        "",
+        "settings between the defaults and the YAML file; empty: the preset that fits environment and algorithm",
+        decides=PLAIN,
     )
     env: EnvConfig = EnvConfig()
     envserver: EnvServerConfig = EnvServerConfig()

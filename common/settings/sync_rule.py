@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator
 
+from zerobeast.common.settings.guards import PLAIN
 from zerobeast.common.settings.section import Section, setting
 
 EXPECTED = "expected always, every N, every T s, adaptive THRESHOLD or never"
@@ -80,6 +81,7 @@ class SyncConfig(Section):
         "always, every N (published versions), every T s, adaptive THRESHOLD (on the divergence from the acting "
         "policy: mean KL; for Q-learning the share of observations whose best action has changed; for DDPG, TD3 and "
         "SAC how far the likeliest action has moved), or never",
+        decides=PLAIN,
     )
 
     @property

@@ -4,19 +4,18 @@ An id with a colon outside parentheses is a reference (`catalogue`), never a bac
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
+from zerobeast.common.settings.guards import BACKENDS as GROUP
 from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.vector import VectorEnv, contained
-
-GROUP = "zerobeast.environments"
 
 
 class VectorRequest(NamedTuple):
@@ -52,6 +51,8 @@ class Backend:
         a worker process; None: `make` does, given `render_mode` "rgb_array".
       mixes: whether `make` makes several of other ids in one, for which it takes the keywords `leave_out` and
         `action_mask` too.
+      choices: by the names of arguments, the values that a file alone may give them (`common.settings.guards`): words
+        of a list, or nothing. To other arguments it may give numbers and booleans.
       levels: ids by name, such as "rare", of what an id can be evaluated in (`evaluate.levels`), itself among them.
     """
 
@@ -61,6 +62,7 @@ class Backend:
     make_part: Callable[..., InlineEnvs] | None = None
     make_rendered: Callable[[EnvConfig, int], InlineEnvs] | None = None
     mixes: bool = False
+    choices: Mapping[str, Collection[Any]] = field(default_factory=dict, hash=False)
     levels: Callable[[str], Mapping[str, str]] = lambda _env_id: {}
 
 
@@ -70,19 +72,13 @@ def reference_for(env_id: str) -> str:
     Raises:
       EnvError: there is none, or several packages bring one for the same ids.
     """
-    claims = [name for name in plugins.installed(GROUP) if re.fullmatch(_pattern(name), env_id)]
-    if not claims:
+    claim = plugins.claim_of(GROUP, env_id)
+    if not claim:
         known = ", ".join(plugins.installed(GROUP)) or "none, install zerobeast again"
         raise unknown(env_id, f"no installed backend claims it (patterns of ids: {known})")
-    claim = max(claims, key=lambda name: (len(name.partition("*")[0]), len(name)))
     what = f"env.id {env_id!r}, backend {claim}"
     with contained(what):
         return plugins.reference_of(GROUP, claim, what)
-
-
-def _pattern(name: str) -> str:
-    parts = (".*".join(map(re.escape, part.split("**"))) for part in re.split(r"(?<!\*)\*(?!\*)", name))
-    return "[^/]*".join(parts)
 
 
 def is_reference(env_id: str) -> bool:

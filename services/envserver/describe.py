@@ -8,7 +8,9 @@ import select
 import sys
 from collections.abc import Sequence
 
+from zerobeast.common.config.layers import variable_of
 from zerobeast.common.config.load import load
+from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.environ import withhold_secrets
 from zerobeast.common.process.terminal import write
@@ -32,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = load(argv, os.environ)
         withhold_secrets()
+        for path in RUN:  # whatever an environment starts has settings of its own
+            os.environ.pop(variable_of(path), None)
         made_each = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
         specs, counts = zip(*made_each, strict=True)
         if len(set(counts)) > 1:

@@ -32,6 +32,8 @@ OURS = {
     *("episodic_life", "reward_clip", "zero_discount_on_life_loss"),
 }
 PIXELS = {"from_pixels", "render_width", "render_height", "render_camera_id"}  #: options that a pool does not list
+#: options of text that are words of a list; others may name files and programs
+CHOICES = {"reward_type": ("dense", "sparse"), "obstacle_type": ("wall", "lava"), "rules": ("chinese", "pgx")}
 STACKED = "stack_num"  #: an option of what sends screens, Atari's games and ViZDoom's maps
 LEFT_OUT = ("env_id", "players", "elapsed_step")  #: of the infos
 
@@ -184,4 +186,4 @@ def _ids_if_loaded() -> list[str]:
     return ids() if "envpool" in sys.modules else []
 
 
-BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded)
+BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded, choices=CHOICES)

@@ -20,6 +20,7 @@ from zerobeast.services.envserver.backend import Backend, unknown
 PREFIX = "gfootball/"
 VECTORS, PLANES, PIXELS = "simple115v2", "extracted", ("pixels", "pixels_gray")
 CHOICES = {"representation": (PLANES, VECTORS, *PIXELS), "rewards": ("scoring", "scoring,checkpoints")}
+IN_ITS_WORDS = ("extra_players", "other_config_options")  #: arguments that may name files
 CONTROLLED = "number_of_{}_players_agent_controls"
 
 
@@ -146,4 +147,4 @@ def ids() -> list[str]:
     return [f"{PREFIX}{scenario}" for scenario in football.SCENARIOS]
 
 
-BACKEND = Backend(make, ids=ids)
+BACKEND = Backend(make, ids=ids, choices=CHOICES | dict.fromkeys(IN_ITS_WORDS, ()))

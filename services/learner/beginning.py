@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from zerobeast.common.config.layers import EARLIER
-from zerobeast.common.config.table import nested
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import NetConfig, Reading, Run, RunConfig
@@ -83,7 +81,7 @@ def resumed(
         algo = saved["config"]["algo"]
         if ":" in algo:  # it imports nothing: beside settings of runs, there are only those of its algorithm
             (algo,) = saved["config"].keys() - Run.model_fields.keys()
-        net = NetConfig(**nested(EARLIER)["net"] | saved["config"]["net"])
+        net = NetConfig(**saved["config"]["net"])
         total, done = saved["config"]["total_steps"], saved["counters"]["agent_steps"]
         note = ""
         if algo == config.section:

@@ -49,7 +49,6 @@ def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_i
         load([*flags, "--mine.minibatches", "9999"], {})
     file = tmp_path / "config.yaml"
     file.write_text(dump(config))
-    assert load(["--config", str(file), "--algo", f"{HERE}:MINE"], {}) == config
     with pytest.raises(ConfigError) as refused:
         load(["--config", str(file)], {})
     assert str(refused.value).splitlines() == [
@@ -58,6 +57,8 @@ def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_i
     ]
     with pytest.raises(ConfigError, match="imports a module"):
         gather(["--config", str(file)], {}, read_only=True)
+    for more in (["--algo", f"{HERE}:MINE"], []):
+        assert load(["--config", str(file), *more], {}) == config
 
 
 @pytest.mark.parametrize(

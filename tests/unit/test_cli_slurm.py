@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from zerobeast.cli.slurm import JOB, main
+from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.launcher.hosts import KEYS
@@ -43,12 +44,9 @@ def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path)
     keys = {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")}
     assert keys
     assert "CartPole-v1" in (folder / "config.yaml").read_text()
-    with pytest.raises(
-        ConfigError, match=r"keys' decides who may take part, .*: give --security.keys /\S*/keys as well"
-    ):
-        written(tmp_path)
-    text = written(tmp_path, "--learner.batch_size", "4", "--security.keys", str(folder / KEYS))
-    assert text.count(f"--security.keys {folder / KEYS} ") == 3
+    text = written(tmp_path, "--learner.batch_size", "4")
+    config = load(["--config", str(folder / "config.yaml")], {})
+    assert (config.security.keys, text.count("--confirmed ")) == (str(folder / KEYS), 3)
     assert {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")} == keys
     assert "batch_size: 4" in (folder / "config.yaml").read_text()
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.load import differences, dump, gather, load, settings_help
 from zerobeast.common.config.table import TREE
+from zerobeast.common.config.trust import decisive
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
@@ -229,6 +230,7 @@ def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
     config = load([*CLASSIC, "--name", "on", "--env.kwargs", "{a: [1, null, é], b: {c: 1.5}}"], environ)
     path = tmp_path / "config.yaml"
     path.write_text(dump(config), encoding="utf-8")
+    remember(path, decisive(config))
     assert load(["--config", str(path)], {}) == config
     assert dump(load(["--config", str(path)], {})) == dump(config)
 
@@ -242,6 +244,7 @@ AS_YAML = "{rate: 1e-3, small: 1.e-05, big: 1e22, text: '1e-3', mixed: [{a: -2.5
 def test_numbers_in_a_mapping_are_numbers_on_every_path(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(f"name: 12e4\nenv:\n  id: CartPole-v1\n  kwargs: {text}\nalgo: ppo\nppo.learning_rate: 1e-4\n")
+    remember(path, {"env.kwargs": NUMBERS})
     flag = load([*CLASSIC, "--env.kwargs", text], {})
     variable, file = load(CLASSIC, {"BEAST_ENV__KWARGS": text}), load(["--config", str(path)], {})
     assert repr(flag.env.kwargs) == repr(variable.env.kwargs) == repr(file.env.kwargs) == repr(NUMBERS)
@@ -267,17 +270,6 @@ def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, t
     ):
         [sentence] = mistakes([*CLASSIC, *flags], environ)
         assert sentence.endswith(", expected finite numbers")
-
-
-def test_the_file_of_a_run_from_before_a_setting_existed_has_what_runs_did_then(tmp_path: Path) -> None:
-    saved = yaml.safe_load(dump(load([*CLASSIC, "--name", "old"], {})))
-    del saved["net"]["last_action_reward"], saved["net"]["pixels"], saved["preset"]  # which is younger than run files
-    path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(saved))
-    net = load(["--config", str(path)], {}).net
-    assert (net.last_action_reward, net.pixels) == ("always", "all")
-    path.write_text("{name: x, root: runs, algo: ppo, preset: classic-ppo, seed: 2, total_steps: 9000}")  # by hand
-    assert load(["--config", str(path), *CLASSIC], {}).net.last_action_reward == "auto"
 
 
 def test_differences_are_what_is_not_the_default() -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import dump, load
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.pages import announced
 from zerobeast.launcher import fleet, placement
 from zerobeast.launcher.child import Child
@@ -162,11 +163,22 @@ def test_services_inherit_no_secrets_of_trackers_and_clouds(tmp_path: Path) -> N
     assert not learner.spec.environ.keys() & set(SECRETS)
 
 
-def test_children_get_what_no_file_may_decide_as_flags() -> None:
-    config = load(["--env", "mine:Own-v0", "--preset", "classic", "--security.keys", "k", "--health.host", "::1"], {})
-    learner = fleet.Fleet(config.model_copy(update={"name": "x"}), Path("/tmp/s"), {}).add("learner")
-    assert (told(learner, "--env"), told(learner, "--security.keys")) == ("mine:Own-v0", "k")
-    assert "--health.host" not in learner.spec.command, "::1 is this machine"
+def test_children_are_told_that_their_file_may_decide_what_no_file_may_and_nobody_else_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "x"))
+    (tmp_path / "x").touch()  # so that nothing is remembered
+    flags = ["--env=mine:Own-v0", "--env.kwargs={password: secret}", "--preset=classic", "--security.keys=k"]
+    config = load([*flags, "--name=x", "--health.host=::1"], {})
+    learner = fleet.Fleet(config, Path("/tmp/s"), {}).add("learner")
+    assert not any("secret" in word or "mine" in word for word in learner.spec.command)
+    file = tmp_path / "config.yaml"
+    file.write_text(dump(config))
+    told_it = ["--config", str(file), "--confirmed", told(learner, "--confirmed")]
+    assert load(told_it, {}) == config
+    file.write_text(dump(config).replace("mine:Own-v0", "evil:Own-v0"))
+    with pytest.raises(ConfigError, match="imports a module, which a file may not decide alone"):
+        load(told_it, {})
 
 
 def test_children_of_a_serial_run_find_its_files_from_any_folder(

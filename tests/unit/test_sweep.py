@@ -15,6 +15,7 @@ from tests.helpers import no_file_longer_than
 from tests.learner_fakes import ENV
 from tests.results_fakes import saved
 from zerobeast.cli.sweep import main
+from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import ConfigError
 from zerobeast.launcher.parent import Parent
@@ -33,6 +34,7 @@ PAIRS = [(0, 4), (1, 5), (2, 6), (3, 7)]  #: four cores of two hardware threads
 def planned(folder: Path, vary: dict[str, Any] | None = None, *confirmed: Given, **parts: Any) -> list[Trial]:
     file = folder / "lr.yaml"
     file.write_text(yaml.safe_dump({"settings": BASE, "root": str(folder), "vary": vary or {}, **parts}))
+    remember(file, {"root": str(folder)})
     return trials_of(read(file, []), confirmed)
 
 
@@ -153,8 +155,8 @@ def test_a_file_that_cannot_be_run_is_refused_before_anything_starts(
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.sweep.trials.spec_of", lambda _: ENV)
-    sentence = refusal(tmp_path, {"env.kwargs": [{"a b": 1}, {"a-b": 1}]})
-    assert sentence.startswith("lr.yaml: vary: (env.kwargs {'a b': 1}) and (env.kwargs {'a-b': 1}) are both called kwa")
+    sentence = refusal(tmp_path, {"env.kwargs": [{"a": 1}, {"a": [1]}]})
+    assert sentence.startswith("lr.yaml: vary: (env.kwargs {'a': 1}) and (env.kwargs {'a': [1]}) are both called kwa")
 
 
 def test_a_long_name_is_cut_and_stays_unlike_others(tmp_path: Path) -> None:

@@ -2,25 +2,38 @@
 
 import json
 import shlex
+import shutil
+import stat
+import sys
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.helpers import finished, python
 from zerobeast.cli.evaluate import main as evaluate
+from zerobeast.cli.export import ExportFlags
+from zerobeast.cli.record import RecordFlags
+from zerobeast.cli.slurm import SlurmFlags
 from zerobeast.cli.train import TrainFlags
+from zerobeast.common.config import confirmed
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.table import value_at
-from zerobeast.common.config.trust import ALONE, flags_of
+from zerobeast.common.config.table import LEVELS, TREE, settings_of, value_at
+from zerobeast.common.config.trust import ALONE, confirmation, decisive
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.section import Section
+from zerobeast.common.settings import AlgorithmSettings, AlgorithmSpec, algorithm
+from zerobeast.common.settings.guards import takes_text
+from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher import start
 from zerobeast.launcher.start import settle
+from zerobeast.sweep.spec import SweepSettings
 from zerobeast.tools.bench.options import parse
 
 NOW = datetime(2026, 1, 31).astimezone()
@@ -73,14 +86,20 @@ def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: 
 
 
 GIVEN = {
+    "root": "/gift/runs",
     "env.id": "CartPole-v1,evil:Free-v0",
     "env.kwargs": {"inner": [{"id": "evil:Free-v0"}]},
+    "env.options": {"level": "evil:Free-v0", "share": "{progress}"},
+    "evaluate.levels": "evil:Free-v0",
+    "learner.store": "../elsewhere",
+    "learner.meeting": "tcp://127.0.0.1:29500",
     "security.keys": "/gift/keys",
     "security.secret": "/gift/secret",
     "security.insecure": True,
     "envserver.endpoint": "tcp://*:5550",
     "broker.endpoint": "tcp://10.0.0.1:5555",
     "learner.endpoint": "tcp://learner:5560",
+    "learner.rank_endpoints": "tcp://127.0.0.1:5570,ipc:///gift/socket",
     "health.host": "0.0.0.0",
 }
 
@@ -92,9 +111,10 @@ def text_of(value: object) -> str:
 @pytest.mark.parametrize(("path", "value"), GIVEN.items(), ids=GIVEN)
 @pytest.mark.parametrize("own", [TrainFlags, Instance], ids=["beast", "service"])
 def test_what_a_file_may_not_decide_is_refused_unless_a_flag_or_variable_gives_it(
-    tmp_path: Path, path: str, value: object, own: type[Section]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, value: object, own: type[Section]
 ) -> None:
     file = tmp_path / "gift.yaml"
+    monkeypatch.setenv("XDG_STATE_HOME", str(file))  # so that nothing can be remembered
     file.write_text(json.dumps({path: value, "preset": "classic"}))
     name = {"env.id": "env", "security.insecure": "insecure"}.get(path, path)
     sentence = f"which a file may not decide alone: give --{name} {shlex.quote(text_of(value))} as well"
@@ -109,30 +129,197 @@ def test_what_a_file_may_not_decide_is_refused_unless_a_flag_or_variable_gives_i
         for more, others in (([f"--{path}={text_of(value)}"], {}), ([], variable)):
             config = gather([*flags, *more], {**environ, **others}, own=own).config
             assert value_at(config, path) == value
-            assert gather([*flags, *flags_of(config)], environ, own=own).config == config, "as launchers hand it on"
+            handed_on = confirmation(decisive(config))
+            assert gather([*flags, *handed_on], environ, own=own).config == config, "as launchers hand it on"
     assert not asked, "an environment was made to see which preset fits"
     assert value_at(gather(["--config", str(file), *keys], {}, read_only=True).config, path) == value
 
 
 def test_a_file_may_decide_all_that_stays_on_this_machine(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
-    kwargs = {"device": "cuda:0", "url": "http://host/a", "at": "12:30", "text": "key: value"}
+    kwargs = {"size": 5, "rate": 1e-3, "fast": True, "inner": {"steps": [1, 2.5], "seed": None}}
     places = {"envserver.endpoint": "ipc://e", "broker.endpoint": "tcp://[::1]:5555", "health.host": "localhost"}
+    places |= {"root": "runs/others", "learner.store": "store", "env.options": {"difficulty": ["{progress}"]}}
     file.write_text(json.dumps({"env": {"id": "CartPole-v1", "kwargs": kwargs}, **places, "security": {"keys": ""}}))
     config = gather(["--config", str(file)], {}).config
-    assert (config.env.kwargs, flags_of(config)) == (kwargs, [])
-    assert flags_of(RunConfig()) == []
+    assert (config.env.kwargs, decisive(config)) == (kwargs, {})
+    assert decisive(RunConfig()) == {}
 
 
-@pytest.mark.parametrize("module", ["evil", "evil.twin", "e-vil", "my evil", "2evil"])
-def test_a_module_in_arguments_may_have_any_name(tmp_path: Path, module: str) -> None:
-    (tmp_path / "own.yaml").write_text(json.dumps({"env": {"kwargs": {"inner": f"{module}:Free-v0"}}}))
-    with pytest.raises(ConfigError, match="imports a module"):
-        gather(["--config", str(tmp_path / "own.yaml")], {})
+def test_every_setting_that_takes_text_declares_what_it_decides() -> None:
+    tables = [TREE, *map(settings_of, (TrainFlags, SlurmFlags, RecordFlags, ExportFlags, SweepSettings, Instance))]
+    silent = {
+        path
+        for table in tables
+        for path, field in table.items()
+        if takes_text(field.annotation) and not field.json_schema_extra
+    }
+    assert not silent, "`decides=PLAIN` for what is data and nothing else"
+
+
+class Foreign(AlgorithmSettings):
+    data: str = setting("", "a text of an algorithm of another package, which declares nothing")
+    mode: Literal["a", "b"] = setting("a", "one of some words")
+
+
+def test_a_text_that_declares_nothing_is_not_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(algorithm._found, "foreign", AlgorithmSpec("foreign", Foreign, "os:path"))
+    file = tmp_path / "gift.yaml"
+    file.write_text(json.dumps({"algo": "foreign", "foreign": {"mode": "b"}}))
+    assert gather(["--config", str(file)], {}).config.section == "foreign"
+    file.write_text(json.dumps({"algo": "foreign", "foreign": {"data": "/gift"}}))
+    for read_only in (False, True):
+        with pytest.raises(ConfigError, match=r"foreign.data: '/gift' may name a file, .*: give --foreign.data /gift"):
+            gather(["--config", str(file)], {}, read_only=read_only)
+
+
+#: environments, and arguments with which their packages start programs, read or write files, unpickle or import
+ARGUMENTS = [
+    ("envpool/Basic-v1", {"vzd_path": "/proc/self/cwd/runs/gift/go"}),
+    ("envpool/Basic-v1", {"game_args": "+logfile /any/path"}),
+    ("envpool/Ant-v5", {"xml_file": "../gift.xml"}),
+    ("CartPole-v1,envpool/Basic-v1", {"cfg_path": "gift.cfg"}),
+    ("zipf(envpool/Basic-v1,CartPole-v1;1)", {"lmp_save_dir": "/any"}),
+    ("gfootball/1_vs_1_easy", {"extra_players": ["replay:/=1,path=runs/gift/dump,right_players=1"]}),
+    ("gfootball/1_vs_1_easy", {"other_config_options": {"tracesdir": "/any"}}),
+    ("gfootball/1_vs_1_easy", {"other_config_options": {"dump_full_episodes": True}}),
+    ("gfootball/1_vs_1_easy", {"representation": "/gift"}),
+    ("pettingzoo/classic/chess_v6", {"render_mode": "human"}),
+    ("Own-v0", {"env_id": "evilmod:/x"}),
+    ("Own-v0", {"env_id": "0:x"}),
+    ("Own-v0", {"env_id": "cuda:x"}),
+    ("Own-v0", {"inner": {"evilmod:x": 1}}),
+    ("Own-v0", {"evilmod:x": 1}),
+    ("Own-v0", {"port": "600{number}"}),
+]
+
+
+@pytest.mark.parametrize(("env_id", "kwargs"), ARGUMENTS)
+def test_arguments_with_which_environments_do_more_than_play_are_not_for_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env_id: str, kwargs: dict[str, object]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, export = tmp_path / "runs" / "gift", tmp_path / "export"
+    run.mkdir(parents=True)
+    export.mkdir()
+    (run / "config.yaml").write_text(json.dumps({"env": {"id": env_id, "kwargs": kwargs}, "preset": "classic"}))
+    (run / "checkpoint.pt").touch()
+    save_file({"w": torch.zeros(1)}, export / "model.safetensors")
+    settings = {"env": {"id": env_id, "kwargs": kwargs}, "preset": "classic"}
+    (export / "config.json").write_text(json.dumps({"format": 1, "agent_steps": 1, "env": {}, "settings": settings}))
+    for attempt in (
+        lambda: gather(["--config", "runs/gift/config.yaml"], {}),
+        lambda: gather(["--config", "runs/gift/config.yaml", "--env", env_id], {}),
+        lambda: settle(["--name", "gift"], {}, NOW, own=TrainFlags),
+        lambda: evaluate(["gift"]),
+        lambda: evaluate(["export"]),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            attempt()
+        assert f"may not decide alone: give --env.kwargs {shlex.quote(json.dumps(kwargs))} as well" in str(
+            refused.value
+        )
+    assert not {"envpool", "gfootball"} & sys.modules.keys(), "nothing is imported to judge"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        ("envpool/Basic-v1", {"use_combined_action": True, "max_episode_steps": 100, "agent_start_pos": [1, 1]}),
+        ("envpool/FetchReach-v4", {"reward_type": "dense"}),
+        ("gfootball/1_vs_1_easy", {"representation": "simple115v2", "rewards": "scoring,checkpoints", "stacked": True}),
+        ("gfootball/1_vs_1_easy,gfootball/5_vs_5", {"channel_dimensions": [96, 72], "rewards": "scoring"}),
+    ],
+)
+def test_a_file_may_give_environments_numbers_and_the_words_that_their_backend_lists(
+    tmp_path: Path, env_id: str, kwargs: dict[str, object]
+) -> None:
+    (tmp_path / "own.yaml").write_text(json.dumps({"env": {"id": env_id, "kwargs": kwargs}, "preset": "classic"}))
+    assert gather(["--config", str(tmp_path / "own.yaml")], {}).config.env.kwargs == kwargs
+
+
+def test_the_words_of_a_backend_are_texts_to_the_environment_of_a_reference(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text(json.dumps({"env": {"kwargs": {"reward_type": "dense"}}, "preset": "classic"}))
+    gather(["--config", str(tmp_path / "own.yaml"), "--env", "envpool/FetchReach-v4"], {})
+    with pytest.raises(ConfigError, match=r"give --env.kwargs"):
+        gather(["--config", str(tmp_path / "own.yaml"), "--env", "envpool/own.py:Own"], {})
+
+
+HARMLESS = {"symbol": "NASDAQ:AAPL", "host": "localhost:8080"}
+
+
+def own_run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> RunConfig:
+    """A run in ./runs that this user has begun with texts, read from its own config.yaml from then on."""
+    monkeypatch.chdir(folder)
+    spec = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
+    monkeypatch.setattr(start, "spec_of", lambda _: spec)
+    monkeypatch.setattr(start, "spec_for", lambda _: spec)
+    monkeypatch.setattr(start, "padded", lambda config: config)
+    flags = ["--name", "own", "--env", "Own-v0", "--env.kwargs", json.dumps(HARMLESS), "--preset", "classic"]
+    settled = settle(flags, {}, NOW, own=TrainFlags)
+    with start.begun(settled, {}, say=lambda _: None):
+        return settled.config
+
+
+def test_a_run_that_this_user_began_with_texts_continues_without_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_run(monkeypatch, tmp_path)
+    assert settle(["--name", "own"], {}, NOW, own=TrainFlags).config.env.kwargs == HARMLESS
+    gather(["--config", "runs/own/config.yaml", *ALONE], {})
+    with pytest.raises(ConfigError, match="no checkpoint yet"):  # and no other reason
+        evaluate(["own"])
+
+
+def test_what_was_confirmed_holds_for_those_values_of_that_folder_from_the_same_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_run(monkeypatch, tmp_path)
+    moved = tmp_path / "runs" / "moved"
+    shutil.copytree("runs/own", moved)
+    other = (tmp_path / "runs/own/config.yaml").read_text().replace("NASDAQ:AAPL", "NASDAQ:EVIL")
+    (tmp_path / "runs" / "own" / "other.yaml").write_text(other)
+    for file in ("runs/moved/config.yaml", "runs/own/other.yaml"):
+        with pytest.raises(ConfigError, match=r"give --env.kwargs"):
+            gather(["--config", file], {})
+    monkeypatch.chdir(moved)
+    with pytest.raises(ConfigError, match=r"give --env.kwargs"):
+        gather(["--config", "../own/config.yaml"], {})
+
+
+def test_a_folder_from_elsewhere_needs_the_flag_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gift.yaml").write_text(json.dumps({"env": {"id": "Own-v0", "kwargs": HARMLESS}, "preset": "classic"}))
+    gift = ["--config", "gift.yaml"]
+    for flags in ([], ["--env.kwargs", "{}"], ["--env.kwargs", json.dumps(HARMLESS)]):
+        with pytest.raises(ConfigError, match=r"give --env.kwargs"):
+            gather(gift, {})
+        gather([*gift, *flags], {}) if flags else None
+    assert gather(gift, {}).config.env.kwargs == HARMLESS
+
+
+def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(confirmed, "MOST", 3)
+    for number in range(5):
+        confirmed.remember(tmp_path, {"env.kwargs": {"secret": f"text {number}"}})
+    folder = tmp_path / "zerobeast" / "confirmed"
+    assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+    assert len(files := list(folder.iterdir())) == 3
+    assert not any(file.read_bytes() or "text" in file.name for file in files)
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")  # to the folder one stands in, which others may have packed
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    confirmed.remember(tmp_path, {"env.kwargs": {"a": "b"}})
+    assert ((tmp_path / "home/.local/state/zerobeast/confirmed").is_dir(), Path("relative").exists()) == (True, False)
 
 
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(json.dumps({k: v for k, v in GIVEN.items() if not k.startswith("env.")}))
+    (tmp_path / "config.yaml").write_text(
+        json.dumps({k: v for k, v in GIVEN.items() if not k.startswith("env.") and k != LEVELS})
+    )
     config = gather(["--config", str(tmp_path / "config.yaml"), *ALONE], {}).config
     assert (config.security, config.health, config.learner.endpoint) == (
         RunConfig().security,

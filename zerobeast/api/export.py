@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from zerobeast.api.saved import evaluate, load
+from zerobeast.common.config import confirmed, trust
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluations import Row
@@ -101,6 +102,8 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
                     shutil.copyfile(video, folder / f"replay{video.suffix}")
             _fill(folder, policy, rows, graph, with_weights="safetensors" in kinds)
             folder.rename(place)
+        refused, values = trust.refusals_of(policy.config, policy.loaded.origins), trust.decisive(policy.config)
+        confirmed.remember(place, {path: value for path, value in values.items() if path not in refused})
     except OSError as error:
         raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from error
     return place

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import Loaded, gather
-from zerobeast.common.config.table import LEVELS, value_at
+from zerobeast.common.config.table import LEVELS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.plugins import reference_to, refuse_imported
@@ -42,13 +41,12 @@ def load(run: str | os.PathLike[str] | Run, *, algo: Any = None, **settings: Any
       ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
-    known: dict[str, Any] = {"algo": algo}
+    decided: list[str] = []
     if not isinstance(run, str | os.PathLike):
         if not isinstance(config := getattr(run, "config", None), RunConfig):
             raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
-        run, chosen = run.folder, trust.GUARDED.items()  # its call has named what is imported
-        known = {path: value_at(config, path) for path, why in chosen if why == trust.CODE}
-    flags = flags_for({**known, **settings})
+        run, decided = run.folder, trust.flags_of(config)  # by the call that began it
+    flags = [*decided, *flags_for({"algo": algo, **settings})]
     return open_policy(find(run, flags), flags, read_only=True)
 
 
@@ -82,7 +80,8 @@ def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Secti
       BeastError: see `load`.
     """
     read = partial(gather, environ=os.environ, own=own, read_only=read_only)
-    flags = [*trust.ALONE, *flags]
+    home = run_files.folder_of(place)
+    flags = [*trust.ALONE, *([f"--root={home.parent}"] if home else []), *flags]
     exported = is_export(place)
     file = place / run_files.CONFIG if place.is_dir() and not exported else place
     if folder := file != place:  # mistakes are reported before torch is loaded
@@ -183,9 +182,8 @@ def evaluate(
         origins["env.id"], env_id = "env", env if isinstance(env, str) else reference_to(env, "env")
         config = config.model_copy(update={"env": config.env.alone(env_id)})
     config, _, where, _ = Loaded(config, None, origins, ()).for_its_env("file ")
-    guarded = {path: Given(path, value_at(config, path), where[path]) for path in trust.GUARDED if path in where}
-    if refusals := list(trust.refusals(guarded)):
-        raise ConfigError("\n".join(refusals))
+    if refusals := trust.refusals_of(config, where):
+        raise ConfigError("\n".join(refusals.values()))
     tasks = evaluated(config)
     if levels is None and len(tasks) > 1:
         raise ConfigError(f"env is {env!r}, expected one of {', '.join(tasks)}; levels may name several")

@@ -5,7 +5,7 @@ from zerobeast.api.export import HOW, hand_on
 from zerobeast.api.saved import find, open_policy
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.process.terminal import say, write
-from zerobeast.common.settings import Section, setting
+from zerobeast.common.settings import PLACE, PLAIN, Section, setting
 
 HELP = """beast export RUN [--to safetensors|onnx] [--out FOLDER] [--episodes N] [settings]
 
@@ -23,8 +23,8 @@ policy goes with it. Needs the extra zerobeast[export].
 class ExportFlags(Section):
     """Flags of the command itself."""
 
-    to: str = setting("safetensors", "safetensors, onnx, or both with a comma")
-    out: str = setting("", "folder to write")
+    to: str = setting("safetensors", "safetensors, onnx, or both with a comma", decides=PLAIN)
+    out: str = setting("", "folder to write", decides=PLACE)
     episodes: int = setting(0, "whole episodes to evaluate the policy with; 0: none", ge=0, le=1_000_000)
 
 

@@ -10,7 +10,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.common.process.terminal import write
-from zerobeast.common.settings import Section, setting
+from zerobeast.common.settings import PLACE, Section, setting
 
 HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--levels A,B] [--seed S]
                   [--greedy | --sample] [settings]
@@ -39,7 +39,7 @@ class RecordFlags(Section):
     """Flags of the command itself."""
 
     episodes: int = setting(1, "episodes of each environment", ge=1, le=1_000)
-    out: str = setting("", "the video, .mp4 or .gif")
+    out: str = setting("", "the video, .mp4 or .gif", decides=PLACE)
 
 
 def main(argv: list[str]) -> int:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from zerobeast.api.parent import parent_in
 from zerobeast.cli.train import helped
+from zerobeast.common.config import confirmed, trust
 from zerobeast.common.config.load import dump
-from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import write
-from zerobeast.common.settings import RunConfig, setting
+from zerobeast.common.settings import PLAIN, REACH, RunConfig, setting
 from zerobeast.discovery.containers import output
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import service_command
@@ -39,7 +39,7 @@ Writes the run's batch script for `sbatch` into the run's folder. All nodes must
 have this Python environment at the same path.
 
 The job ends with the run. When it is requeued, for example because a node failed, it resumes from the checkpoint; so
-does another job for the same --name with --security.keys FOLDER/keys.
+does another job for the same --name.
 """
 
 JOB = "job.sh"  #: in the run's folder
@@ -51,9 +51,11 @@ class SlurmFlags(RunFlags):
 
     nodes: int = setting(2, "nodes of the job", ge=1, le=10_000)
     cores: int = setting(4, "cores of each node, with a worker on each", ge=1, le=1024)
-    time: str = setting("", "limit of the job, as sbatch takes it: the learner saves before, and the job is requeued")
-    partition: str = setting("", "where to submit it")
-    sbatch: str = setting("", 'more options of sbatch in one line, such as "--gres=gpu:1 --account=me"')
+    time: str = setting(
+        "", "limit of the job, as sbatch takes it: the learner saves before, and the job is requeued", decides=PLAIN
+    )
+    partition: str = setting("", "where to submit it", decides=PLAIN)
+    sbatch: str = setting("", 'more options of sbatch in one line, such as "--gres=gpu:1 --account=me"', decides=REACH)
     submit: bool = setting(default=False, meaning="submit it now")
 
 
@@ -77,6 +79,7 @@ def main(argv: list[str]) -> int:
         if parent is not None:
             parent.write(config.folder)
         write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
+        confirmed.remember(config.folder, trust.decisive(config))
         job = config.folder / JOB
         write_atomically(job, script(config, flags, Path.cwd()), durable=True)
     write(str(job))
@@ -176,6 +179,12 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
 
 def command(role: str, config: RunConfig, folder: Path, *flags: str) -> str:
     """The command that starts a service of the run, whose folder this is, on any node."""
-    settings = ("--config", str(folder / run_files.CONFIG), *flags_of(config), "--root", str(folder.parent))
+    settings = (
+        "--config",
+        str(folder / run_files.CONFIG),
+        *trust.confirmation(trust.decisive(config)),
+        "--root",
+        str(folder.parent),
+    )
     status = ("--status-file", str(folder / run_files.SERVICES / f"{role}-0.json"))  # a worker's services: one each
     return shlex.join(service_command(role, *settings, *status, *flags))

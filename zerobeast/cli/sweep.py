@@ -14,6 +14,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import say, write
+from zerobeast.common.settings import PLAIN
 from zerobeast.results.run import read
 from zerobeast.sweep import spec
 from zerobeast.sweep.cores import Place, places
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> int:
     mistakes += [
         f"{one.where}: settings of runs stand in the file; expected a flag of the command"
         for one in line.settings
-        if one.path not in trust.GUARDED
+        if trust.guard_at(one.path) is PLAIN
     ]
     sweep = spec.read(Path(file), line.own, mistakes)
     trials, free = trials_of(sweep, line.settings), places(sweep.own.parallel, sweep.own.cores)

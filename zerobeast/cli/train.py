@@ -15,11 +15,10 @@ from typing import Any
 from zerobeast.api.parent import parent_in
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import Loaded, gather, settings_help
-from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.process.terminal import say, write
-from zerobeast.common.settings import RunConfig, setting
+from zerobeast.common.settings import REACH, RunConfig, setting
 from zerobeast.launcher import run_folder, view
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves
@@ -50,7 +49,9 @@ class TrainFlags(RunFlags):
     """Flags of the command itself."""
 
     plain: bool = setting(default=False, meaning="a line every few seconds instead of the live view")
-    hosts: str = setting("", "file of other machines, for workers by ssh: host, number of workers, path of its Python")
+    hosts: str = setting(
+        "", "file of other machines, for workers by ssh: host, number of workers, path of its Python", decides=REACH
+    )
 
 
 def main(argv: list[str]) -> int:
@@ -166,7 +167,6 @@ def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
         say("there is no checkpoint yet: the learner ended before its first")
         return
     same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
-    same += "".join(f" {shlex.quote(word)}" for word in flags_of(config))
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
     if (config.folder / run_files.REACHED).exists():
         more = f" --stop_at_return R, with R above {config.stop_at_return:g}"

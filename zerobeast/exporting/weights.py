@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerobeast.common.config.table import LEVELS, RUN, about, nested, table_of, value_at
-from zerobeast.common.config.trust import IMPORTED
+from zerobeast.common.config.table import RUN, about, nested, table_of, value_at
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files.opening import small_text
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings.guards import CODE, ENVIRONMENT, guard_of
 from zerobeast.common.settings.section import LIMIT
 from zerobeast.common.text import without_folders
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 WEIGHTS, CONFIG, GRAPH, CARD = "model.safetensors", "config.json", "model.onnx", "README.md"
 FORMAT = 1
 MAX_CONFIG_BYTES = 4 << 20
-REFERENCES = ("env.id", LEVELS, *IMPORTED)  #: settings that may name files and modules
+#: settings that may name files and modules
+REFERENCES = {path for path, field in RUN.items() if guard_of(field) in (CODE, ENVIRONMENT)}
 _BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
 #: settings that do not describe a policy, but the machine that trained it
 OF_ITS_MACHINE = {path for path in RUN if about(path) in ("peers", "capacity", "machine")}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from zerobeast.common.config.layers import PREFIX
-from zerobeast.common.config.trust import flags_of
+from zerobeast.common.config.trust import confirmation, decisive
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
@@ -145,7 +145,7 @@ def service_command(role: str, *flags: str) -> list[str]:
 
 def child_flags(config: RunConfig, file: Path, status: Path, *, health_port: int = 0) -> Iterator[str]:
     """Flags that make a service a child of this process, with the settings of `file`; its page is named in `status`."""
-    yield from ("--config", str(file), *flags_of(config), "--supervisor-pid", str(os.getpid()))
+    yield from ("--config", str(file), *confirmation(decisive(config)), "--supervisor-pid", str(os.getpid()))
     yield from ("--status-file", str(status), "--health.port", str(health_port))
     yield from ("--learner.when_done", "exit")  # a run from a cluster has `stay`; here the learner's exit ends the run
 

@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.common.config.trust import flags_of
+from zerobeast.common.config.trust import confirmation, decisive, flags_of
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.process.logs import log_to_stderr
@@ -126,7 +126,8 @@ def command(host: Host, first: int, config: RunConfig) -> list[str]:
         "folder": str(config.folder),
         "keys": config.security.keys,
         "learner": config.learner.endpoint,  #: as the host reaches it
-        "flags": f"{shlex.join(flags_of(config))} {of_workers(config, f'(index - {first})')}",
+        "files": own_files(flags_of(config)),
+        "flags": f"{shlex.join(confirmation(decisive(config)))} {of_workers(config, f'(index - {first})')}",
         "supervisor_pid": os.getpid(),
     }
     return [sys.executable, "-P", "-m", "zerobeast.launcher.hosts", json.dumps(options)]
@@ -154,7 +155,7 @@ def main(argv: list[str]) -> int:
     if sentence := unreachable(options.address, options.python):
         write(f"worker: {sentence}", sys.stderr)
         return PeerLost.exit_code
-    archive = pack(Path(options.folder), Path(options.keys), own_files(shlex.split(options.flags)))
+    archive = pack(Path(options.folder), Path(options.keys), options.files)
     script = script_of(options, len(archive))
     ended = threading.Event()
 

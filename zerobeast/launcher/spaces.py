@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from zerobeast.common.config.layers import Given
+from zerobeast.common.config.layers import Given, variable_of
 from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.table import LEVELS, RUN, value_at
 from zerobeast.common.errors import ConfigError
@@ -29,6 +29,7 @@ SHAPING = (
     LEVELS,
     LIMIT := "envserver.step_timeout_s",
 )
+HIDDEN = ("env.kwargs", "env.options")  #: passed on as variables, which unlike flags no other user can see
 
 
 def spec_of(given: Mapping[str, Given]) -> EnvSpec:
@@ -106,7 +107,7 @@ def _described(given: Mapping[str, Given]) -> tuple[EnvSpec, Mapping[str, Any]]:
     limit_s = min(LONGEST_S, limit_s * tasks * (1 + levels))  # each may have each level; they are made one by one
     changed = {path: value for path, value in values.items() if value != RUN[path].default}
     texts = [value if isinstance(value, str) else json.dumps(value, default=str) for value in changed.values()]
-    return _ask(values["env.id"], tuple(map("--{}={}".format, changed, texts)), limit_s)
+    return _ask(values["env.id"], tuple(zip(changed, texts, strict=True)), limit_s)
 
 
 def spec_for(config: RunConfig) -> EnvSpec | None:
@@ -122,14 +123,16 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
 
 
 @functools.cache
-def _ask(env_id: str, flags: tuple[str, ...], limit_s: float) -> tuple[EnvSpec, Mapping[str, Any]]:
-    command = service_command("envserver", "describe", *flags)
+def _ask(env_id: str, settings: tuple[tuple[str, str], ...], limit_s: float) -> tuple[EnvSpec, Mapping[str, Any]]:
+    command = service_command("envserver", "describe")
+    flags = {path: f"--{path}={text}" for path, text in settings}
+    hidden = {variable_of(path): text for path, text in settings if path in HIDDEN}
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaint:
         try:
             code = subprocess.run(
-                command,
+                [*command, *(flag for path, flag in flags.items() if path not in HIDDEN)],
                 check=False,
-                env=child_environ(os.environ),
+                env=child_environ(os.environ) | hidden,
                 stdin=subprocess.DEVNULL,
                 stdout=answer,  # files: a pipe would stay open as long as any process that the environment started
                 stderr=complaint,
@@ -145,5 +148,5 @@ def _ask(env_id: str, flags: tuple[str, ...], limit_s: float) -> tuple[EnvSpec, 
             return EnvSpec.from_wire(found), found["settings"]
         lines = complaint.read().decode(errors="replace").strip().splitlines()
     sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else f"env.id {env_id!r}: exit code {code}"
-    more = f"; to see where: {shlex.join(command)}" if len(lines) > 1 else ""
+    more = f"; to see where: {shlex.join([*command, *flags.values()])}" if len(lines) > 1 else ""
     raise ConfigError(f"{sentence}{more}")

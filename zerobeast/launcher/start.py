@@ -10,18 +10,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from zerobeast.common.config import confirmed, trust
 from zerobeast.common.config.describe import as_text, by_origin
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.layers import PREFIX, from_tree, read_yaml
 from zerobeast.common.config.load import Loaded, differences, dump, gather
 from zerobeast.common.config.table import RUN
-from zerobeast.common.config.trust import PEERS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import say
 from zerobeast.common.process.usage import allow_files
-from zerobeast.common.settings import RunConfig, Section, setting
+from zerobeast.common.settings import CODE, PEERS, PLAIN, RunConfig, Section, setting
 from zerobeast.common.settings import spec_of as spec_named
 from zerobeast.common.settings.net import readings
 from zerobeast.common.text import did_you_mean
@@ -43,10 +43,12 @@ class RunFlags(Section):
 
     fresh: bool = setting(default=False, meaning="start over; the run of that name is moved aside, nothing is deleted")
     trust_folder: bool = setting(default=False, meaning="continue a run whose folder belongs to another user")
-    track: str = setting("", "hand the run to an experiment tracker: trackio, wandb, or module:Class of your own")
-    track_project: str = setting(PROJECT, "under which the tracker shows the run")
+    track: str = setting(
+        "", "hand the run to an experiment tracker: trackio, wandb, or module:Class of your own", decides=CODE
+    )
+    track_project: str = setting(PROJECT, "under which the tracker shows the run", decides=PLAIN)
     from_run: str = setting(
-        "", "--from for short: RUN, RUN:<agent steps> or RUN:best, with whose weights a new run begins"
+        "", "--from for short: RUN, RUN:<agent steps> or RUN:best, with whose weights a new run begins", decides=PLAIN
     )
 
 
@@ -94,15 +96,16 @@ def settle(
         names = [folder.name for folder in place.glob("*/") if not folder.is_symlink()]
         near = did_you_mean(file.parent.name, names)
         raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
-    before = ["--config", str(file)] if file.exists() and not given.own.fresh else []
+    here = [f"--{path}={value}" for path, value in identity.items()]  # wherever it was when it began
+    before = ["--config", str(file), *here] if file.exists() and not given.own.fresh else []
     tree = read_yaml(file, f"file {file}") if before else {}
     if (referred := ":" in str(tree.get("algo"))) and "algo" in given.origins and given.config.section not in tree:
         raise ConfigError(run_folder.refusal("algo", given.config.name, tree["algo"], given.config.algo))
     loaded = read([*before, *argv])
     if referred:
         before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
-    parts = {path: str(value) for path, value, _ in from_tree(tree, "", []) if path in ("net.torso", "net.memory")}
-    before += [f"--{path}={value}" for path, value in parts.items() if ":" in value]  # reading imports none
+    theirs = {path: value for path, value, _ in from_tree(tree, "", []) if path != "algo"}
+    before += trust.confirmation(theirs)  # reading imports nothing else
     saved = gather(before, {}, read_only=True).config if before else None
     _refuse(loaded)
     for note in (*loaded.notes, *_ineffective(given)):
@@ -183,6 +186,7 @@ def begun(
         if parent is not None:
             parent.write(config.folder)
         write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
+        confirmed.remember(config.folder, trust.decisive(config))
         verb = "continuing" if continues else "training"
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
         if parent is not None:
@@ -272,6 +276,8 @@ def with_keys(config: RunConfig) -> RunConfig:
 
     keys = config.folder.absolute() / KEYS
     if keys.exists():  # perhaps since the folder was made, by somebody else
-        raise ConfigError(f"{keys} {PEERS}, which a folder may not decide alone: give --security.keys {keys} as well")
+        raise ConfigError(
+            f"{keys} {PEERS.what}, which a folder may not decide alone: give --security.keys {keys} as well"
+        )
     make_keys(keys)
     return config.model_copy(update={"security": config.security.model_copy(update={"keys": str(keys)})})

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from zerobeast.common.config.describe import as_text
-from zerobeast.common.config.layers import EARLIER
 from zerobeast.common.config.table import LEVELS, TREE, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import PAST
@@ -18,6 +17,8 @@ from zerobeast.results.run import SavedRun
 from zerobeast.results.style import place_of, title
 
 FORKED = "parent.run"
+#: what runs did before a setting existed, if that is not its default; their files do not have the setting
+EARLIER = {"net.last_action_reward": "always", "net.pixels": "all"}
 SHARED = (
     "identity",
     "peers",

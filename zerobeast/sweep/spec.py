@@ -19,11 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zerobeast.common.config import trust
+from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given, leaves, read_yaml
 from zerobeast.common.config.load import check
 from zerobeast.common.config.table import SHORT, TREE, is_section, settings_of
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import Section, setting
+from zerobeast.common.settings import PLACE, PLAIN, Section, setting
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
 from zerobeast.sweep.search import Dimension, Values, grid, read_dimension, samples
@@ -35,8 +37,8 @@ PARTS = ("from", "seeds", "settings", "vary")  #: entries that are no `SweepSett
 class SweepSettings(Section):
     """What a sweep is, apart from the settings of its runs. Flags of the command override the file."""
 
-    name: str = setting("", "name of the sweep and its folder; empty: that of its file")
-    root: str = setting("runs", "folder of the sweep's folder")
+    name: str = setting("", "name of the sweep and its folder; empty: that of its file", decides=PLAIN)
+    root: str = setting("runs", "folder of the sweep's folder", decides=PLACE)
     samples: int | None = setting(None, "random draws of what varies; empty: every combination", ge=1, le=MAX_RUNS)
     seed: int = setting(1, "of the draws", ge=0, le=2**31 - 1)
     parallel: int | None = setting(None, "runs at a time; empty: as many as there is room for", ge=1, le=4096)
@@ -90,6 +92,9 @@ def read(file: Path, flags: Sequence[Given], mistakes: Sequence[str] = ()) -> Sw
     tree, mistakes, known = read_yaml(file, str(file)), [*mistakes], settings_of(SweepSettings)
     mistakes += (f"{file}: {key}: unknown entry{_hint(str(key))}" for key in tree if key not in (*known, *PARTS))
     given = [Given(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None]
+    remember(file, by_flag := {one.path: one.value for one in flags if one.path == "root"})
+    alone = {one.path: one._replace(where=f"file {one.where}") for one in given if one.path == "root" and not by_flag}
+    mistakes += (sentence.removeprefix("file ") for sentence in trust.refusals(alone).values())
     good = {path: one.value for path, one in check([*given, *flags], mistakes, SweepSettings)[0].items()}
     own = SweepSettings.model_validate(good)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name := own.name or file.stem):

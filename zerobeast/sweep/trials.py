@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from zerobeast.api.parent import parent_in
 from zerobeast.common.config import trust
+from zerobeast.common.config.confirmed import digest, remember
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given, from_tree
@@ -70,6 +71,7 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
             found.append(Trial(name, (*flags_for(own), *begun), parent))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
+    remember(sweep.file, {one.path: one.value for one in confirmed})
     return found
 
 
@@ -93,13 +95,11 @@ def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
 
 def _refuse_alone(sweep: Sweep, values: Values, confirmed: Sequence[Given]) -> None:
     """Refuse what a file may not decide alone, and what is not the file's to set."""
-    allowed = {(one.path, str(one.value)) for one in confirmed}
-    mistakes: list[str] = []
-    for part, tree in (("settings", sweep.settings), ("vary", values)):  # unknown ones are refused later
-        given = {one.path: one for one in from_tree(tree, f"file {sweep.file}: {part}", [])}
-        alone = {path: one for path, one in given.items() if (path, str(one.value)) not in allowed}
-        mistakes += [f"{given[path].where}: {why}" for path, why in OURS.items() if path in given]
-        mistakes += trust.refusals(alone)
+    parts = ("settings", sweep.settings), ("vary", values)  # unknown ones are refused later
+    layers = [from_tree(tree, f"file {sweep.file}: {part}", []) for part, tree in parts]
+    given = {one.path: one for layer in layers for one in layer}
+    mistakes = [f"{given[path].where}: {why}" for path, why in OURS.items() if path in given]
+    mistakes += trust.refusals(given, {digest(one.path, one.value) for one in confirmed}).values()
     if mistakes:
         raise ConfigError("\n".join(sentence.removeprefix("file ") for sentence in mistakes))
 

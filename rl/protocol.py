@@ -159,7 +159,9 @@ class Algorithm(Protocol):
     """One algorithm for one environment.
 
     It may have more for `zerobeast.load`, with the arguments of `act` but the last: `distribution` of one step's
-    actions, `value` [B] of one step, and `action_values` [B, A] of each choice of one.
+    actions, `value` [B] of one step, which takes the number of the task if it differs by task, and `action_values`
+    [B, A] of each choice of one. `unit` of a checkpoint's state of `Learning` is what both are multiplied by to be in
+    the environment's units.
     """
 
     env: EnvSpec
@@ -186,6 +188,8 @@ class Algorithm(Protocol):
 
     def divergence(self, net: Network, batch: Batch) -> Tensor:
         """How far `net` is from the policies that acted, [T, B] >= 0, and 0 where their answers are the same.
+
+        It is NaN where only one action was legal, or may be 0 there.
 
         Used only by `sync.rule adaptive`.
         """

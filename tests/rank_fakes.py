@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"minibatches": 1, "epochs": 3, "normalize_returns": True, "target_kl": 0.0005, "learning_rate": 0.01},
     "vmpo": {"popart": True, "target_period": 3},
     "impact": {"batches": 2, "uses": 2, "kl_cost": 0.2, "kl_target": 1e-5, "normalize_advantages": True},
+    "impala mean turns": {"reduction": "mean", "normalize_advantages": True, "entropy_target": 0.9},
+    "ppo turns": {"minibatches": 1, "epochs": 3, "target_kl": 0.0005, "learning_rate": 0.01},
+    "vmpo turns": {"target_period": 3},
+    "impact turns": {"batches": 2, "uses": 2, "kl_cost": 0.2, "kl_target": 1e-5},
     "r2d2": {"batch_size": ROWS, "n_step": 2, "burn_in": 0, "sequence_length": STEPS, "target_period": 10},
     "sac": {"batch_size": ROWS},
 }
@@ -60,7 +65,8 @@ def learning_of(name: str, root: Path, *, lstm: bool = False, **settings: Any) -
         "learner": {"precision": "float32", "batch_size": ROWS, "unroll_length": STEPS},
         algo: settings,
     }
-    algorithm = make_algorithm(RunConfig.model_validate(run), REACH if algo == "sac" else VECTORS)
+    env = REACH if algo == "sac" else replace(VECTORS, action_mask=name.endswith("turns"))
+    algorithm = make_algorithm(RunConfig.model_validate(run), env)
     torch.manual_seed(1)
     net = algorithm.network()
     return algorithm, net, algorithm.learning(net)
@@ -75,6 +81,8 @@ def batch_of(algorithm: Any, seed: int) -> Batch:
     """This rank's rows. Valid steps are spread unevenly, and now and then half of the ranks have none."""
     batch = make_batch(algorithm, resets=0.3, seed=seed, rows=ROWS, steps=STEPS)
     batch.reward.add_(torch.arange(ROWS))
+    if batch.action_mask is not None:  # the first rows have more choices than the others
+        batch.action_mask[:, : seed % ROWS] = True
     if seed % 10 == 0:
         batch.mask[:, ROWS // 2 :] = False
     return batch.pick(own(torch.arange(ROWS)))

@@ -98,6 +98,14 @@ class Family(NamedTuple):
     n_params: int  #: P
     #: the member with parameters [..., P]; perhaps with a mask, [..., choices of all components] bool, True where legal
     of: Callable[..., Distribution]
+    components: int  #: among whose choices an action chooses; 0 if some component is a real number
+
+    def deciding(self, mask: Tensor, legal: Tensor | None) -> Tensor:
+        """Where of the transitions in `mask` [...] more than one action is legal, of which each component has one.
+
+        A policy has no part in the others, such as those of players that wait for their turn.
+        """
+        return mask if legal is None or not self.components else mask & (legal.sum(-1) > self.components)
 
 
 def family_of(action: Space, *, squash: bool = False) -> Family:
@@ -109,14 +117,16 @@ def family_of(action: Space, *, squash: bool = False) -> Family:
     """
     if isinstance(action, CompositeSpace):
         families = [family_of(array, squash=squash) for array in action.arrays]
-        return Family(sum(family.n_params for family in families), partial(_arrays, parts=families, action=action))
+        of = partial(_arrays, parts=families, action=action)
+        real = not all(family.components for family in families)
+        return Family(sum(family.n_params for family in families), of, 0 if real else len(action.choices))
     if action.kind == "discrete":
-        return Family(action.sizes[0], Categorical)
+        return Family(action.sizes[0], Categorical, 1)
     if action.kind != "box":
-        return Family(sum(action.choices), partial(_components, action=action))
+        return Family(sum(action.choices), partial(_components, action=action), len(action.choices))
     box = Box(action)
     normal = SquashedGaussian if squash else Gaussian
-    return Family(2 * math.prod(action.shape), lambda params, _mask=None: normal(params, box))
+    return Family(2 * math.prod(action.shape), lambda params, _mask=None: normal(params, box), 0)
 
 
 def _components(logits: Tensor, mask: Tensor | None = None, *, action: ArraySpace) -> Independent:

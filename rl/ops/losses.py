@@ -24,6 +24,18 @@ def masked_reduce(entries: Tensor, mask: Tensor, reduction: Reduction) -> Tensor
     return ranks.size() * total if reduction == "sum" else total / mask.sum().clamp(min=1)
 
 
+def share(part: Tensor, mask: Tensor, reduction: Reduction) -> Tensor | float:
+    """Factor for a mean over `part` [T, B] of the valid transitions: ranks' losses are weighed by all in `mask`.
+
+    Their mean is then that over the parts of all ranks. 1 for a sum, and without ranks.
+    """
+    if ranks.size() == 1 or reduction == "sum" or part is mask:
+        return 1.0
+    own = torch.stack([part.sum(), mask.sum()]).float()
+    whole = ranks.total(own, "transitions with a choice")
+    return own[0] / own[1].clamp(min=1) * whole[1] / whole[0].clamp(min=1)
+
+
 def policy_gradient_loss(*, log_probs: Tensor, advantages: Tensor, mask: Tensor, reduction: Reduction) -> Tensor:
     """-log pi(a_t|s_t) * advantage_t, with no gradient into the advantages.
 

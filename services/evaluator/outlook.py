@@ -43,13 +43,14 @@ class Span(NamedTuple):
 class Outlook(NamedTuple):
     """What is shown of one step."""
 
-    value: float | None  #: the expected discounted return
+    value: float | None  #: the expected discounted return, in the environment's units
     heading: str  #: what the components show
     components: list[Choice | Span]  #: of the action, in order
+    clipped: bool = False  #: whether the value is of clipped rewards
 
 
 @torch.no_grad()
-def outlook(policy: Policy, obs: Any, state: Any, taken: Any, **given: Any) -> Outlook:
+def outlook(policy: Policy, obs: Any, state: Any, taken: Any, env: str = "", **given: Any) -> Outlook:
     """The outlook of one environment, the first of several.
 
     Args:
@@ -57,20 +58,23 @@ def outlook(policy: Policy, obs: Any, state: Any, taken: Any, **given: Any) -> O
       obs: [N, *shape].
       state: before this step.
       taken: the actions, [N, *shape].
+      env: as for `Policy.value`.
       given: as for `Policy.predict`.
     """
     algorithm, space = policy.algorithm, policy.env.action
-    value = float(policy.value(obs, state, **given)[0]) if hasattr(algorithm, "value") else None
+    value = float(policy.value(obs, state, env=env, **given)[0]) if hasattr(algorithm, "value") else None
+    clipped = getattr(policy.config.algorithm, "reward_clipping", "none") != "none"
     if hasattr(algorithm, "action_values") and isinstance(space, ArraySpace):
         values = policy.action_values(obs, state, **given)[0].float().cpu().numpy()
-        return Outlook(value, "action values", [_of_values(int(taken[0]), values, given.get("action_mask"))])
+        choice = _of_values(int(taken[0]), values, given.get("action_mask"))
+        return Outlook(value, "action values", [choice], clipped)
     parts = _leaves(policy.distribution(obs, state, **given)) if hasattr(algorithm, "distribution") else iter(())
     found = [
         component for array, chosen in by_array(space, taken) for component in _components(array, chosen[0], parts)
     ]
     drawn = any(each.bars if isinstance(each, Choice) else each.band for each in found)
     heading = "action probabilities" if isinstance(found[0], Choice) else "actions, median and deviation"
-    return Outlook(value, heading if drawn else "actions", found)
+    return Outlook(value, heading if drawn else "actions", found, clipped)
 
 
 def _leaves(distribution: Any) -> Iterator[Any]:

@@ -92,7 +92,7 @@ class Painter:
         if view.value is not None:
             self._values.append(view.value)
             middle = x + (right - x) // 2
-            _text(draw, (middle, 80), "value", 12, DIM)
+            _text(draw, (middle, 80), "value (clipped)" if view.clipped else "value", 12, DIM)
             _text(draw, (middle, 95), _number(view.value), 24, CURVE)
             self._curve(draw, x, y)
             y += CURVE_HEIGHT + 16

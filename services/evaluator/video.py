@@ -98,7 +98,8 @@ def _moments(policy: Policy, env: RenderedEnv, *, greedy: bool, max_steps: int) 
         rows = env.rows
         given = {"last_reward": rows["reward"], "action_mask": rows["action_mask"] if env.spec.action_mask else None}
         actions, after = policy.predict(rows["obs"], state, rows["first"], greedy, **given)
-        view = outlook(policy, rows["obs"], state, actions, episode_start=rows["first"], **given)
+        task = env.spec.env_id if env.spec.env_id in policy.config.env.tasks else ""
+        view = outlook(policy, rows["obs"], state, actions, task, episode_start=rows["first"], **given)
         yield Moment(env.scene.picture, env.scene.names, env.spec.env_id, step, value, view)
         env.step(partial(fill_actions, space=env.spec.action, actions=actions))
         state, value, step = after, value + float(env.rows["reward"][0]), step + int(not env.rows["first"].all())

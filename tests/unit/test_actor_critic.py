@@ -1,5 +1,7 @@
 """What actor-critic algorithms share: acting, for every kind of action, and that learning sees what acting saw."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import lag_metrics, logits_
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets.actions import OneHots
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.ops.distributions import family_of
 from zerobeast.rl.ops.tree import leaves, tree_map
@@ -64,6 +67,53 @@ def updated(algorithm: Algorithm, batch: Batch) -> list[torch.Tensor]:
     net = algorithm.network()
     algorithm.learning(net).update(batch, 0)
     return weights(net)
+
+
+OF_POLICIES = {"pg_loss", "entropy", "behaviour_kl", "rho_clipped_mean", "kl", "clipped", "entropy_cost", "eta"}
+
+
+def forced(batch: Batch, env: EnvSpec) -> Batch:
+    """The same steps, in each of which the action taken was the only one."""
+    taken = tree_map(lambda entry: entry.roll(-1, 0), batch.last_action)
+    (sizes,) = (array.choices for array in env.action.arrays)
+    return batch._replace(action_mask=OneHots(sizes)(taken) > 0)
+
+
+@pytest.mark.parametrize("env", [VECTORS, PANEL], ids=lambda env: env.env_id)
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("name", ACTOR_CRITICS)
+def test_steps_without_a_choice_count_for_values_alone(name: str, reduction: str, env: EnvSpec) -> None:
+    env = replace(env, action_mask=True)
+    own: dict[str, Any] = {"ppo": {"minibatches": 1, "epochs": 1}, "impala": {"entropy_target": 0.5}}.get(name, {})
+    own |= PROMPT.get(name, {})
+    if "reduction" in ALGORITHMS[name].model_fields:
+        own |= {"reduction": reduction}
+    if "normalize_advantages" in ALGORITHMS[name].model_fields:
+        own |= {"normalize_advantages": True}
+    algorithm = algorithm_of(name, env, **own)
+    batch, other = (make_batch(algorithm, resets=0.2, seed=seed, rows=B // 2) for seed in (1, 2))
+    batch.action_mask[:] = True  # type: ignore[index]
+
+    def metrics(batch: Batch) -> dict[str, float]:
+        found = algorithm.learning(algorithm.network()).update(batch, 0).metrics
+        return {key: float(value) for key, value in found.items()}
+
+    alone, both = metrics(batch), metrics(Batch.joined([batch, forced(other, env)]))
+    names = OF_POLICIES & alone.keys()
+    assert {key: both[key] for key in names} == pytest.approx({key: alone[key] for key in names}, rel=1e-4)
+    assert both["baseline_loss"] != pytest.approx(alone["baseline_loss"], rel=1e-3)
+    nothing = algorithm.learning(algorithm.network()).update(forced(other, env), 0)
+    assert all(map(math.isfinite, (nothing.loss, *map(float, nothing.metrics.values()))))
+
+
+def test_only_steps_with_a_choice_decide_which_policies_are_old() -> None:
+    algorithm = algorithm_of("impala", replace(VECTORS, action_mask=True), sync="adaptive 0.1")
+    batch = forced(make_batch(algorithm), VECTORS)
+    batch.action_mask[:, 0, :2] = True  # type: ignore[index]
+    several = batch.action_mask[:-1].sum(-1) > 1  # type: ignore[index]
+    found = algorithm.divergence(algorithm.network(), batch)
+    assert found.isfinite().equal(several)
+    assert (found[several] > 0).all()
 
 
 def actor_critic(env: EnvSpec, net: dict[str, Any], *, use_lstm: bool = False) -> Any:

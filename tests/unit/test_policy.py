@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tests.algo_fakes import NESTED, REACH, VECTORS
+from zerobeast.api.export import export
 from zerobeast.api.saved import evaluate, load
 from zerobeast.clients.policy import LATE
 from zerobeast.common.config.load import dump
@@ -26,6 +27,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher.spaces import check_opponent
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import main
+from zerobeast.services.evaluator.outlook import outlook
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.update import Trainer
 
@@ -128,6 +130,83 @@ def test_distribution_and_value_are_those_of_the_network_and_its_parameters_thos
     assert torch.equal(dqn.value(obs), best)
     with pytest.raises(ConfigError, match="algo dqn: its policy has no distribution"):
         dqn.distribution(obs)
+
+
+OBS = np.linspace(-1, 1, 5 * N).reshape(N, 5)
+
+
+def answers_to(policy: Any, obs: Any, task: int = 0) -> Any:
+    """What the network answers to first observations of episodes."""
+    inputs, core, _ = policy._inputs(obs, None)
+    given = (torch.full((N,), task),) if hasattr(policy.module, "value_scale") else ()
+    return policy.module(inputs, core, *given)[0]
+
+
+def test_values_of_scaled_rewards_are_in_the_environments_units(tmp_path: Path) -> None:
+    for algo in ("impala", "dqn"):
+        flags = (f"--{algo}.reward_scale=0.1", *(["--dqn.replay_size=10000"] * (algo == "dqn")))
+        policy = load(saved(tmp_path / algo, algo, VECTORS, *flags))
+        found = answers_to(policy, OBS)
+        raw = found.value[0] if algo == "impala" else found[0].max(-1).values
+        torch.testing.assert_close(policy.value(OBS), 10 * raw)
+        assert raw.abs().max() > 1e-4
+    torch.testing.assert_close(policy.action_values(OBS), 10 * found[0])
+
+
+def test_values_that_r2d2_has_rescaled_are_returns(tmp_path: Path) -> None:
+    flags = ("--r2d2.reward_scale=0.5", "--r2d2.burn_in=0", "--r2d2.value_rescaling=true")
+    policy = load(saved(tmp_path, "r2d2", VECTORS, *flags))
+    with torch.no_grad():
+        policy.module.state_dict()[[name for name in policy.module.state_dict() if "bias" in name][-1]].fill_(20.0)
+        raw, returns = answers_to(policy, OBS)[0].double(), policy.action_values(OBS).double() * 0.5
+        value = policy.value(OBS)
+    h = returns.sign() * ((returns.abs() + 1).sqrt() - 1) + 1e-3 * returns
+    torch.testing.assert_close(h, raw, rtol=1e-4, atol=1e-4)
+    assert returns.abs().max() > 100
+    torch.testing.assert_close(value, policy.action_values(OBS).max(-1).values)
+
+
+def test_values_in_deviations_of_returns_are_in_the_environments_units_after_an_export_too(tmp_path: Path) -> None:
+    folder = saved(tmp_path, "ppo", VECTORS, "--ppo.normalize_returns=true", "--ppo.reward_scale=0.5")
+    state = torch.load(folder / "checkpoint.pt", weights_only=True)
+    state["learning"]["return_scale"] |= {"variance": torch.tensor(9.0), "count": torch.tensor(100.0)}
+    torch.save(state, folder / "checkpoint.pt")
+    policy = load(folder)
+    raw = answers_to(policy, OBS).value[0]
+    torch.testing.assert_close(policy.value(OBS), 6 * raw)
+    torch.testing.assert_close(load(export(folder, tmp_path / "out")).value(OBS), 6 * raw)
+    about = json.loads((tmp_path / "out" / "config.json").read_text())
+    (tmp_path / "out" / "config.json").write_text(json.dumps(about | {"unit": -1.0}))
+    with pytest.raises(CheckpointError, match=r"config.json: unit is -1.0, expected a finite number above 0$"):
+        load(tmp_path / "out")
+    for damage in ({"variance": torch.ones(2)}, {"variance": torch.tensor(torch.nan)}, {"mean": 7}, {"more": 1}):
+        state["learning"]["return_scale"] |= damage
+        torch.save(state, folder / "checkpoint.pt")
+        with pytest.raises(CheckpointError, match=r"checkpoint.pt: .*unit of values"):
+            load(folder)
+
+
+def test_each_of_several_environments_has_its_own_value(tmp_path: Path) -> None:
+    both = replace(VECTORS, env_id="Vectors-v0,Others-v0")
+    policy = load(saved(tmp_path, "impala", both, "--impala.popart=true", "--impala.reward_scale=1"))
+    with torch.no_grad():
+        policy.module.value.bias += torch.tensor([0.0, 5.0])
+    for task, env in enumerate(("Vectors-v0", "Others-v0")):
+        torch.testing.assert_close(policy.value(OBS, env=env), answers_to(policy, OBS, task).value[0])
+    torch.testing.assert_close(policy.value(OBS), policy.value(OBS, env="Vectors-v0"))
+    assert (policy.value(OBS, env="Others-v0") > policy.value(OBS)).all()
+    shown = outlook(policy, OBS, None, np.zeros(N, int), "Others-v0").value
+    assert shown == pytest.approx(policy.value(OBS, env="Others-v0")[0].item())
+    with pytest.raises(
+        ConfigError, match=r"^env is 'Mine-v0', expected one of the run's environments: Vectors-v0, Oth"
+    ):
+        policy.value(OBS, env="Mine-v0")
+
+
+def test_what_is_shown_of_clipped_rewards_says_so(tmp_path: Path) -> None:
+    for clipping, clipped in (("abs_one", True), ("none", False)):
+        policy = load(saved(tmp_path / clipping, "impala", VECTORS, f"--impala.reward_clipping={clipping}"))
+        assert outlook(policy, OBS, None, np.zeros(N, int)).clipped == clipped
 
 
 def test_a_checkpoint_needs_no_folder(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A saved policy as a function of observations, for a loop of one's own. `zerobeast.load` makes it."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,7 @@ class Policy:
       env: what the environment looks like.
       config: the settings.
       agent_steps: after how many the policy was saved.
+      unit: of the values that the algorithm learns, in units of the environment's rewards.
 
     Raises:
       CheckpointError: the checkpoint is damaged or of another architecture.
@@ -68,6 +70,7 @@ class Policy:
         net = self.algorithm.network()
         load_model(checkpoint, net, saved["model"])
         net.agent_steps.fill_(LATE)
+        self.unit = self._unit(saved)
         self.module: Network = net.to(pick_device(self.config.broker.device, "broker.device")).eval()
         if self.config.broker.precision == "bfloat16":
             self.module.lower(torch.bfloat16)
@@ -114,24 +117,35 @@ class Policy:
         found: Distribution = self._answer("distribution")(self.module, inputs, core)
         return found
 
-    def value(self, obs: Any, state: State | None = None, **given: Any) -> Tensor:
+    def value(self, obs: Any, state: State | None = None, *, env: str = "", **given: Any) -> Tensor:
         """The expected discounted return, [] or [N], with gradient; arguments are those of `predict`.
 
+        It is in the units of the environment's rewards: scales of rewards and values are undone. What was clipped
+        (`reward_clipping`, and with `ppo.normalize_returns` beyond ten deviations) is lost, and counts as clipped.
+
+        Args:
+          env: of a run of several environments, which of them; by default the first.
+
         Raises:
-          ConfigError: as `predict`, or the algorithm has no value in its policy, such as DDPG, TD3 and SAC.
+          ConfigError: as `predict`, or the algorithm has no value in its policy, such as DDPG, TD3 and SAC; or the run
+            has no such environment.
         """
         inputs, core, single = self._inputs(obs, state, **given)
-        values: Tensor = self._answer("value")(self.module, inputs, core)
+        tasks = self.config.env.tasks
+        if env and env not in tasks:
+            raise ConfigError(f"env is {short(env)}, expected one of the run's environments: {', '.join(tasks)}")
+        task = {"task": tasks.index(env)} if env in tasks[1:] else {}
+        values: Tensor = self.unit * self._answer("value")(self.module, inputs, core, **task)
         return values[0] if single else values
 
     def action_values(self, obs: Any, state: State | None = None, **given: Any) -> Tensor:
-        """The expected discounted return of each choice, [A] or [N, A], as `value`.
+        """The expected discounted return of each choice, [A] or [N, A], in the units of `value`.
 
         Raises:
           ConfigError: as `predict`, or the algorithm learns no such values: those of DQN and its kin do.
         """
         inputs, core, single = self._inputs(obs, state, **given)
-        values: Tensor = self._answer("action_values")(self.module, inputs, core)
+        values: Tensor = self.unit * self._answer("action_values")(self.module, inputs, core)
         return values[0] if single else values
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -149,6 +163,18 @@ class Policy:
         if like != self.env:
             name, theirs, ours = self.env.difference(like)
             raise CheckpointError(f"{self.checkpoint}: was trained with {name} {theirs}, {env.env_id} has {ours}")
+
+    def _unit(self, saved: dict[str, Any]) -> float:
+        """That of an export, or what the training state of a checkpoint says; 1 if the algorithm has none."""
+        if "unit" in saved or not hasattr(self.algorithm, "unit"):
+            return float(saved.get("unit", 1.0))
+        try:
+            found = float(self.algorithm.unit(saved["learning"]))
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise CheckpointError(f"{self.checkpoint}: learning has no unit of values: {error}") from error
+        if not 0 < found < math.inf:
+            raise CheckpointError(f"{self.checkpoint}: the unit of values is {found}, expected a finite number above 0")
+        return found
 
     def _answer(self, name: str) -> Any:
         if answer := getattr(self.algorithm, name, None):

@@ -1,7 +1,8 @@
 """An exported policy as files: what `write` leaves in a folder, `read` makes of it the outline of a checkpoint.
 
     model.safetensors    the parameters, by name
-    config.json          settings, description of the environment, agent steps; JSON without infinite numbers
+    config.json          settings, description of the environment, agent steps, unit of values; JSON without infinite
+                         numbers
 
 Such a folder may come from an untrusted source. It is data: its settings are treated as those of any file
 (`common.config.trust`), and nothing is made that is larger than the file of the weights.
@@ -68,6 +69,7 @@ def describe(policy: Policy, **more: Any) -> str:
     tree = {
         "format": FORMAT,
         "agent_steps": policy.agent_steps,
+        "unit": policy.unit,
         "env": _mapped(_finite, policy.env.to_wire() | {"env_id": without_folders(policy.env.env_id)}),
         "settings": settings_of(policy.config),
         **more,
@@ -103,6 +105,7 @@ def read(folder: Path) -> dict[str, Any]:
         "config": about["settings"],
         "env": about["env"],
         "counters": {"agent_steps": about["agent_steps"]},
+        "unit": about["unit"],
         "model": model,
     }
 
@@ -126,6 +129,8 @@ def _judged(path: Path, tree: Any) -> dict[str, Any]:
     for name in ("env", "settings"):
         if not isinstance(tree.get(name), dict):
             raise CheckpointError(f"{path}: {name} is {tree.get(name)!r:.40}, expected an object")
+    if type(unit := tree.get("unit")) is not float or not 0 < unit < math.inf:
+        raise CheckpointError(f"{path}: unit is {unit!r:.40}, expected a finite number above 0")
     if type(steps := tree.get("agent_steps")) is not int or not 0 <= steps <= LIMIT:
         raise CheckpointError(f"{path}: agent_steps is {steps!r:.40}, expected a whole number, 0 to {LIMIT:,}")
     return tree

@@ -67,7 +67,8 @@ class ImpactLearning(ActorCriticLearning[ImpactConfig]):
             total, terms = loss(self.settings, self._family, self._net, batch, batch.extras[AIMED], kl_cost=cost)
         step = self._descent.step(total, agent_steps, batch.mask)
         if step.applied:
-            self._weight.observe(float(ranks.mean(terms["kl"], batch.mask, "divergence")))
+            choice = self._family.deciding(batch.mask, batch.legal)
+            self._weight.observe(float(ranks.mean(terms["kl"], choice, "divergence")))
             if self._target.count():
                 self._weight.adapt()
                 for held in self._circular.held:
@@ -100,30 +101,30 @@ def loss(
     logits, values = unroll(net, batch)
     answers = (logits, target_logits, batch.extras["logits"])
     policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
-    actions, mask = batch.actions, batch.mask
+    actions, mask, choice = batch.actions, batch.mask, family.deciding(batch.mask, batch.legal)
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     # the target stands in for the policy (section 3.1): estimates follow the values, not every step of it
     vs, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # R takes the place of `weights`
     log_ratios = log_ratio(learner, aimed, taken, config.rho)
     if config.normalize_advantages:
-        advantages = losses.normalized(advantages, mask)
+        advantages = losses.normalized(advantages, choice)
     pg = losses.clipped_surrogate_loss(
-        log_ratios=log_ratios, advantages=advantages, clip=config.clip, mask=mask, reduction="mean"
+        log_ratios=log_ratios, advantages=advantages, clip=config.clip, mask=choice, reduction="mean"
     )
     total, metrics = three_terms(
-        config, policy, pg=pg, values=values[:-1], targets=vs, mask=mask, entropy_cost=config.entropy_cost
+        config, policy, pg=pg, values=values[:-1], targets=vs, masks=(mask, choice), entropy_cost=config.entropy_cost
     )
-    kl = losses.masked_reduce(target.kl(policy), mask, "mean")
+    kl = losses.masked_reduce(target.kl(policy), choice, "mean")
     if kl_cost:
-        total = total + kl_cost * kl
+        total = total + losses.share(choice, mask, "mean") * kl_cost * kl
     clipped = ((log_ratios.detach().exp() - 1).abs() > config.clip).float()
     metrics |= {
         "total": total.detach(),
         "kl": kl.detach(),
         "kl_cost": torch.full_like(kl.detach(), kl_cost),
-        "clipped": losses.masked_reduce(clipped, mask, "mean"),
+        "clipped": losses.masked_reduce(clipped, choice, "mean"),
     }
-    return total, metrics | lag_metrics(behaviour, policy, learner - taken, mask)
+    return total, metrics | lag_metrics(behaviour, policy, learner - taken, choice)
 
 
 class DivergenceWeight:

@@ -64,8 +64,9 @@ class ImpalaLearning(ActorCriticLearning[ImpalaConfig]):
             self._net.observe_targets(targets, batch.mask, batch.task)
         if weight is not None:
             metrics["entropy_cost"] = weight.value
-            if step.applied and ranks.total(batch.mask.sum(), "valid transitions"):
-                weight.step(metrics["entropy"], agent_steps, batch.mask)
+            choice = self._family.deciding(batch.mask, batch.legal)
+            if step.applied and ranks.total(choice.sum(), "transitions with a choice"):
+                weight.step(metrics["entropy"], agent_steps, choice)
         return step, metrics
 
 

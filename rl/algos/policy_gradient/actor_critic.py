@@ -61,17 +61,23 @@ class ActorCritic(Generic[Settings]):
         mask = None if inputs.action_mask is None else inputs.action_mask[0]
         return self.family.of(net(inputs, core)[0].logits[0], mask)
 
-    def value(self, net: PolicyAndValue, inputs: StepInput, core: Tensor) -> Tensor:
-        """The values of one step, [B], with gradient."""
-        answer: Answer = net(inputs, core)[0]
+    def value(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, task: int = 0) -> Tensor:
+        """The values of one step in one of the run's environments, [B], with gradient."""
+        answer: Answer = net(inputs, core, torch.full((len(core),), task, device=core.device))[0]
         return answer.value[0]
+
+    def unit(self, learning: dict[str, Any]) -> float:
+        """What values are multiplied by for the environment's units, after training with this state."""
+        del learning
+        return 1 / self.settings.reward_scale
 
     @torch.no_grad()
     def divergence(self, net: PolicyAndValue, batch: Batch) -> Tensor:
         """KL(mu || pi), exact."""
         both = (batch.extras["logits"], policy_logits(net, batch))
         behaviour, policy = (self.family.of(logits, batch.legal) for logits in both)
-        return behaviour.kl(policy)
+        choice = self.family.deciding(torch.ones_like(batch.mask), batch.legal)
+        return behaviour.kl(policy).masked_fill(~choice, torch.nan)
 
 
 class ActorCriticLearning(OneBatch, Generic[Settings]):
@@ -145,7 +151,7 @@ def lag_metrics(behaviour: Distribution, policy: Distribution, log_rhos: Tensor,
       behaviour: mu, the policy that acted.
       policy: pi, the policy that learns.
       log_rhos: [T, B] log pi - log mu of the actions taken.
-      mask: [T, B] bool, True where transition t is valid.
+      mask: [T, B] bool, True where transition t is valid and had a choice.
 
     Returns:
       behaviour_kl: the mean of KL(mu || pi), exact.
@@ -165,7 +171,7 @@ def three_terms(
     pg: Tensor,
     values: Tensor,
     targets: Tensor,
-    mask: Tensor,
+    masks: tuple[Tensor, Tensor],
     entropy_cost: float | Tensor,
     reduction: losses.Reduction = "mean",
 ) -> tuple[Tensor, Metrics]:
@@ -177,19 +183,21 @@ def three_terms(
       pg: [], the policy loss.
       values: [T, B], with gradient.
       targets: [T, B] value targets, used as constants.
-      mask: [T, B] bool, True where transition t is valid.
+      masks: [T, B] bool each, True where transition t is valid, and where it also had a choice (`Family.deciding`),
+        which `pg` and the entropy are over.
       entropy_cost: the weight of the entropy bonus, without gradient.
       reduction: of value loss and entropy bonus, the same as that of `pg`.
     """
-    entropies = policy.entropy()
+    entropies, (mask, choice) = policy.entropy(), masks
     baseline = losses.baseline_loss(values=values, targets=targets, mask=mask, reduction=reduction)
-    entropy = losses.entropy_loss(entropies=entropies, mask=mask, reduction=reduction)
-    total = pg + settings.baseline_cost * baseline + entropy_cost * entropy
+    entropy = losses.entropy_loss(entropies=entropies, mask=choice, reduction=reduction)
+    part = losses.share(choice, mask, reduction)
+    total = part * pg + settings.baseline_cost * baseline + part * entropy_cost * entropy
     return total, {
         "total": total.detach(),
         "pg_loss": pg.detach(),
         "baseline_loss": baseline.detach(),
-        "entropy": losses.masked_reduce(entropies.detach(), mask, "mean"),
+        "entropy": losses.masked_reduce(entropies.detach(), choice, "mean"),
         "explained_variance": explained_variance(targets, values.detach(), mask),
         "valid_fraction": mask.float().mean(),
     }

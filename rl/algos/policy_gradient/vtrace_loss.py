@@ -50,21 +50,22 @@ def loss(
     logits, values = unroll(net, batch)
     policy, behaviour = (family.of(each, batch.legal) for each in (logits, batch.extras["logits"]))
     actions, mask, scale = batch.actions, batch.mask, net.value_scale(batch.task)
+    choice = family.deciding(mask, batch.legal)
     taken = policy.log_prob(actions)
     log_rhos = taken.detach() - behaviour.log_prob(actions)
     targets = estimate(config, batch, values.detach(), log_rhos)
     advantages = targets.advantages / scale
     if config.normalize_advantages:
-        advantages = normalized(advantages, mask)
+        advantages = normalized(advantages, choice)
     weighted, how = targets.weights * advantages, config.reduction
     total, metrics = three_terms(
         config,
         policy,
-        pg=policy_gradient_loss(log_probs=taken, advantages=weighted, mask=mask, reduction=how),
+        pg=policy_gradient_loss(log_probs=taken, advantages=weighted, mask=choice, reduction=how),
         values=values[:-1] / scale,
         targets=targets.vs / scale,
-        mask=mask,
+        masks=(mask, choice),
         entropy_cost=entropy_cost,
         reduction=how,
     )
-    return total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, mask)
+    return total, targets.vs, metrics | lag_metrics(behaviour, policy, log_rhos, choice)

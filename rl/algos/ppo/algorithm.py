@@ -36,6 +36,13 @@ class PPO(ActorCritic[PPOConfig]):
         """Several epochs of minibatches on every batch."""
         return PPOLearning(self, net)
 
+    def unit(self, learning: dict[str, Any]) -> float:
+        """See `ActorCritic`; with `normalize_returns`, the deviation that rewards are divided by is training state."""
+        scale = ReturnScale()
+        if self.settings.normalize_returns and "return_scale" in learning:
+            scale.load_state_dict(learning["return_scale"])
+        return super().unit(learning) * float(scale.deviation)
+
 
 class PPOLearning(ActorCriticLearning[PPOConfig]):
     """See `ActorCriticLearning`.
@@ -80,7 +87,8 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
                 with self._descent.autocast():
                     total, terms = loss(self.settings, self._family, self._net, minibatch)
                 if self.settings.target_kl:
-                    divergence = ranks.mean(terms["kl"], minibatch.mask, "divergence")
+                    choice = self._family.deciding(minibatch.mask, minibatch.inputs.action_mask)
+                    divergence = ranks.mean(terms["kl"], choice, "divergence")
                     if divergence > self.settings.target_kl:
                         return
                 yield self._descent.step(total, agent_steps, minibatch.mask), terms
@@ -90,7 +98,7 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
         """The samples for the epochs, and metrics of the batch as a whole."""
         with self._descent.autocast():
             logits, values = answers(self._net, batch.inputs, batch.core_state)
-        actions, mask = batch.actions, batch.mask
+        actions, mask, choice = batch.actions, batch.mask, self._family.deciding(batch.mask, batch.legal)
         behaviour, policy = (self._family.of(each, batch.legal) for each in (batch.extras["logits"], logits[:-1]))
         taken = behaviour.log_prob(actions)
         log_rhos = policy.log_prob(actions) - taken
@@ -102,12 +110,12 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
             logits=logits[:-1],
             values=values[:-1],
             targets=targets,
-            advantages=losses.normalized(advantages, mask) if self.settings.normalize_advantages else advantages,
+            advantages=losses.normalized(advantages, choice) if self.settings.normalize_advantages else advantages,
             mask=mask,
             core_state=batch.core_state,
         )
         metrics = {
-            **lag_metrics(behaviour, policy, log_rhos, mask),
+            **lag_metrics(behaviour, policy, log_rhos, choice),
             "explained_variance": explained_variance(targets, values[:-1], mask),
             "valid_fraction": mask.float().mean(),
         }
@@ -126,14 +134,15 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
 def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Samples) -> tuple[Tensor, Metrics]:
     """The weighted sum of the three terms of a minibatch, and its parts, all means over valid steps.
 
-    The part `kl` is the exact divergence of the policy from the one before the batch.
+    Those of the policy are over the steps that had a choice. The part `kl` is the exact divergence of the policy from
+    the one before the batch.
     """
     (logits, values), _ = net(samples.inputs, samples.core_state)
     policy, before = (family.of(each, samples.inputs.action_mask) for each in (logits, samples.logits))
-    mask = samples.mask
+    mask, choice = samples.mask, family.deciding(samples.mask, samples.inputs.action_mask)
     log_ratios = policy.log_prob(samples.actions) - samples.behaviour
     pg = losses.clipped_surrogate_loss(
-        log_ratios=log_ratios, advantages=samples.advantages, clip=config.clip, mask=mask, reduction="mean"
+        log_ratios=log_ratios, advantages=samples.advantages, clip=config.clip, mask=choice, reduction="mean"
     )
     if config.value_clip:
         baseline = losses.clipped_baseline_loss(
@@ -146,16 +155,17 @@ def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Sample
         )
     else:
         baseline = losses.baseline_loss(values=values, targets=samples.targets, mask=mask, reduction="mean")
-    entropy = losses.entropy_loss(entropies=policy.entropy(), mask=mask, reduction="mean")
-    total = pg + config.baseline_cost * baseline + config.entropy_cost * entropy
+    entropy = losses.entropy_loss(entropies=policy.entropy(), mask=choice, reduction="mean")
+    part = losses.share(choice, mask, "mean")
+    total = part * pg + config.baseline_cost * baseline + part * config.entropy_cost * entropy
     clipped = ((log_ratios.detach().exp() - 1).abs() > config.clip).float()
     return total, {
         "total": total.detach(),
         "pg_loss": pg.detach(),
         "baseline_loss": baseline.detach(),
         "entropy": -entropy.detach(),
-        "kl": losses.masked_reduce(before.kl(policy).detach(), mask, "mean"),
-        "clipped": losses.masked_reduce(clipped, mask, "mean"),
+        "kl": losses.masked_reduce(before.kl(policy).detach(), choice, "mean"),
+        "clipped": losses.masked_reduce(clipped, choice, "mean"),
     }
 
 

@@ -23,6 +23,7 @@ from zerobeast.rl.algos.value.q_learning import QAlgorithm, ValueLearning
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.algos.value.q_values import Scalars
 from zerobeast.rl.learning import Updated, shaped
+from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.losses import masked_reduce
 from zerobeast.rl.ops.returns import n_step_returns, rescale, unrescale
 from zerobeast.rl.ops.tree import tree_map
@@ -39,6 +40,11 @@ class R2D2(QAlgorithm[R2D2Config]):
     def values(self) -> Scalars:
         """One number per action; errors are squared."""
         return Scalars(math.inf)
+
+    def action_values(self, net: QNetwork, inputs: StepInput, core: Tensor) -> Tensor:
+        """See `QAlgorithm`; not on the network's scale."""
+        values = super().action_values(net, inputs, core)
+        return unrescale(values) if self.settings.value_rescaling else values
 
     def learning(self, net: QNetwork) -> R2D2Learning:
         """Learn from sequences of the replay."""

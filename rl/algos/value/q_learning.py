@@ -94,6 +94,10 @@ class QAlgorithm(ABC, Generic[Settings]):
         """The value of each action of one step, [B, A], with gradient."""
         return self.values.expected(net(inputs, core)[0][0])
 
+    def unit(self, _learning: dict[str, Any]) -> float:
+        """What values are multiplied by for the environment's units."""
+        return 1 / self.settings.reward_scale
+
     def value(self, net: QNetwork, inputs: StepInput, core: Tensor) -> Tensor:
         """The value of the best action of one step, [B], with gradient."""
         q, legal = self.action_values(net, inputs, core), inputs.action_mask
@@ -103,7 +107,8 @@ class QAlgorithm(ABC, Generic[Settings]):
     def divergence(self, net: QNetwork, batch: Batch) -> Tensor:
         """1 where the best action has changed; its mean is the policy churn (Schaul et al. 2022)."""
         answers, _ = net(steps(batch.inputs, slice(-1)), batch.core_state)
-        return best(self.values.expected(answers), batch.legal) != batch.extras["best"]
+        changed = (best(self.values.expected(answers), batch.legal) != batch.extras["best"]).float()
+        return changed if batch.legal is None else changed.masked_fill(batch.legal.sum(-1) < 2, torch.nan)
 
     def learning(self, net: QNetwork) -> Learning:
         """Learn from transitions of the replay."""

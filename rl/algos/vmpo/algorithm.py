@@ -6,6 +6,7 @@ The loss imitates the better half of the actions, within limits (Song et al. 201
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -25,8 +26,8 @@ from zerobeast.rl.algos.vmpo.config import VMPOConfig
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import Dual, GradientDescent, Target, estimate, explained_variance, summary
 from zerobeast.rl.ops import ranks
-from zerobeast.rl.ops.distributions import Distribution, Family
-from zerobeast.rl.ops.losses import baseline_loss, masked_reduce
+from zerobeast.rl.ops.distributions import Family
+from zerobeast.rl.ops.losses import baseline_loss, masked_reduce, share
 from zerobeast.rl.protocol import Learned, Metrics
 
 
@@ -56,7 +57,7 @@ class VMPOLearning(ActorCriticLearning[VMPOConfig]):
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """One step of each optimiser."""
-        if not ranks.total(batch.mask.sum(), "valid transitions"):
+        if not ranks.total(self._family.deciding(batch.mask, batch.legal).sum(), "transitions with a choice"):
             return summary([])
         online = self.trained
         with self._descent.autocast():
@@ -109,7 +110,7 @@ def loss(
     """Two losses, one for the network and one for the multipliers.
 
     With several ranks, their means weighed by valid transitions are the losses of the whole batch: the better half is
-    that of all ranks' actions.
+    that of all ranks' actions. What concerns the policy is over the steps that had a choice.
 
     The target stands in for the behaviour policy: steps of an older target are weighted by their ratio to the current
     one, which is 1 if the current target acted.
@@ -119,39 +120,40 @@ def loss(
       family: of the policy's distributions.
       net: the network to train, which also gives the state values.
       multipliers: trained beside it.
-      batch: from any behaviour policy mu, of the same shape on all ranks, one of which has a valid transition.
+      batch: from any behaviour policy mu, of the same shape on all ranks, one of which has a valid transition with
+        a choice.
       target_logits: [T, B, A] of the target, which the new policy stays near, without gradient.
     """
     logits, values = unroll(net, batch)
     answers = (logits, target_logits, batch.extras["logits"])
     policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
-    actions, mask = batch.actions, batch.mask
+    actions, mask, choice = batch.actions, batch.mask, family.deciding(batch.mask, batch.legal)
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w takes the place of `weights`
     scale = net.value_scale(batch.task)
-    own = torch.stack([advantages / scale, (aimed - taken).clamp(max=0.0), mask.float()])
+    own = torch.stack([advantages / scale, (aimed - taken).clamp(max=0.0), choice.float(), mask.float()])
     every = ranks.joined(own, "advantages").transpose(0, 1).flatten(1)
     valid = every[2] > 0
     scores, weights = every[:2, valid]
     best = scores.topk(max(1, len(scores) // 2))  # a threshold at the median would drop or add steps equal to it
     log_weights = weights[best.indices]
     psi = multipliers.weights(best.values, log_weights)
-    places = best.indices - valid[: ranks.rank() * mask.numel()].sum()  # among the valid steps of this rank
-    ours, n = learner[mask], int(mask.sum())
-    here = (places >= 0) & (places < n)
+    places = best.indices - valid[: ranks.rank() * mask.numel()].sum()  # among the steps of this rank
+    ours = learner[choice]
+    here = (places >= 0) & (places < len(ours))
     pg = -(psi[here] * ours[places[here]]).sum()  # a sum, because psi adds up to 1
-    pg = pg * (len(scores) / max(1, n))  # so it remains one when the ranks' losses are weighed by n
-    penalty, pressure, metrics = _limits(config, multipliers, target, policy, mask)
+    pg = pg * (int(every[3].sum()) / max(1, int(mask.sum())))  # and remains one when ranks' losses are weighed
+    penalty, pressure, metrics = _limits(config, multipliers, target.kl_parts(policy), mask, choice)
     baseline = baseline_loss(values=values[:-1] / scale, targets=targets / scale, mask=mask, reduction="mean")
     total = pg + penalty + config.baseline_cost * baseline
-    metrics |= lag_metrics(behaviour, policy, learner - taken, mask)
+    metrics |= lag_metrics(behaviour, policy, learner - taken, choice)
     metrics |= {
         "total": total.detach(),
         "pg_loss": pg.detach(),
         "eta": multipliers.eta.value.detach().clone(),
         "eta_kl": (psi * (psi.log() - log_weights.log_softmax(0))).nansum(),  # 0 log 0 is 0
         "baseline_loss": baseline.detach(),
-        "entropy": masked_reduce(policy.entropy().detach(), mask, "mean"),
+        "entropy": masked_reduce(policy.entropy().detach(), choice, "mean"),
         "explained_variance": explained_variance(targets, values.detach()[:-1], mask),
         "valid_fraction": mask.float().mean(),
     }
@@ -159,16 +161,16 @@ def loss(
 
 
 def _limits(
-    config: VMPOConfig, multipliers: Multipliers, old: Distribution, new: Distribution, mask: Tensor
+    config: VMPOConfig, multipliers: Multipliers, divergences: Sequence[Tensor], mask: Tensor, choice: Tensor
 ) -> tuple[Tensor, Tensor, Metrics]:
-    """Equation 5 over all valid steps, summed over the limited divergences: for the network, and for the weights.
+    """Equation 5 over all steps with a choice, summed over limited divergences: for the network, and for the weights.
 
     With a weight of 0, divergences are only measured.
     """
     zero = torch.zeros_like(multipliers.eta.value)
     penalty, pressure, metrics = zero, zero, Metrics()
-    for (name, dual), divergence in zip(multipliers.alphas.items(), old.kl_parts(new), strict=True):
-        measured = masked_reduce(divergence, mask, "mean")
+    for (name, dual), divergence in zip(multipliers.alphas.items(), divergences, strict=True):
+        measured = share(choice, mask, "mean") * masked_reduce(divergence, choice, "mean")
         metrics[name] = measured.detach()
         if config.kl_weight:
             penalty, pressure = penalty + dual.penalty(measured), pressure + dual.loss(measured)

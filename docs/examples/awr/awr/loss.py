@@ -21,16 +21,17 @@ def loss(config: AWRConfig, family: Family, net: PolicyAndValue, batch: Batch) -
     """Regression of values on TD(lambda), and of the policy on its actions, weighted by exp(advantage / beta)."""
     logits, values = unroll(net, batch)
     policy, mask = family.of(logits, batch.legal), batch.mask
+    choice = family.deciding(mask, batch.legal)
     targets = estimate(config, batch, values.detach(), torch.zeros_like(values[1:])).vs
-    advantages = normalized(targets - values.detach()[:-1], mask)
+    advantages = normalized(targets - values.detach()[:-1], choice)
     weights = (advantages / config.temperature).clamp(max=math.log(config.max_weight)).exp()
     taken = policy.log_prob(batch.actions)
     return three_terms(
         config,
         policy,
-        pg=policy_gradient_loss(log_probs=taken, advantages=weights, mask=mask, reduction="mean"),
+        pg=policy_gradient_loss(log_probs=taken, advantages=weights, mask=choice, reduction="mean"),
         values=values[:-1],
         targets=targets,
-        mask=mask,
+        masks=(mask, choice),
         entropy_cost=config.entropy_cost,
     )

@@ -47,18 +47,18 @@ class TwoTimescaleLearning(OneBatch):
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """A V-trace policy gradient, and regression of the values on their V-trace targets."""
-        own, mask = self._settings, batch.mask
+        own, mask, choice = self._settings, batch.mask, self._family.deciding(batch.mask, batch.legal)
         with self._actor.autocast():
             logits, values = unroll(self._net, batch)
             policy = self._family.of(logits, batch.legal)
             taken = policy.log_prob(batch.actions)
             targets = estimate(own, batch, values.detach(), taken.detach() - batch.extras["log_prob"])
             weighted = targets.weights * targets.advantages
-            pg = policy_gradient_loss(log_probs=taken, advantages=weighted, mask=mask, reduction="mean")
-            entropy = entropy_loss(entropies=policy.entropy(), mask=mask, reduction="mean")
+            pg = policy_gradient_loss(log_probs=taken, advantages=weighted, mask=choice, reduction="mean")
+            entropy = entropy_loss(entropies=policy.entropy(), mask=choice, reduction="mean")
             regression = baseline_loss(values=values[:-1], targets=targets.vs, mask=mask, reduction="mean")
         self._critic.step(own.baseline_cost * regression, agent_steps, mask)
-        step = self._actor.step(pg + own.entropy_cost * entropy, agent_steps, mask)
+        step = self._actor.step(pg + own.entropy_cost * entropy, agent_steps, choice)
         self._net.observe(steps(batch.obs, slice(-1)))
         curves = {"pg_loss": pg.detach(), "baseline_loss": regression.detach(), "entropy": -entropy.detach()}
         return summary([(step, curves)])

@@ -3,17 +3,23 @@
 import runpy
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tests.helpers import ROOT, free_port
+from tests.helpers import ROOT, free_port, wait_until
+from tests.learner_fakes import FakeActor, run_config
 from zerobeast import ConfigError, PeerLost, RemoteActing
 from zerobeast.common.config.load import load
+from zerobeast.common.service import computing
+from zerobeast.common.transport import Context
 from zerobeast.rl.algos.policy_gradient.actor_critic import policy_logits
 
 ENVS = 6
@@ -109,6 +115,19 @@ def test_exploration_follows_the_steps_of_the_run_whatever_weights_act(algo: str
         policy.agent_steps += 10_000  # as if it were another, saved one
         env.step(policy)
         assert env.agent_steps == policy.agent_steps + 60 == 10_360
+
+
+def test_workers_are_answered_while_the_script_computes(
+    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(computing, "LASTING_S", 0.05)
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    first, late = (FakeActor(context, config.learner.endpoint) for _ in range(2))
+    with closing(first), closing(late), ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(RemoteActing, config)
+        wait_until(lambda: (first.turn(time.monotonic()), opening.done())[1])
+        with opening.result():
+            wait_until(lambda: (late.turn(time.monotonic()), late.stream.open)[1])
 
 
 def test_a_policy_of_another_structure_is_refused_and_the_next_is_not() -> None:

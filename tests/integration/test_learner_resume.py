@@ -214,14 +214,13 @@ def test_a_checkpoint_of_another_environment_is_refused_before_anything_starts(
     with pytest.raises(CheckpointError, match=r"made with net\.activation auto, this run has elu"):
         Loop([learner_for(bent)]).run()
     before = torch.load(config.folder / "checkpoint.pt")
-    del before["config"]["net"]["activation"]  # as in older checkpoints
-    del before["config"]["net"]["last_action_reward"]
+    before["config"]["net"]["last_action_reward"] = "always"
     torch.save(before, config.folder / "checkpoint.pt")
     with pytest.raises(CheckpointError, match=r"made with net\.last_action_reward always, this run has never"):
         Loop([learner_for(config)]).run()
     settings = config.model_dump()
     of_bytes = before["env"] | {"obs": before["env"]["obs"] | {"dtype": "|u1"}}
-    of_then = settings | {"net": {name: value for name, value in settings["net"].items() if name != "pixels"}}
+    of_then = settings | {"net": settings["net"] | {"pixels": "all"}}
     torch.save(before | {"env": of_bytes, "config": of_then}, config.folder / "checkpoint.pt")
     with pytest.raises(CheckpointError, match=r"made with net\.pixels all, this run has auto"):
         Loop([learner_for(config)]).run()

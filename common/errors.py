@@ -100,9 +100,8 @@ class RemoteProtocolError(BeastError):
 class VersionMismatch(RemoteProtocolError):
     """A peer uses another protocol version; `sender` still identifies it."""
 
-    def __init__(self, theirs: int, ours: tuple[int, ...], sender: int) -> None:
-        own = " or ".join(map(str, ours))
-        super().__init__(f"the peer uses protocol version {theirs}, this process uses {own}", "version")
+    def __init__(self, theirs: int, ours: int, sender: int) -> None:
+        super().__init__(f"the peer uses protocol version {theirs}, this process uses {ours}", "version")
         self.sender = sender
 
 

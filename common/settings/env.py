@@ -140,10 +140,8 @@ class EnvConfig(Section):
         return bool(filled(self.options, 0.0) != self.options)
 
     def terms(self) -> dict[str, Any]:
-        """The entries of a HELLO, without settings of no effect that older env-servers refuse."""
-        newer = (*PADDING, "agents", "agent_id", "leave_out", "options")
-        unused = {name for name in newer if not getattr(self, name)}
-        return self.model_dump(exclude={"opponent", "opponents", *unused})
+        """The entries of a HELLO."""
+        return self.model_dump(exclude={"opponent", "opponents"})
 
     def opposed(self, num_envs: int, group: int = 0) -> NDArray[np.bool_] | None:
         """Which of N rows are of the other side, [N], or None if there is none; N counts agents.

@@ -21,7 +21,6 @@ from zerobeast.common.wire.messages import (
     BARE,
     REPLY_KINDS,
     TOPIC_BYTES,
-    VERSIONS,
     Header,
     Kind,
     Plane,
@@ -41,8 +40,8 @@ _UNREAD = Header(Kind.BYE, 0)
 class Port:
     """What both ends share: reading headers, counting refusals."""
 
-    def __init__(self, versions: tuple[int, ...], kinds: Set[Kind] = frozenset(Kind)) -> None:
-        self._versions, self._kinds = versions, kinds  #: those accepted
+    def __init__(self, kinds: Set[Kind] = frozenset(Kind)) -> None:
+        self._kinds = kinds  #: those accepted
         self.refused: Counter[Refusal] = Counter()  #: bad messages by reason
         self.malformed = 0  #: messages refused since the last one that could be read
         self.pollable: list[Any] = []  #: what `Poller` waits on
@@ -60,7 +59,7 @@ class Port:
             return None
         self._last = Incoming(_UNREAD, socket)
         data = memoryview(frame) if isinstance(frame, bytes) else frame.buffer
-        self._last.header = header = unpack_header(data[skip:], partial(self._check_sender, frame), self._versions)
+        self._last.header = header = unpack_header(data[skip:], partial(self._check_sender, frame))
         if header.kind not in self._kinds:
             raise RemoteProtocolError(f"{header.kind.name} does not belong here", "kind")
         if header.kind in BARE and self._last.more:
@@ -110,7 +109,7 @@ class ServerPort(Port):
     """
 
     def __init__(self, context: Context, plane: Plane, endpoint: str, *, epoch: int = 0) -> None:
-        super().__init__(VERSIONS[plane][:1])
+        super().__init__()
         self.plane = plane
         self._epoch = epoch
         self.dropped = 0  #: replies that a stuck client did not take
@@ -197,7 +196,7 @@ class ClientPort(Port):
     """
 
     def __init__(self, context: Context, plane: Plane, endpoint: str, sender: int, *, linger_ms: int = 0) -> None:
-        super().__init__(VERSIONS[plane], REPLY_KINDS[plane])
+        super().__init__(REPLY_KINDS[plane])
         self.plane = plane
         self.sender = sender
         self.endpoint = endpoint
@@ -236,9 +235,13 @@ class ClientPort(Port):
         """The next well-formed reply, or None.
 
         Raises:
-          VersionMismatch: the server uses a version that this client does not support; no session is possible.
+          VersionMismatch: the server uses another version; no session is possible.
         """
         return self._next(self._replies, TOPIC_BYTES)
+
+    def _mismatched(self, error: VersionMismatch) -> None:
+        error.args = (f"{self.endpoint}: {error}",)
+        raise error
 
     def send(self, header: Header, *frames: Payload, copy: bool = True) -> bool:
         """Send a request; never blocks. False if the server is absent or behind.

@@ -23,7 +23,7 @@ from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport.context import Context
 from zerobeast.common.transport.ports import Port
 from zerobeast.common.transport.sockets import WEIGHTS, Incoming, Payload, make_socket, view_of
-from zerobeast.common.wire.messages import VERSIONS, Header, Plane, pack_header, topic
+from zerobeast.common.wire.messages import Header, Plane, pack_header, topic
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class WeightsSubscriber(Port):
     """Receives versions of the weights, or the news of them; without an `endpoint` only once `open` names one."""
 
     def __init__(self, context: Context, endpoint: str = "", about: bytes = WEIGHTS_TOPIC) -> None:
-        super().__init__(VERSIONS[Plane.WEIGHTS])
+        super().__init__()
         self._context, self._about = context, about
         if endpoint:
             self.open(Endpoint.parse(endpoint).resolved())

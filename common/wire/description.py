@@ -10,7 +10,7 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import MAX_NDIM
 
 Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, and what is expected of it
-#: fields that may be missing, and in which descriptions of the same thing may differ: older peers do not have them
+#: fields that may be missing, which stands for their default
 OPTIONAL = frozenset({"narrow"})
 MAX_SHORT = 100  #: characters of a value in a sentence
 MAX_SIZES = MAX_NDIM - 1  #: of a shape
@@ -44,14 +44,14 @@ class Description(ABC):
 
 
 def flat(entries: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The output of `to_wire` without what may differ, flattened by path: "action.kind", "obs.camera.shape", ..."""
+    """The output of `to_wire` flattened by path: "action.kind", "obs.camera.shape", ..."""
     found: dict[str, Any] = {}
     for name, value in entries.items():
         parts = dict(value) if name == "spaces" else value
         path = prefix if name == "spaces" else f"{prefix}{name}"
         if isinstance(parts, dict):
             found |= flat(parts, path if name == "spaces" else f"{path}.")
-        elif name not in OPTIONAL:
+        else:
             found[path] = value
     return found
 

@@ -1,4 +1,4 @@
-"""Every message on the wire. docs/protocol.md is this file in prose; change both, and the plane's versions.
+"""Every message on the wire. docs/protocol.md is this file in prose; change both, and the version.
 
 kind      from        to          frames
 HELLO     actor       any server  header                     body: (terms,)
@@ -25,10 +25,8 @@ below 2**63, including those in the body. An entry with ? may be nil, and is lef
 is followed by rows of one `zerobeast.common.wire.specs.RecordSpec`, agreed at HELLO; nothing on the wire is ever
 pickled.
 
-Version 3 packs observed arrays of bits (`zerobeast.common.wire.bits`). No release used version 2, and no peer does.
-
-Each plane has its own version. Servers use only the newest. A client sends HELLO in the newest and, if a server
-answers that it uses another one of `VERSIONS`, again in that one.
+Both ends of a plane use the same version. A server answers a message of another one with ERROR `version` in its own; a
+client that gets a reply of another version gives up.
 """
 
 import struct
@@ -40,7 +38,7 @@ from typing import Any, get_args
 from zerobeast.common.errors import LocalProtocolError, Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.wire.codec import pack, unpack
 
-PROTOCOL_VERSION = 3  #: the newest, on every plane
+PROTOCOL_VERSION = 3  #: on every plane
 MAX_HEADER_BYTES = 64 * 1024
 MAX_INTEGER = 2**63 - 1
 TOPIC_BYTES = 9
@@ -81,7 +79,7 @@ class Reason(StrEnum):
     """Why a server refused, and so whether the client should try again."""
 
     UNKNOWN_SESSION = "unknown_session"  #: send HELLO again: the server restarted or reaped the session
-    VERSION = "version"  #: the server uses the version of this header: send HELLO in that one, or give up
+    VERSION = "version"  #: the server uses the version of this header and no other: give up
     TERMS = "terms"  #: the server can never accept what HELLO asked for: give up
     ENVIRONMENT = "environment"  #: the environment cannot be built: give up
     BUSY = "busy"  #: the server cannot accept it now, but perhaps later: send HELLO again then
@@ -96,13 +94,6 @@ ANSWERED: dict[Refusal, Reason] = {
 }
 
 
-#: versions that clients can use, the newest first; servers use only the newest
-VERSIONS: dict[Plane, tuple[int, ...]] = {
-    Plane.STEPS: (PROTOCOL_VERSION, 1),
-    Plane.INFERENCE: (PROTOCOL_VERSION,),
-    Plane.ROLLOUTS: (PROTOCOL_VERSION,),
-    Plane.WEIGHTS: (PROTOCOL_VERSION,),
-}
 #: types of the body entries of each kind, in order
 BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.HELLO: (dict,),
@@ -120,8 +111,6 @@ BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.HERE: (),
     Kind.NEWS: (int, list, int | None),
 }
-#: the entries of earlier versions that differ
-EARLIER: dict[int, dict[Kind, tuple[Any, ...]]] = {1: {Kind.RESET: (), Kind.STEP: (), Kind.OBS: (list,)}}
 #: kinds that are a header and nothing else
 BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE, Kind.NEWS})
 #: what answers each request
@@ -136,18 +125,8 @@ REPLY_KINDS = {
 Frames = tuple[Any, ...]  #: what follows a header: rows, or bytes
 _KINDS = {int(kind): kind for kind in Kind}
 _LEAD = 6  # entries before the body
-
-
-def bodies(version: int) -> dict[Kind, tuple[Any, ...]]:
-    """`BODIES` of a version."""
-    return BODIES | EARLIER.get(version, {})
-
-
 #: the types that each entry can have
-_TYPES = {
-    version: {kind: [get_args(entry) or (entry,) for entry in entries] for kind, entries in bodies(version).items()}
-    for version in (PROTOCOL_VERSION, *EARLIER)
-}
+_TYPES = {kind: [get_args(entry) or (entry,) for entry in entries] for kind, entries in BODIES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +139,6 @@ class Header:
     epoch: int = 0  #: random 63-bit id of one start of the server; 0 in a HELLO
     seq: int = 0  #: number of the request; a reply repeats it
     body: tuple[Any, ...] = ()  #: the entries of `BODIES[kind]`; when read, None for those left out
-    version: int = PROTOCOL_VERSION
-
-    @property
-    def is_for_all_slots(self) -> bool:
-        """Whether the message is meant for every slot of the client, whichever slot it names."""
-        return self.kind is Kind.HERE or (self.kind is Kind.ERROR and self.body[0] == Reason.VERSION)
 
 
 def pack_header(header: Header) -> bytes:
@@ -174,11 +147,11 @@ def pack_header(header: Header) -> bytes:
     Raises:
       LocalProtocolError: no peer would accept it.
     """
-    entries = [header.version, int(header.kind), header.sender, header.slot, header.epoch, header.seq]
+    entries = [PROTOCOL_VERSION, int(header.kind), header.sender, header.slot, header.epoch, header.seq]
     body = header.body
     while body and body[-1] is None:
         body = body[:-1]
-    if not all(map(_unsigned, entries)) or not _is_body(header.version, header.kind, body):
+    if not all(map(_unsigned, entries)) or not _is_body(header.kind, body):
         raise LocalProtocolError(f"a header that no peer would accept: {header!s:.1000}")
     packed = pack([*entries, *body])
     if len(packed) > MAX_HEADER_BYTES:
@@ -186,12 +159,8 @@ def pack_header(header: Header) -> bytes:
     return packed
 
 
-def unpack_header(
-    data: bytes | memoryview,
-    check: Callable[[int], None] = lambda _sender: None,
-    versions: tuple[int, ...] = (PROTOCOL_VERSION,),
-) -> Header:
-    """Decode and check a header of one of these versions.
+def unpack_header(data: bytes | memoryview, check: Callable[[int], None] = lambda _sender: None) -> Header:
+    """Decode and check a header.
 
     `check` raises RemoteProtocolError if the header cannot be from this sender. It runs before the version check:
     otherwise a client would get an ERROR about the version of a message that another peer sent under its id.
@@ -207,27 +176,27 @@ def unpack_header(
         raise RemoteProtocolError("a header is a list that starts with version, kind and sender")
     version, number, sender = entries[:3]
     check(sender)
-    if version not in versions:
-        raise VersionMismatch(version, versions, sender)
+    if version != PROTOCOL_VERSION:
+        raise VersionMismatch(version, PROTOCOL_VERSION, sender)
     if len(entries) < _LEAD or not all(map(_unsigned, entries[:_LEAD])):
         raise RemoteProtocolError("a header has version, kind, sender, slot, epoch and seq, all unsigned integers")
     kind = _KINDS.get(number)
     if kind is None:
         raise RemoteProtocolError(f"unknown message kind {number}")
     body = tuple(entries[_LEAD:])
-    if not _is_body(version, kind, body):
-        wanted = ", ".join(getattr(entry, "__name__", str(entry)) for entry in bodies(version)[kind])
+    if not _is_body(kind, body):
+        wanted = ", ".join(getattr(entry, "__name__", str(entry)) for entry in BODIES[kind])
         raise RemoteProtocolError(f"{kind.name} has a body of ({wanted}), its integers unsigned")
     body += (None,) * (len(BODIES[kind]) - len(body))
-    return Header(kind, sender, entries[3], entries[4], entries[5], body, version)
+    return Header(kind, sender, entries[3], entries[4], entries[5], body)
 
 
 def _unsigned(entry: Any) -> bool:
     return type(entry) is int and 0 <= entry <= MAX_INTEGER
 
 
-def _is_body(version: int, kind: Kind, body: tuple[Any, ...]) -> bool:
-    types = _TYPES.get(version, {}).get(kind, [()])  # nothing is a body of an unknown version
+def _is_body(kind: Kind, body: tuple[Any, ...]) -> bool:
+    types = _TYPES[kind]
     body += (None,) * (len(types) - len(body))  # those that are left out
     fits = len(body) == len(types) and all(type(entry) in known for entry, known in zip(body, types, strict=True))
     return fits and all(type(entry) is not int or _unsigned(entry) for entry in body)

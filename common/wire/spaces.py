@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -43,7 +43,7 @@ class ArraySpace:
     sizes: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    narrow: bool = field(default=False, compare=False)  #: a box of bytes that do not take all values from 0 to 255
+    narrow: bool = False  #: a box of bytes that do not take all values from 0 to 255
 
     @classmethod
     def discrete(cls, n: int) -> Self:
@@ -217,20 +217,6 @@ def nested(space: Space, values: Iterator[Any], *, tuples: bool = False) -> Any:
         return next(values)
     parts = {part.name: nested(part.space, values, tuples=tuples) for part in space.spaces}
     return tuple(parts.values()) if tuples and space.kind == "tuple" else parts
-
-
-def from_version_1(entries: Any) -> Any:
-    """Translate the description of an environment from protocol version 1 to the current form."""
-    if not isinstance(entries, dict) or "obs_shape" not in entries:
-        return entries
-    is_bool = entries.get("obs_dtype") == "|b1"  # a byte each: they are packed since version 3
-    low, high = (0.0, 1.0) if is_bool else (-math.inf, math.inf)
-    obs = {"kind": "box", "dtype": "|u1" if is_bool else entries.get("obs_dtype"), "shape": entries["obs_shape"]}
-    action = entries.get("action")
-    if isinstance(action, dict):
-        action = {"dtype": "<f4" if action.get("kind") == "box" else "<i8"} | action
-    obs |= {"sizes": [], "low": [low], "high": [high]}
-    return entries | {"obs": obs, "action": action, "action_mask": False}
 
 
 def unbounded(space: Space) -> Space:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire.codec import DTYPES
 from zerobeast.common.wire.description import SHAPE, Description, Rule, flat, is_shape
 from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, item_bytes
-from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of, from_version_1, unbounded
+from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of, unbounded
 
 MAX_CORE_SIZE = 1 << 20
 MAX_EXTRAS = 32  #: of a policy
@@ -44,15 +44,6 @@ class EnvSpec(Description):
     frame_stack: int = 1
     frame_skip: int = 1  #: env_frames per agent_step
     action_mask: bool = False  #: whether each observation comes with a mask of the legal choices
-
-    @classmethod
-    def from_wire(cls, entries: Any) -> Self:
-        """Inverse of `to_wire`; also reads the description of an env-server of protocol version 1.
-
-        Raises:
-          RemoteProtocolError: a key is missing or of the wrong type, or a rule does not hold.
-        """
-        return super().from_wire(from_version_1(entries))
 
     @property
     def mask_size(self) -> int:

@@ -6,8 +6,6 @@ under the same number, less and less often. A server that does not have the stre
 with an ERROR, and the stream sends HELLO again. A server that has just started sends HERE to a client that reaches it,
 so that no client has to wait out a silence. A server also sends HERE for a repeated request that it is still working
 on, so one that stays silent after a repetition is behind a dead connection.
-
-A stream uses the newest version until a server answers with another; ports let only known versions through.
 """
 
 from collections.abc import Callable
@@ -16,7 +14,7 @@ from typing import Any
 
 from zerobeast.common.errors import Refused, RemoteProtocolError
 from zerobeast.common.text import printable
-from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, PROTOCOL_VERSION, Frames, Header, Kind, Reason
+from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, Frames, Header, Kind, Reason
 
 HELLO_PERIOD_S = 0.2
 RESEND_AFTER_S = 2.0
@@ -45,7 +43,6 @@ class Stream:
         self.hello_terms = terms  #: what HELLO asks for
         self.terms: dict[str, Any] = {}  #: of the newest WELCOME
         self.server = server.partition(" at inproc:")[0]  #: how error sentences name the other side
-        self.version = PROTOCOL_VERSION  #: used towards the server
         self.epoch = 0
         self.seq = 0
         self.open = False
@@ -59,7 +56,6 @@ class Stream:
         self.useless_s = 0.0  #: between it and the newest
         self._pause_s = 0.0  #: before the next HELLO, because of those setbacks
         self._opened_at = 0.0
-        self._changed_at: float | None = None  #: when the server asked for another version, until its WELCOME
         self._asked_at = -1.0  #: since when the server owes a sign of life
         self._outstanding: tuple[Header, Frames] | None = None
         self._farewell: Header | None = None  #: BYE to a session whose answer was rejected
@@ -89,8 +85,7 @@ class Stream:
         if not self.open:
             self._send_at = now + HELLO_PERIOD_S
             self._asked_at = now if self._asked_at < 0 else self._asked_at
-            body = (self.hello_terms,)
-            return Header(Kind.HELLO, self.sender, self.slot, body=body, version=self.version), ()
+            return Header(Kind.HELLO, self.sender, self.slot, body=(self.hello_terms,)), ()
         if self._outstanding is not None:
             self._send_at = now + UNSENT_AFTER_S
         return self._outstanding
@@ -133,7 +128,7 @@ class Stream:
         return (
             self._outstanding is not None
             and header.kind is ANSWERS.get(self._outstanding[0].kind)
-            and (header.version, header.epoch, header.seq) == (self.version, self.epoch, self.seq)
+            and (header.epoch, header.seq) == (self.epoch, self.seq)
         )
 
     def accept(self, header: Header, now: float) -> Reply:
@@ -194,11 +189,10 @@ class Stream:
             self._asked_at = now
         self.open, self._outstanding, self.busy = False, None, ""
         self._in_a_row, self._pause_s, self.trouble = 0, 0.0, ""
-        self.version, self._changed_at = PROTOCOL_VERSION, None
         self._send_at = self._quiet_until = now
 
     def _header(self, kind: Kind, body: tuple[Any, ...]) -> Header:
-        return Header(kind, self.sender, self.slot, self.epoch, self.seq, body, self.version)
+        return Header(kind, self.sender, self.slot, self.epoch, self.seq, body)
 
     def _ignored(self) -> Reply:
         self.stale += 1
@@ -212,8 +206,6 @@ class Stream:
         return Reply.LOST
 
     def _welcomed(self, header: Header, now: float) -> Reply:
-        if header.version != self.version:
-            return self._ignored()
         if (self.open and header.epoch == self.epoch) or now < self._quiet_until:
             return Reply.STALE
         if header.seq > MAX_INTEGER // 2:
@@ -225,7 +217,7 @@ class Stream:
         self.heard_at, self.stale, self.busy = now, 0, ""
         self.open, self.epoch, self.seq = True, header.epoch, header.seq
         self.terms = header.body[0]
-        self._outstanding, self._opened_at, self._changed_at = None, now, None
+        self._outstanding, self._opened_at = None, now
         return Reply.WELCOME
 
     def _dismissed(self, header: Header, now: float) -> Reply:
@@ -247,8 +239,6 @@ class Stream:
 
     def _refused(self, header: Header, now: float) -> Reply:
         reason, sentence = header.body
-        if reason == Reason.VERSION and (reply := self._other_version(header, now)):
-            return reply
         if not self._is_refused_by(header, reason):
             return self._ignored()
         if reason == Reason.UNKNOWN_SESSION:
@@ -261,18 +251,6 @@ class Stream:
         refused = Refused(f"{self.server}{'' if failed else ' refuses'}: {printable(sentence)}", reason)
         refused.exit_code = 1 if failed else refused.exit_code
         raise refused
-
-    def _other_version(self, header: Header, now: float) -> Reply | None:
-        """React to a server that does not use this version; None if there is no other version left to try."""
-        if header.version != self.version and self._changed_at is None:
-            self.version, self._changed_at = header.version, now
-            if self.open:
-                return self._lose("uses another version", now)
-            self.heard_at = now
-            self.greet_again(now)
-            return Reply.STALE
-        is_late = self._changed_at is not None and now - self._changed_at < LASTING_S  # it answers an earlier HELLO
-        return self._ignored() if header.version == self.version and (self.open or is_late) else None
 
     def _is_refused_by(self, header: Header, reason: str) -> bool:
         """Whether an ERROR answers the HELLO or the request that is under way."""

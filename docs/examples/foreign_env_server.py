@@ -9,9 +9,10 @@ import sys
 import msgpack
 import zmq
 
-VERSION, (HELLO, WELCOME, ERROR, BYE, RESET, STEP, OBS) = 1, range(1, 8)
-SPEC = {"env_id": "CartPole-v1", "obs_shape": [4], "obs_dtype": "<f4", "frame_stack": 1, "frame_skip": 1}
-SPEC["action"] = {"kind": "discrete", "shape": [], "sizes": [2], "low": [], "high": []}
+VERSION, (HELLO, WELCOME, ERROR, BYE, RESET, STEP, OBS) = 3, range(1, 8)
+SPEC = {"env_id": "CartPole-v1", "frame_stack": 1, "frame_skip": 1, "action_mask": False}
+SPEC["obs"] = {"kind": "box", "dtype": "<f4", "shape": [4], "sizes": [], "low": [-math.inf], "high": [math.inf]}
+SPEC["action"] = {"kind": "discrete", "dtype": "<i8", "shape": [], "sizes": [2], "low": [], "high": []}
 ACTION_ROW, STEP_ROW = struct.Struct("<q56x"), struct.Struct("<4f f4x ?7x ?7x ?23x")  # 64 bytes each
 
 
@@ -19,7 +20,8 @@ class CartPole:  # Barto, Sutton and Anderson (1983): Euler steps of 20 ms, at m
     def __init__(self, seed):
         self.random, self.over = random.Random(seed), True
 
-    def reset(self):
+    def reset(self, seed=None):
+        self.random = self.random if seed is None else random.Random(seed)
         self.state, self.steps, self.over = [self.random.uniform(-0.05, 0.05) for _ in range(4)], 0, False
         return STEP_ROW.pack(*self.state, 0.0, 0, 0, 1)
 
@@ -48,14 +50,18 @@ def hello(sessions, key, terms):
     return WELCOME, sessions[key][1], [{"env": SPEC}]
 
 
-def act(sessions, key, kind, seq, *payload):
+def act(sessions, key, kind, seq, body, *payload):
     envs, newest, answer = sessions[key]
     if seq > newest:
+        seed, *others = body if body and kind == RESET else [None]  # others: options, mask, progress
+        seeds = seed if isinstance(seed, list) else [seed if seed is None else seed + i for i in range(len(envs))]
+        if len(seeds) != len(envs) or others[:2].count(None) < len(others[:2]):
+            return ERROR, seq, ["terms", "expected a seed for each environment, and neither options nor a mask"]
         actions = [row[0] for row in ACTION_ROW.iter_unpack(*payload)] if kind == STEP else [0] * len(envs)
         if len(actions) != len(envs) or not {0, 1}.issuperset(actions):
             return ERROR, seq, ["terms", "expected an action, 0 or 1, for each environment"]
         newest, episodes = seq, []
-        rows = [env.reset() if kind == RESET else env.step(actions.pop(0), episodes) for env in envs]
+        rows = [env.reset(seeds.pop(0)) if kind == RESET else env.step(actions.pop(0), episodes) for env in envs]
         answer = OBS, seq, [episodes], b"".join(rows)
         sessions[key] = envs, newest, answer
     return answer if seq == newest else None
@@ -74,7 +80,7 @@ def reply(epoch, sessions, header, *payload):
     elif kind in (RESET, STEP) and (asked != epoch or key not in sessions):
         answer = ERROR, seq, ["unknown_session", "send HELLO again"]
     elif kind in (RESET, STEP):
-        answer = act(sessions, key, kind, seq, *payload)
+        answer = act(sessions, key, kind, seq, body, *payload)
     elif kind == BYE and asked == epoch:
         sessions.pop(key, None)
     if answer is None:

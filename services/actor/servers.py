@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from zerobeast.common.errors import PeerLost, Refusal, RemoteProtocolError
 from zerobeast.common.transport import ClientPort, Context, Incoming
 from zerobeast.common.transport.lookup import Lookup, Lookups
-from zerobeast.common.wire.messages import Plane
+from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.services.actor.directory import Address, Directory
 from zerobeast.services.actor.waits import TIMEOUTS, Timeouts
 
@@ -89,7 +89,7 @@ class Servers:
         for port in self.ports.values():
             while message := port.receive():
                 slot = message.header.slot
-                if message.header.is_for_all_slots:
+                if message.header.kind is Kind.HERE:
                     yield from ((port, message.to(slot)) for slot in self._using if self.port_of(slot) is port)
                 elif slot not in self._using:
                     port.refuse(RemoteProtocolError(f"slot {slot} of {len(self._using)}", "slot"))

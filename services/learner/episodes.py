@@ -73,4 +73,4 @@ class EpisodeStatistics:
         self._stride = max(1, int(state["stride"]))
         self.returns.extend(float(value) for value in state["returns"])
         self._lengths.extend(int(value) for value in state["lengths"])
-        self._infos.extend(state.get("infos", ()))  # absent in older checkpoints
+        self._infos.extend(state["infos"])

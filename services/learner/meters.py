@@ -221,7 +221,7 @@ class Meters:
     def load(self, state: dict[str, Any]) -> None:
         """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
-        if seen := state.get("collapse"):  # absent in older checkpoints
+        if seen := state["collapse"]:
             self.collapse.seen = [float(seen[number]) for number in range(3)]
         for task in self._tasks.keys() & state["tasks"].keys():
             self._tasks[task].load(state["tasks"][task])

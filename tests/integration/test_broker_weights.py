@@ -14,6 +14,7 @@ from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.transport import Context
+from zerobeast.common.wire import messages
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.rl.acting.sync import Sync
 from zerobeast.rl.acting.weights_inbox import LOOKUP_PERIOD_S, MAX_EPOCHS, MAX_VERSIONS, SILENCE_S, WeightsInbox
@@ -153,7 +154,9 @@ def test_a_learner_that_moves_is_found_at_its_new_address(context: Context, capl
     assert len(lines()) == 4, "unknown, known, unknown, known elsewhere"
 
 
-def test_messages_that_are_no_version_of_the_weights_are_counted(inbox: WeightsInbox, learner: FakeLearner) -> None:
+def test_messages_that_are_no_version_of_the_weights_are_counted(
+    inbox: WeightsInbox, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def counted(reason: str) -> None:
         wait_until(lambda: (inbox.newest(0.0), inbox.refused[reason])[1])
         assert inbox.complaint
@@ -164,8 +167,10 @@ def test_messages_that_are_no_version_of_the_weights_are_counted(inbox: WeightsI
     learner.port.publish(Header(Kind.OBS, 0, epoch=1, body=([],)), np.zeros(8, np.uint8))
     counted("kind")
     flat = flatten(EchoNet())
-    old = Header(Kind.WEIGHTS, 0, epoch=learner.epoch, body=(2, inbox.layout_id, flat.nbytes, 0, 1), version=1)
-    learner.port.publish(old, flat)
+    with monkeypatch.context() as patch:
+        patch.setattr(messages, "PROTOCOL_VERSION", 1)
+        body: tuple[int, ...] = (2, inbox.layout_id, flat.nbytes, 0, 1)
+        learner.port.publish(Header(Kind.WEIGHTS, 0, epoch=learner.epoch, body=body), flat)
     counted("version")
     body = (3, inbox.layout_id, flat.nbytes, 0, 2)
     for wrong in (flat[:-1], flat[: flat.nbytes // 2], np.zeros(flat.nbytes + 1, np.uint8)):

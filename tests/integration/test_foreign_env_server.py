@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,12 @@ from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
-from zerobeast.common.wire.messages import Header, Kind, Plane, Reason, pack_header
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header
 from zerobeast.common.wire.records import action_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
-VERSION = 1  #: protocol version of the example
-old = partial(Header, version=VERSION)
 ENV = {"id": "CartPole-v1"}
 SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
@@ -53,7 +50,7 @@ def envs(context: Context, endpoint: str) -> Iterator[EnvClient]:
 
 def test_the_example_is_short_and_imports_nothing_of_this_project() -> None:
     text = SCRIPT.read_text()
-    assert len(text.splitlines()) <= 100
+    assert len(text.splitlines()) <= 110
     imported = {line.split()[1].split(".")[0] for line in text.splitlines() if line.startswith(("import ", "from "))}
     assert imported - set(sys.stdlib_module_names) == {"msgpack", "zmq"}
 
@@ -129,7 +126,7 @@ def hello(port: ClientPort) -> Header:
     """The answer to the HELLO of a session of two environments."""
 
     def answered() -> Incoming | None:
-        port.send(old(Kind.HELLO, port.sender, body=({"env": ENV, "num_envs": 2, "seed": 0},)))
+        port.send(Header(Kind.HELLO, port.sender, body=({"env": ENV, "num_envs": 2, "seed": 0},)))
         return port.receive()
 
     return wait_until(answered).header
@@ -147,11 +144,11 @@ def ask(port: ClientPort, header: Header, *frames: Any) -> tuple[Header, list[by
 def test_a_repeated_request_gets_the_same_answer_and_steps_nothing(context: Context, endpoint: str) -> None:
     with closing(ClientPort(context, Plane.STEPS, endpoint, random_id())) as port:
         epoch = hello(port).epoch
-        ask(port, old(Kind.RESET, port.sender, 0, epoch, 1))
+        ask(port, Header(Kind.RESET, port.sender, 0, epoch, 1))
         actions = np.zeros(2, action_record(SPEC.action).dtype)
-        answers = [ask(port, old(Kind.STEP, port.sender, 0, epoch, 2), actions) for _ in range(3)]
+        answers = [ask(port, Header(Kind.STEP, port.sender, 0, epoch, 2), actions) for _ in range(3)]
         assert answers[0] == answers[1] == answers[2]
-        header, frames = ask(port, old(Kind.STEP, port.sender, 0, epoch, 3), actions)
+        header, frames = ask(port, Header(Kind.STEP, port.sender, 0, epoch, 3), actions)
         assert header.seq == 3
         rows = np.frombuffer(frames[0], step_record(SPEC).dtype)
         before = np.frombuffer(answers[0][1][0], step_record(SPEC).dtype)
@@ -163,10 +160,10 @@ def test_a_repeated_request_gets_the_same_answer_and_steps_nothing(context: Cont
 def test_a_session_of_another_start_is_unknown(context: Context, endpoint: str) -> None:
     with closing(ClientPort(context, Plane.STEPS, endpoint, random_id())) as port:
         epoch = hello(port).epoch
-        header, _ = ask(port, old(Kind.RESET, port.sender, 0, epoch ^ 1, 8))
+        header, _ = ask(port, Header(Kind.RESET, port.sender, 0, epoch ^ 1, 8))
         assert (header.kind, header.seq, header.body[0]) == (Kind.ERROR, 8, Reason.UNKNOWN_SESSION)
-        port.send(old(Kind.BYE, port.sender, 0, epoch))
-        header, _ = ask(port, old(Kind.RESET, port.sender, 0, epoch, 1))
+        port.send(Header(Kind.BYE, port.sender, 0, epoch))
+        header, _ = ask(port, Header(Kind.RESET, port.sender, 0, epoch, 1))
         assert header.body[0] == Reason.UNKNOWN_SESSION
 
 
@@ -189,14 +186,14 @@ def test_garbage_does_not_end_it(context: Context, endpoint: str, envs: EnvClien
         [b"\xc1"],
         [b"\x91" * 60_000],
         [os.urandom(1000)],
-        [msgpack.packb([VERSION, 99, 7, 0, 0, 0])],
-        [msgpack.packb([VERSION, int(Kind.HELLO), 7, 0, 0, 0])],
-        [msgpack.packb([VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": 5}])],
-        [msgpack.packb([VERSION, int(Kind.HELLO), -7, 0, 0, 0, {}])],
-        [msgpack.packb([VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": ENV, "num_envs": 2.0, "seed": "x"}])],
-        [msgpack.packb([VERSION + 1, int(Kind.HELLO), -7])],
-        [pack_header(old(Kind.STEP, 7, 0, 5, 1)), b"short"],
-        [pack_header(old(Kind.WELCOME, 7, body=({},)))],
+        [msgpack.packb([PROTOCOL_VERSION, 99, 7, 0, 0, 0])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": 5}])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), -7, 0, 0, 0, {}])],
+        [msgpack.packb([PROTOCOL_VERSION, int(Kind.HELLO), 7, 0, 0, 0, {"env": ENV, "num_envs": 2.0, "seed": "x"}])],
+        [msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), -7])],
+        [pack_header(Header(Kind.STEP, 7, 0, 5, 1)), b"short"],
+        [pack_header(Header(Kind.WELCOME, 7, body=({},)))],
     ]
     with ExitStack() as stack:
         push = stack.enter_context(context.socket(zmq.PUSH))
@@ -222,7 +219,7 @@ def test_a_client_of_another_version_is_refused(context: Context, endpoint: str)
         push.set(zmq.LINGER, 0)
         push.connect(Endpoint.parse(endpoint).socket(0))
         hello(port)
-        push.send(msgpack.packb([VERSION + 1, int(Kind.HELLO), port.sender, "laid out otherwise"]))
+        push.send(msgpack.packb([PROTOCOL_VERSION + 1, int(Kind.HELLO), port.sender, "laid out otherwise"]))
 
         def told() -> Header | None:
             while message := port.receive():
@@ -234,11 +231,11 @@ def test_a_client_of_another_version_is_refused(context: Context, endpoint: str)
         assert header.body[0] == Reason.VERSION
 
 
-def test_our_client_uses_its_version_and_reports_what_that_version_lacks(context: Context, endpoint: str) -> None:
-    with EnvClient(context, endpoint, ENV, num_envs=2, seed=0, infos=True) as client:
-        client.reset()
-        assert client.step([0, 1])[2] == {}, "infos were asked for"
-        for asked in ({"seed": 5}, {"options": {}}):
-            with pytest.raises(ConfigError, match="uses protocol version 1, in which a reset has no seed and no"):
-                client.reset(**asked)
-        assert client.step([0, 1])[0]["reward"].all()
+def test_a_reset_may_have_seeds_but_neither_options_nor_a_mask(envs: EnvClient) -> None:
+    first = envs.reset(seed=7)["obs"]
+    assert not np.array_equal(envs.reset()["obs"], first)
+    np.testing.assert_array_equal(envs.reset(seed=[7, 8, 9, 10, 11])["obs"], first)
+    for asked in ({"options": {}}, {"mask": np.ones(5, bool)}, {"seed": [1]}):
+        with pytest.raises(ConfigError, match="a seed for each environment, and neither options nor a mask"):
+            envs.reset(**asked)
+    assert envs.step(np.zeros(5))[0]["reward"].all()

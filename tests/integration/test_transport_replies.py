@@ -69,6 +69,6 @@ def test_unreadable_replies_are_counted_until_a_readable_one_arrives(
 def test_a_server_of_another_version_is_an_error_of_its_own(publisher: zmq.Socket[bytes], client: ClientPort) -> None:
     for sender in (0, ME):
         publisher.send(said([PROTOCOL_VERSION + 1, 2, sender]))
-    with pytest.raises(VersionMismatch):
+    with pytest.raises(VersionMismatch, match=f"version {PROTOCOL_VERSION + 1}, this process uses {PROTOCOL_VERSION}$"):
         wait_until(client.receive)
     assert client.refused == {"sender": 1}

@@ -1,7 +1,8 @@
-"""Clients of another version of the protocol, at every service that has clients."""
+"""Peers of another version of the protocol."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -12,9 +13,11 @@ from tests.broker_fakes import OpenStage
 from tests.helpers import poll, wait_until
 from tests.integration.envservers import running
 from tests.learner_fakes import Opener
+from zerobeast.clients.env_session import EnvSession
 from zerobeast.common.endpoints import Endpoint
+from zerobeast.common.errors import VersionMismatch
 from zerobeast.common.transport import ClientPort, Context, random_id
-from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, topic
 
 
 def refusal(context: Context, plane: Plane, endpoint: str, version: int, turn: Callable[[], Any]) -> Header:
@@ -51,5 +54,27 @@ def test_a_client_of_another_version_gets_both_versions_in_a_sentence(
             endpoint, turn = run.learner.config.learner.endpoint, lambda: poll(run.learner, 0.001)
         header = refusal(context, plane, endpoint, version, turn)
     reason, sentence = header.body
-    assert (header.kind, header.version, header.slot, reason) == (Kind.ERROR, 3, 0, Reason.VERSION)
+    assert (header.kind, header.slot, reason) == (Kind.ERROR, 0, Reason.VERSION)
     assert sentence == f"the peer uses protocol version {version}, this process uses 3"
+
+
+def test_a_client_gives_up_on_a_server_of_another_version(context: Context, tmp_path: Path) -> None:
+    endpoint, place = f"ipc://{tmp_path}/e", Endpoint(path=f"{tmp_path}/e")
+    other = PROTOCOL_VERSION - 1
+    with ExitStack() as stack:
+        requests, replies = (stack.enter_context(context.socket(kind)) for kind in (zmq.PULL, zmq.XPUB))
+        requests.bind(place.socket(0))
+        replies.bind(place.socket(1))
+        session = EnvSession(context, endpoint, {"env": {}, "num_envs": 1, "seed": 0})
+        stack.enter_context(closing(session))
+
+        def answered() -> None:
+            session.advance()
+            if requests.poll(1):
+                sender = msgpack.unpackb(requests.recv())[2]
+                error = [other, int(Kind.ERROR), sender, 0, 0, 0, str(Reason.VERSION), "no"]
+                replies.send(topic(Plane.STEPS, sender) + msgpack.packb(error))
+
+        sentence = f"{endpoint}: the peer uses protocol version {other}, this process uses {PROTOCOL_VERSION}"
+        with pytest.raises(VersionMismatch, match=f"^{sentence}$"):
+            wait_until(answered)

@@ -49,8 +49,6 @@ def test_statistics_go_on_where_they_were_saved() -> None:
         episodes.add(1.5, 3)
     assert two.state() == one.state()
     assert two.infos == one.infos
-    del (older := one.state())["infos"]
-    EpisodeStatistics().load(older)
 
 
 def test_numpy_numbers_do_not_reach_the_saved_state() -> None:
@@ -175,7 +173,5 @@ def test_a_collapse_shows_on_the_page_and_its_record_is_saved() -> None:
         other._sums, other._summed = {"entropy": 1e-4}, 1
         other.losses(now)
     assert other.page(61.0)["collapsed"] == "entropy 0.0001, mean return 5 after 100"
-    older = {key: value for key, value in meters.state().items() if key != "collapse"}
-    Meters(["A-v0"]).load(older)
     with pytest.raises(LookupError):
-        Meters(["A-v0"]).load({**older, "collapse": [1.0, 2.0]})
+        Meters(["A-v0"]).load({**meters.state(), "collapse": [1.0, 2.0]})

@@ -17,11 +17,9 @@ from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.messages import (
     BODIES,
-    EARLIER,
     MAX_HEADER_BYTES,
     PROTOCOL_VERSION,
     TOPIC_BYTES,
-    VERSIONS,
     Header,
     Kind,
     Plane,
@@ -97,13 +95,6 @@ def test_the_catalogue_is_that_of_the_code() -> None:
             assert len(row[5].split(",")) == len(wanted)
         else:
             assert re.findall(r": (\w+(?:, array)?(?: or nil)?)", row[5]) == wanted
-
-
-def test_the_versions_are_those_of_the_code() -> None:
-    rows = {Plane[row[0].upper()]: (row[1], row[2]) for row in table("| plane | this project's servers speak |")}
-    assert rows == {plane: (str(spoken[0]), ", ".join(map(str, spoken))) for plane, spoken in VERSIONS.items()}
-    differing = {row[0] for row in table("| kind | version 1 |")} - {"HELLO"}
-    assert differing == {kind.name for kind in EARLIER[1]}
 
 
 def test_the_planes_are_those_of_the_code() -> None:

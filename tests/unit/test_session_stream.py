@@ -1,16 +1,14 @@
 """The client's half of a conversation, with plain numbers for time."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Reason
+from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.stream import (
     BUSY_PERIOD_S,
     HELLO_PERIOD_S,
-    LASTING_S,
     RESEND_AFTER_S,
     RESEND_LIMIT_S,
     UNSENT_AFTER_S,
@@ -268,54 +266,3 @@ def test_any_other_refusal_is_final_and_names_the_server(reason: str) -> None:
 
 def test_a_server_in_the_same_process_is_named_without_its_address() -> None:
     assert Stream(ME, SLOT, {}, "broker at inproc://broker").server == "broker"
-
-
-def speaks(version: int, **changes: Any) -> Header:
-    """The answer of a server of another version to any header, whatever its slot."""
-    return replace(error(Reason.VERSION), version=version, **changes)
-
-
-def refused_newest(now: float = 0.0) -> Stream:
-    found = stream()
-    assert found.due(now)[0].version == PROTOCOL_VERSION == 3
-    assert found.accept(speaks(1), now) is Reply.STALE
-    return found
-
-
-def test_a_server_of_an_earlier_version_gets_hello_again_at_once_in_that_version() -> None:
-    found = refused_newest()
-    assert found.due(0.0) == (Header(Kind.HELLO, ME, SLOT, body=({"num_envs": 3},), version=1), ())
-    assert found.bye().version == 1
-    assert found.accept(welcome(), 0.1) is Reply.STALE, "that is of the version that it refused"
-    assert found.accept(replace(welcome(), version=1), 0.1) is Reply.WELCOME
-    found.request(Kind.STEP, (), FRAMES, 0.2)
-    assert found.due(0.2)[0].version == 1
-    assert not found.expects(from_server(Kind.OBS, 1, ([], None)))
-    assert found.accept(replace(from_server(Kind.OBS, 1, ([], None)), version=1), 0.3) is Reply.ANSWER
-    found.greet_again(1.0)
-    assert found.due(1.0)[0].version == 1, "it is the same server"
-    found.give_up(2.0)
-    assert found.due(2.0)[0].version == PROTOCOL_VERSION, "it is another one"
-
-
-def test_answers_to_earlier_hellos_do_not_count_as_further_refusals() -> None:
-    found = refused_newest()
-    assert found.accept(speaks(1), LASTING_S - 0.1) is Reply.STALE
-    found.accept(replace(welcome(), version=1), LASTING_S)
-    assert found.accept(speaks(1), 2 * LASTING_S) is Reply.STALE
-    assert (found.open, found.version) == (True, 1)
-
-
-def test_a_server_that_refuses_both_versions_is_final() -> None:
-    for version, now in ((2, 0.1), (1, LASTING_S)):
-        with pytest.raises(ConfigError, match=r"env-server at tcp://x:1 refuses: no"):
-            refused_newest().accept(speaks(version), now)
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_server_replaced_by_one_of_another_version_gets_hello_in_that_version(version: int) -> None:
-    found = opened() if version == 1 else refused_newest()
-    found.accept(replace(welcome(), version=3 - version), 0.1)
-    found.request(Kind.STEP, (), FRAMES, 1.0)
-    assert found.accept(speaks(version), 1.0) is Reply.LOST
-    assert found.due(1.0)[0] == Header(Kind.HELLO, ME, SLOT, body=({"num_envs": 3},), version=version)

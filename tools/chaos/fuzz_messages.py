@@ -147,7 +147,7 @@ class Cases:
         return Case([self._header(Kind.HELLO, {"env": array, "num_envs": 1, "seed": 1})], ("array",))
 
     def _other_version(self) -> Case:
-        """A header of another version, including the previous one, which servers do not use."""
+        """A header of another version."""
         version = self.rng.choice([0, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1, 77, MAX_INTEGER])
         unread = packed([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])
         alike = self._header(self.rng.choice(self._taken), version=version)

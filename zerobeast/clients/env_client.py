@@ -35,7 +35,7 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
       num_envs: N.
       seed: environment i is seeded with seed + i.
       timeout_s: how long the server may be silent, and how long any answer may take for each environment.
-      infos: request the numeric entries of gymnasium's infos; env-servers of protocol version 1 have none.
+      infos: request the numeric entries of gymnasium's infos.
       reset_masks: request environments of which some can be reset while the others go on.
 
     Attributes:

@@ -77,10 +77,6 @@ class EnvSession:
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None = None) -> None:
         """Begin an `EnvClient.reset`, without waiting for the answer."""
-        if self._stream.version == 1 and not (seed is None and options is None and mask is None):
-            raise ConfigError(
-                f"{self.server} uses protocol version 1, in which a reset has no seed and no options or mask"
-            )
         if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:
             raise ConfigError(f"options have {size} bytes in msgpack, expected at most {MAX_OPTIONS_BYTES}")
         self._request(Kind.RESET, (seed, options, None if mask is None else mask.tolist()), ())

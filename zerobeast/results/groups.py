@@ -17,8 +17,6 @@ from zerobeast.results.run import SavedRun
 from zerobeast.results.style import place_of, title
 
 FORKED = "parent.run"
-#: what runs did before a setting existed, if that is not its default; their files do not have the setting
-EARLIER = {"net.last_action_reward": "always", "net.pixels": "all"}
 SHARED = (
     "identity",
     "peers",
@@ -107,10 +105,10 @@ def by_env(runs: Sequence[SavedRun], *, asked: bool) -> dict[str, list[SavedRun]
 
 
 def _texts(runs: Sequence[SavedRun]) -> list[dict[str, str]]:
-    """The settings of each run that decide what is learned, with those that did not exist when it was saved."""
+    """The settings of each run that decide what is learned, with the defaults of those that its file lacks."""
     given = [{path: value for path, value in run.settings.items() if not _is_shared(path, run)} for run in runs]
     paths = dict.fromkeys(path for settings in given for path in settings)
-    missing = {path: _earlier(path) for path in paths if any(path not in settings for settings in given)}
+    missing = {path: _default(path) for path in paths if any(path not in settings for settings in given)}
     texts = [{path: _text(settings.get(path, missing.get(path))) for path in paths} for settings in given]
     for own, run in zip(texts, runs, strict=True):
         own[FORKED] = "yes" if run.settings.get(FORKED) else ""  # each seed may have begun from one of its own
@@ -128,10 +126,10 @@ def _text(value: object) -> str:
     return f"{value:.12g}" if isinstance(value, float) else printable(as_text(value))
 
 
-def _earlier(path: str) -> object:
-    """The value that a run had before a setting existed; None if there is no such setting."""
+def _default(path: str) -> object:
+    """The default of a setting; None if there is no such setting."""
     try:
-        return EARLIER[path] if path in EARLIER else TREE[path].default
+        return TREE[path].default
     except (KeyError, ConfigError):  # of an algorithm that is not installed, or a part of a setting
         return None
 

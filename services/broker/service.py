@@ -180,7 +180,7 @@ class Broker(Service):
         try:
             before = self._sessions.policy
             learned = self._inbox is not None and self._inbox.version > 0  # version 0 follows from any HELLO
-            policy, rows = self._sessions.agree(header.body[0], self.clock(), settled=learned)
+            policy, rows = self._sessions.agree(header.body[0], self.clock(), served=self._armed, settled=learned)
         except RemoteProtocolError as error:
             self.port.reject(header, error, epoch=self.epoch)
             return

@@ -55,14 +55,16 @@ class Sessions:
         self._ranges = SlotRanges(0)
         self._built_at = 0.0
 
-    def agree(self, terms: dict[str, Any], now: float, *, settled: bool) -> tuple[Inference, int]:
+    def agree(self, terms: dict[str, Any], now: float, *, served: bool = True, settled: bool) -> tuple[Inference, int]:
         """Check what a HELLO asks for, and build the policy for the first that can be served.
 
         Args:
           terms: of the HELLO.
           now: the time.
+          served: whether there are weights to act with.
           settled: whether the learner has learned from this environment. Before that, another one takes its place and
-            ends all sessions once no client is left, or once none has sent a request for YIELDS_S.
+            ends all sessions once no client is left, or none has sent a request for YIELDS_S; without weights requests
+            prove nothing, so then YIELDS_S after the policy was built.
 
         Returns:
           the policy, and how many environments a request of this session has.
@@ -82,7 +84,7 @@ class Sessions:
         theirs = EnvSpec.from_wire(terms.get("env"))
         env = theirs.among(self._config.env.id)
         differs = self.policy is not None and env != self.policy.algorithm.env
-        if differs and not settled and not self._in_use(now):
+        if differs and not settled and not self._in_use(now, served=served):
             self.policy, self.table = None, SessionTable(self.table.epoch)
         if self.policy is None:
             self._built_at = now
@@ -93,10 +95,10 @@ class Sessions:
             raise RemoteProtocolError(sentence, "terms" if settled else "busy")
         return self.policy, rows
 
-    def _in_use(self, now: float) -> bool:
-        """Whether a client is there that has just described the environment, or sends requests."""
-        asked = [session.asked_at or self._built_at for session in self.table]
-        return bool(asked) and now - max(asked) <= YIELDS_S
+    def _in_use(self, now: float, *, served: bool) -> bool:
+        """Whether a client is there that has just described the environment, or has sent requests that are answered."""
+        times = [(session.asked_at or session.opened_at) if served else self._built_at for session in self.table]
+        return bool(times) and now - max(times) <= YIELDS_S
 
     def admit(self, header: Header, rows: int, now: float) -> Session[Client] | None:
         """The session of an accepted HELLO, new or existing; None if there is no room."""

@@ -186,7 +186,8 @@ class Shard(InlineEnvs):
         if over:
             self._last[i] = numbers(info)
             before, now = self._recorded[i // self.agents], recorded(self._envs[i // self.agents])
-            self._whole[i] = None if before is None or now is None else now > before
+            # a limit outside of what records ends an episode too, while a lost life is a termination
+            self._whole[i] = None if before is None or now is None else now > before or bool(truncated)
         if self.wants_infos:
             self.infos.put_one(info, i)
         return over

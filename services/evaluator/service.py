@@ -230,7 +230,7 @@ class Evaluator(Service):
             known = isinstance(error, BeastError | OSError)
             self._failures, self._trouble = self._failures + 1, str(error)
             log.warning("the policy of step %d cannot be evaluated: %s", steps, error, exc_info=not known)
-            absent = self._elsewhere and isinstance(error, PeerLost) and not self._steps
+            absent = self._elsewhere and isinstance(error, PeerLost) and self._before + self._steps == self._began_at
             if isinstance(error, OSError) or absent:  # whatever it is, the policy is played again once it has passed
                 self._tries, self._look_at = 0, self.clock() + DISK_S
             elif self._tries >= MAX_TRIES:

@@ -136,7 +136,8 @@ class Intake(RolloutPlane):
     @property
     def reads(self) -> bool:
         """Whether to receive: not if a batch is ready and more waits than was granted; the rest waits in the socket."""
-        room = not self.queue.ready or len(self.queue) <= self._granted * len(self._sessions)
+        full = self.queue.usable >= self.queue.batch_size  # those of a batch that is learned from now are among them
+        room = not full or len(self.queue) <= self._granted * len(self._sessions)
         return room and super().reads
 
     @property

@@ -194,11 +194,15 @@ class Learner(Service):
         return not self.serving.plane.peers or self._is_kept
 
     def attend(self) -> bool:
-        """Answer actors and subscribers; or end, if the checkpoint has all but the update that is under way."""
+        """Answer actors and subscribers; or end, if the checkpoint has all but the update that is under way.
+
+        A rank ends with the others, after the update: they would lose what they have learned if it left alone.
+        """
         super().attend()
         if (training := self.training) is None or self.state != "ready":
             return False
-        if ends := self.stopping and training.saved_updates == training.trainer.counters.updates:
+        saved = not self._together.several and training.saved_updates == training.trainer.counters.updates
+        if ends := self.stopping and saved:
             log.info("ended within an update, of which nothing is kept")
             self.serving.plane.farewell()
             self.close()

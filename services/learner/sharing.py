@@ -21,8 +21,6 @@ def share(training: TrainingRun | None, *, whole: bool) -> None:
         training.take_parts(parts[1:])
     if training is not None:
         training.compare([part["weights"] for part in parts])
-        if whole:
-            training.saved_updates = training.trainer.counters.updates
 
 
 def of_the_first(read: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:

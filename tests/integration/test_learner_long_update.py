@@ -138,10 +138,12 @@ def test_a_learner_that_is_asked_to_stop_ends_within_an_update_with_all_that_was
         assert again.report()["episodes"] == 2
 
 
-def test_an_update_that_no_checkpoint_precedes_is_finished_first(
-    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("several", [False, True], ids=["alone", "one of several ranks"])
+def test_an_update_that_no_checkpoint_precedes_or_that_other_ranks_share_is_finished_first(
+    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch, *, several: bool
 ) -> None:
-    monkeypatch.setattr(kept, "LONG_S", 100.0)
+    if not several:
+        monkeypatch.setattr(kept, "LONG_S", 100.0)
     gate, config = Gate(shut=2), run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     learner = learner_for(config, make_trainer=gate.trainer)
     with attended(learner) as end, closing(FakeActor(context, config.learner.endpoint)) as actor:
@@ -149,6 +151,7 @@ def test_an_update_that_no_checkpoint_precedes_is_finished_first(
         actor.push(1, rollout_rows(4))
         actor.push(2, rollout_rows(4))
         talk([actor], learner, gate.began.is_set)
+        monkeypatch.setattr(learner._together, "several", several)
         learner.stop()
         talk([actor], learner, lambda: learner.page["computing_s"] > 0)
         gate.open()

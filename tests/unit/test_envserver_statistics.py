@@ -147,6 +147,12 @@ def test_a_lost_life_is_no_episode_from_the_first_one_on(make: Callable[[], Any]
     assert found == [[], [], [12.0, 6], [], [], [12.0, 6]], "a row that opens an episode or a life is no step"
 
 
+@pytest.mark.parametrize("recorder", [wrappers.RecordEpisodeStatistics, Monitor])
+def test_a_limit_outside_of_what_records_ends_an_episode(recorder: Callable[[Any], Any]) -> None:
+    limited = Shard("Game", Numbered(lambda: wrappers.TimeLimit(recorder(Game()), 4)), 1, 1)
+    assert entries_of(limited, 10) == [[8.0, 4]] * 2
+
+
 def test_what_records_by_itself_is_believed_from_its_first_record_on() -> None:
     found = entries_of(Shard("Game", Numbered(lambda: Lives(Itself())), 1, 1), 18)
     assert found == [[4.0, 2], [4.0, 2], [12.0, 2], [], [], [12.0, 6]]

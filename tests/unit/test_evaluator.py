@@ -16,7 +16,7 @@ from tests.unit.test_policy import REACH, saved
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.load import load as settings
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.settings import RunConfig
@@ -145,6 +145,23 @@ def test_a_policy_that_is_played_again_and_again_is_no_progress(
         assert evaluator.report()["agent_steps"] == 4 * 7
     assert set(shown) <= {(0, 0), (0, 7), (1, 7)}
     assert max(shown) == (1, 7)
+
+
+def test_an_env_server_elsewhere_that_fails_in_a_later_level_costs_tries(
+    run: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play(self: Evaluator, _policy: Policy, _elapsed_s: float) -> list[dict[str, Any]]:
+        self._watch([], 7)
+        self._before, self._steps = self._before + self._steps, 0  # the next level begins
+        raise PeerLost("env-server: no answer for 660 s")
+
+    monkeypatch.setattr(Evaluator, "_play", play)
+    monkeypatch.setattr(service, "LOOK_PERIOD_S", 0.0)
+    with closing(Evaluator(run, Instance(env_server="ipc:///nowhere"))) as evaluator:
+        evaluator.open()
+        shutil.copyfile(run.folder / run_files.CHECKPOINT, entry(run, 0))
+        wait_until(lambda: evaluator.turn() or not evaluator.report()["evaluations_waiting"])
+        assert evaluator.report()["evaluations_failed"] == service.MAX_TRIES
 
 
 def test_a_queue_that_cannot_be_changed_is_played_once_and_the_evaluator_goes_on(

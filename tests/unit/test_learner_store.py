@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.intake_fakes import ListedRun
+from tests.intake_fakes import ListedRun, ListMessage
 from tests.learner_fakes import ENV, T, rollout_rows, run_config
 from tests.training_fakes import learn, training_run
 from zerobeast.common.config.load import load
@@ -217,6 +217,20 @@ def with_two_batches() -> ListedRun:
         run.outboxes[1].push(rollout_rows(4), [], 0.0)
     run.exchange()
     return run
+
+
+def test_more_than_was_granted_waits_in_the_socket_while_a_batch_is_learned_from() -> None:
+    run = ListedRun({1: 4}, batch=4, window=1)
+    run.start(1, SavedLedger())
+    run.exchange()
+    for seq in range(1, 9):
+        sent = Header(Kind.ROLLOUT, 1, 0, 1, seq, (4, [], 0))
+        run.port.inbox.append(ListMessage(sent, rollout_rows(4)))
+    for _ in range(9):
+        run.intake.receive(run.now)
+        run.intake.queue.take()
+    assert len(run.intake.queue) <= 2, "the batch, and what was granted"
+    assert not run.port.refused
 
 
 class Gathering(Noting):

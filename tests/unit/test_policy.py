@@ -203,6 +203,15 @@ def test_each_of_several_environments_has_its_own_value(tmp_path: Path) -> None:
         policy.value(OBS, env="Mine-v0")
 
 
+@pytest.mark.parametrize("algo", ["dqn", "c51", "rainbow", "ppo"])
+def test_every_algorithm_with_values_has_those_of_each_environment(tmp_path: Path, algo: str) -> None:
+    policy = load(saved(tmp_path, algo, replace(VECTORS, env_id="Vectors-v0,Others-v0")))
+    for env in ("Vectors-v0", "Others-v0"):
+        assert policy.value(OBS, env=env).shape == (N,)
+        shown = outlook(policy, OBS, None, np.zeros(N, int), env).value
+        assert shown == pytest.approx(policy.value(OBS, env=env)[0].item())
+
+
 def test_what_is_shown_of_clipped_rewards_says_so(tmp_path: Path) -> None:
     for clipping, clipped in (("abs_one", True), ("none", False)):
         policy = load(saved(tmp_path / clipping, "impala", VECTORS, f"--impala.reward_clipping={clipping}"))

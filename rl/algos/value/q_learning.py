@@ -98,8 +98,9 @@ class QAlgorithm(ABC, Generic[Settings]):
         """What values are multiplied by for the environment's units."""
         return 1 / self.settings.reward_scale
 
-    def value(self, net: QNetwork, inputs: StepInput, core: Tensor) -> Tensor:
-        """The value of the best action of one step, [B], with gradient."""
+    def value(self, net: QNetwork, inputs: StepInput, core: Tensor, task: int = 0) -> Tensor:
+        """The value of the best action of one step, [B], with gradient; the same network has those of every task."""
+        del task
         q, legal = self.action_values(net, inputs, core), inputs.action_mask
         return of_actions(q, best(q, None if legal is None else legal[0]))
 

@@ -160,8 +160,8 @@ class Algorithm(Protocol):
 
     It may have more for `zerobeast.load`, with the arguments of `act` but the last: `distribution` of one step's
     actions, `value` [B] of one step, which takes the number of the task if it differs by task, and `action_values`
-    [B, A] of each choice of one. `unit` of a checkpoint's state of `Learning` is what both are multiplied by to be in
-    the environment's units.
+    [B, A] of each choice of one. Both are in units of the rewards that are learned from, times `unit`, given the state
+    of `Learning` of a checkpoint, if there is one.
     """
 
     env: EnvSpec

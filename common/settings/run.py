@@ -147,12 +147,7 @@ class EvaluateConfig(Section):
         "environments to evaluate in, with commas: levels by name, ends of the run's ids, other ids; empty: the run's",
         decides=ENVIRONMENT,
     )
-    seed: int | None = setting(
-        None,
-        "of environments and actions; by default one that follows from the run's: other episodes than another run's",
-        ge=0,
-        le=MAX_ENV_SEED,
-    )
+    seed: int | None = setting(None, "of environments and actions; by default from the run's", ge=0, le=MAX_ENV_SEED)
     actions: Literal["auto", "greedy", "sampled"] = setting(
         "auto", "greedy: the likeliest or best; sampled: drawn as in training; auto: sampled unless that is exploration"
     )
@@ -282,8 +277,7 @@ class Run(Section):
     @property
     def evaluation_seed(self) -> int:
         """The seed of each of its evaluations, which so have the same first episodes. No environment trains with it."""
-        own = self.evaluate.seed
-        return counted(self.seed) % (MAX_ENV_SEED + 1) if own is None else own
+        return counted(self.seed) % (MAX_ENV_SEED + 1) if self.evaluate.seed is None else self.evaluate.seed
 
     @property
     def store(self) -> Path:

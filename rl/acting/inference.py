@@ -95,8 +95,8 @@ class Inference:
         self._stream = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
         self._finished = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
         self._advanced = 0  #: agent steps beyond those of the weights
-        #: networks with frozen weights, by numbers from 1, and whether they act greedily
-        self._opponents: dict[int, tuple[Network, bool]] = {}
+        self._opponents: dict[int, Network] = {}  #: networks with frozen weights, by numbers from 1
+        self._greedy = False  #: whether these act so
         #: where requests are received now, and later
         self.batch, self._other = (HostBatch(env, max_rows, pinned=cuda) for _ in range(2))
         self._acts = torch.zeros(max_rows, answers.row_bytes, dtype=torch.uint8, pin_memory=cuda)
@@ -144,7 +144,7 @@ class Inference:
     def oppose(self, number: int, path: Path, model: dict[str, Any], *, greedy: bool) -> None:
         """Act with these weights, of the checkpoint at `path`, for rows of this side from now on.
 
-        `greedy`: by the likeliest or best action, without exploration.
+        `greedy`: by the likeliest or best action, without exploration, as all opponents.
 
         Raises:
           CheckpointError: they are of another network.
@@ -155,7 +155,7 @@ class Inference:
             net.agent_steps.fill_(LATE)
             net = net.to(self.device).eval()
             net.lower(self._dtype)
-            self._opponents[number] = net, greedy
+            self._opponents[number], self._greedy = net, greedy
 
     def reseed(self, seed: int) -> None:
         """From here on draw actions like a policy that was made with this seed."""
@@ -194,18 +194,16 @@ class Inference:
             rows = torch.from_numpy(np.flatnonzero(sides == side)).to(self.device)
             part: _Steps = tree_map(lambda field, rows=rows: field[rows], steps)
             put = partial(tree_map, partial(_put, rows), answers)
-            net, greedy = self._opponents.get(side, (self.net, False))
-            cores[rows] = self._act(net, part, slots[rows], put, greedy=greedy)
+            cores[rows] = self._act(self._opponents.get(side, self.net), part, slots[rows], put)
         return cores
 
-    def _act(
-        self, net: Network, steps: _Steps, slots: Tensor, put: Callable[[Any], Any], *, greedy: bool = False
-    ) -> Tensor:
+    def _act(self, net: Network, steps: _Steps, slots: Tensor, put: Callable[[Any], Any]) -> Tensor:
         first = steps.first != 0
         obs = self._state.push(slots, steps.frames, first)
         last_action, core = self._state.recall(slots, first)
         mask = None if steps.action_mask is None else steps.action_mask != 0
         inputs = tree_map(lambda entry: entry[None], StepInput(obs, last_action, steps.reward, first, mask))
+        greedy = self._greedy and net is not self.net
         act, after = self.algorithm.act(net, inputs, core, Sampling(slots, self._generator, greedy))
         self._state.remember(slots, act.action, after.float())
         put({"action": act.action, **act.extras})

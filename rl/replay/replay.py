@@ -113,7 +113,7 @@ class Replay(Generic[S]):
             self._tree.set(self._index.lose(slots), 0.0)
             for row in range(at, at := at + len(slots)):
                 origin = Origin._make(origins[row].tolist())
-                self._link(self._ring.write(content[row], origin, int(tasks[row])), origin)
+                self._chains.add(self._ring.write(content[row], origin, int(tasks[row])), origin)
             new = self._index.complete(slots)
             self._assign(new, np.full(len(new), self._largest))
             if self._first_priorities is not None and len(new):
@@ -181,23 +181,17 @@ class Replay(Generic[S]):
     def _index_rows(self) -> None:
         """Find the items of all rows in the file."""
         ring = self._ring
-        self._chains = Chains(ring.capacity)
+        self._chains = Chains(ring.capacity, self._fields.continues)
         self._index = self._items(self._fields, self._chains)
         self._tree = SumTree(ring.capacity * ring.steps)
         slots = ring.after(0)
         for slot, origin in zip(slots.tolist(), ring.origins(slots), strict=True):
-            self._link(slot, origin)
+            self._chains.add(slot, origin)
         ids = self._index.complete(slots)
         priorities = self._priorities[ids]
         known = np.isfinite(priorities) & (priorities > 0)
         self._largest = max(self._largest, float(priorities[known].max(initial=0.0)))
         self._assign(ids, np.where(known, priorities, self._largest).astype(np.float64))
-
-    def _link(self, slot: int, origin: Origin) -> None:
-        """Join a new row to the one before it, unless steps are missing: the sender began anew, or dropped rollouts."""
-        before = self._chains.add(slot, origin)
-        if before >= 0 and self._fields.continues(before, slot):
-            self._chains.join(before, slot)
 
     def _assign(self, ids: Ints, priorities: Floats) -> None:
         if len(ids):

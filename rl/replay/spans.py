@@ -5,7 +5,7 @@ step, and a span ends at the last observation of its episode, whether that termi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -22,13 +22,16 @@ AT_ONCE = 4096  #: rows that are examined together
 class Chains:
     """Which row of a ring continues which other row.
 
-    Those of one stream (sender, slot, row in its messages) with consecutive seq are linked, while they are in the ring.
+    Those of one stream (sender, slot, row in its messages) with consecutive seq are linked, while they are in the ring,
+    unless steps are missing between them: the sender began anew, or dropped rollouts.
 
     Args:
       capacity: slots of the ring.
+      continues: whether the row in a slot, the second, goes on where the one in another slot ends.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, continues: Callable[[int, int], bool]) -> None:
+        self._continues = continues
         self.after: Ints = np.full(capacity, -1)  #: [capacity], slot of the row that continues the one here; -1: none
         self.before: Ints = np.full(capacity, -1)
         self._origins: dict[int, Origin] = {}  #: of the row in each slot
@@ -44,19 +47,16 @@ class Chains:
             if self._newest.get(stream) == slot:
                 del self._newest[stream]
 
-    def add(self, slot: int, origin: Origin) -> int:
-        """Record the origin of the row now in this slot. Returns the slot of the row before it in its stream, or -1."""
+    def add(self, slot: int, origin: Origin) -> None:
+        """Record the origin of the row now in this slot, and link it with the one before it."""
         self._cut(slot)
         stream = origin.sender, origin.slot, origin.row
         newest = self._newest.get(stream)
         self._origins[slot], self._newest[stream] = origin, slot
         if newest is None or not origin.rows or self._origins[newest].seq + 1 != origin.seq:
-            return -1
-        return newest
-
-    def join(self, before: int, after: int) -> None:
-        """Record that the row in slot `after` continues the row in slot `before`."""
-        self.after[before], self.before[after] = after, before
+            return
+        if self._continues(newest, slot):
+            self.after[newest], self.before[slot] = slot, newest
 
     def walk(self, slots: Ints, back: int, ahead: int) -> Ints:
         """[N, back + 1 + ahead]: slots of the rows around those in `slots` [N], in time order; -1 for none."""

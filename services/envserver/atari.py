@@ -143,9 +143,8 @@ class AtariVectorEnv(InlineEnvs):
             self._lives[:] = info["lives"]
             self._life_lost = lost
             terminated = terminated | lost
-        whole = self._game_over.tolist()
-        ends = partial(numbers, self.infos), whole.__getitem__
-        self.episodes = self.statistics.update(reward, first, terminated | truncated, *ends)
+        self.statistics.whole = self._game_over.tolist()
+        self.episodes = self.statistics.update(reward, first, terminated | truncated, partial(numbers, self.infos))
         self.fill(obs[:, 0], reward, terminated, truncated, first)
 
     def _keep(self, info: dict[str, Any], chosen: Only = None) -> None:

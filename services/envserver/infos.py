@@ -22,8 +22,7 @@ MAX_NAMES = 64  #: per step
 MAX_NAME_LENGTH = 100
 MAX_BYTES = 48 << 10  #: per step: infos are part of its header
 NAME_BYTES = 250  #: overhead of a name and its mask, without the name itself
-RECORD = "episode"  #: info of gymnasium's RecordEpisodeStatistics
-RECORDED = (f"{RECORD}.r", f"{RECORD}.l")  #: return and length of an episode in it
+RECORDED = ("episode.r", "episode.l")  #: return and length of an episode by gymnasium's RecordEpisodeStatistics
 MAX_WRAPPERS = 50  #: of an environment that are looked at
 LEAD_BYTES = 100  #: of a header before its body
 _NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
@@ -136,7 +135,7 @@ def recorded(env: Any) -> int | None:
     These are gymnasium's RecordEpisodeStatistics, which counts them, and Stable-Baselines3's Monitor, which lists them.
     """
     for _ in range(MAX_WRAPPERS):
-        if hasattr(env, "episode_lengths") and getattr(env, "_stats_key", RECORD) == RECORD:
+        if hasattr(env, "episode_lengths") and getattr(env, "_stats_key", "episode") == "episode":
             listed: Any = getattr(env, "episode_returns", None)
             return len(listed) if isinstance(listed, list) else getattr(env, "episode_count", None)
         env = getattr(env, "env", None)

@@ -122,7 +122,7 @@ class Mix(gymnasium.Env[Any, Any]):
         if self._masks:
             self.metadata["action_mask"] = self._mask
         self.render_mode = kwargs.get("render_mode")
-        self._rank = 0
+        self._rank, self.env = 0, self._envs[0]  #: which of them is the current one, and that
         self._seeds: dict[int, int] = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -132,6 +132,7 @@ class Mix(gymnasium.Env[Any, Any]):
         if seed is not None:
             self._seeds = dict(enumerate(self.np_random.integers(SEEDS, size=count).tolist()))
         self._rank = int(self.np_random.choice(count, p=self._probabilities))
+        self.env = self._envs[self._rank]
         asked = {} if options is None else {"options": options}
         obs, info = self._call("reset", seed=self._seeds.pop(self._rank, None), **asked)
         return padded_obs(self._readings[self._rank], self._padding, obs), self._masked(obs, info, over=False)
@@ -150,11 +151,6 @@ class Mix(gymnasium.Env[Any, Any]):
     def render(self) -> Any:
         """What the current environment draws."""
         return self.env.render()
-
-    @property
-    def env(self) -> Any:
-        """The current environment."""
-        return self._envs[self._rank]
 
     def get_action_meanings(self) -> list[str]:
         """What the current environment calls its choices; empty if it has no names for them."""

@@ -81,7 +81,6 @@ class Shard(InlineEnvs):
         self._done = np.zeros(num_envs, np.bool_)
         self._last: dict[int, dict[str, float]] = {}  #: numbers of the last info of rows whose episodes have ended
         self._recorded: list[int | None] = [None] * num_envs  #: episodes recorded when the newest of each began
-        self._whole: dict[int, bool | None] = {}  #: of the same rows, as for `EpisodeTracker`
         self.failed: list[int] = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
         self._retry_at = [0.0] * num_envs  #: when to replace each that has failed; 0: it works
         self.worn = False  #: whether a fresh process may help an environment that this one does not
@@ -126,8 +125,7 @@ class Shard(InlineEnvs):
         self.pack()
         rows = self.rows
         over = rows["terminated"] | rows["truncated"]
-        ends = self._numbers_of, self._whole.get
-        self.episodes = self.statistics.update(rows["reward"], rows["first"], over, *ends)
+        self.episodes = self.statistics.update(rows["reward"], rows["first"], over, self._numbers_of)
 
     def close(self) -> None:
         for env in self._envs:
@@ -187,7 +185,7 @@ class Shard(InlineEnvs):
             self._last[i] = numbers(info)
             before, now = self._recorded[i // self.agents], recorded(self._envs[i // self.agents])
             # a limit outside of what records ends an episode too, while a lost life is a termination
-            self._whole[i] = None if before is None or now is None else now > before or bool(truncated)
+            self.statistics.whole[i] = None if before is None or now is None else now > before or bool(truncated)
         if self.wants_infos:
             self.infos.put_one(info, i)
         return over

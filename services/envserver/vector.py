@@ -32,7 +32,6 @@ MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 
 Only = NDArray[np.bool_] | None  #: [N] which environments; None: all
 Numbers = Callable[[int], dict[str, float]]
-Whole = Callable[[int], bool | None]
 
 
 @contextmanager
@@ -178,6 +177,9 @@ class VectorEnv(ABC):
 class EpisodeTracker:
     """Return and length so far of the current whole episode of each of N environments, whatever the settings.
 
+    Attributes:
+      whole: of each, whether its newest end is that of a whole episode, not of a life; None: only records can tell.
+
     If the infos of an environment's ends have a return by gymnasium's RecordEpisodeStatistics, this is reported, as
     wrappers around that one may have changed the rewards; an end without one, such as a lost life, is then none.
     """
@@ -185,6 +187,7 @@ class EpisodeTracker:
     def __init__(self, num_envs: int) -> None:
         self._returns = np.zeros(num_envs, np.float64)
         self._lengths = np.zeros(num_envs, np.int64)
+        self.whole: list[bool | None] = [None] * num_envs
         self._recorded = np.zeros(num_envs, np.bool_)  #: whose returns were recorded, by what cannot be asked
 
     def value(self, env: int) -> float:
@@ -201,12 +204,7 @@ class EpisodeTracker:
         self._lengths[envs] = 0
 
     def update(
-        self,
-        reward: NDArray[Any],
-        void: NDArray[Any],
-        over: NDArray[Any],
-        numbers_of: Numbers = lambda _env: {},
-        whole_of: Whole = lambda _env: None,
+        self, reward: NDArray[Any], void: NDArray[Any], over: NDArray[Any], numbers_of: Numbers = lambda _env: {}
     ) -> list[Entry]:
         """Add one step.
 
@@ -215,17 +213,16 @@ class EpisodeTracker:
           void: [N] whether the action was ignored, so that this was no agent step.
           over: [N] whether an episode ends here, or a life.
           numbers_of: the numbers in the info of an environment whose episode ends.
-          whole_of: whether that is the end of its whole episode; None: only records can tell.
 
         Returns:
           An entry for each end, empty if it is not that of a whole episode.
         """
         self._returns += reward
         self._lengths += ~void
-        return [self._ended(env, numbers_of(env), whole=whole_of(env)) for env in np.flatnonzero(over).tolist()]
+        return [self._ended(env, numbers_of(env)) for env in np.flatnonzero(over).tolist()]
 
-    def _ended(self, env: int, infos: dict[str, float], *, whole: bool | None) -> Entry:
-        is_recorded = infos.get(RECORDED[1], 0) >= 1 and RECORDED[0] in infos
+    def _ended(self, env: int, infos: dict[str, float]) -> Entry:
+        is_recorded, whole = infos.get(RECORDED[1], 0) >= 1 and RECORDED[0] in infos, self.whole[env]
         if not (is_recorded or (whole if whole is not None else not self._recorded[env])):
             return []
         self._recorded[env] |= is_recorded and whole is None

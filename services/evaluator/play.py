@@ -72,16 +72,10 @@ def play(
             rows, _, _ = envs.step(players.act(rows, greedy=greedy))
             watch(counter.add(*players.judged(rows, envs.ends)), counter.steps)
         found, spec = counter.episodes, envs.spec
+        returns, lengths = [each.value for each in found], [each.length for each in found]
+        infos, bounded = means(each.infos for each in found), counter.bounded
         return Evaluation(
-            spec.env_id,
-            [episode.value for episode in found],
-            [episode.length for episode in found],
-            greedy,
-            seed,
-            spec.frame_skip,
-            policy.agent_steps,
-            means(episode.infos for episode in found),
-            counter.bounded,
+            spec.env_id, returns, lengths, greedy, seed, spec.frame_skip, policy.agent_steps, infos, bounded
         )
 
 

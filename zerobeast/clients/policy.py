@@ -165,15 +165,14 @@ class Policy:
             raise CheckpointError(f"{self.checkpoint}: was trained with {name} {theirs}, {env.env_id} has {ours}")
 
     def _unit(self, saved: dict[str, Any]) -> float:
-        """That of an export, or what the training state of a checkpoint says; 1 if the algorithm has none."""
-        if "unit" in saved or not hasattr(self.algorithm, "unit"):
-            return float(saved.get("unit", 1.0))
+        """That of an export, or what settings and training state of a checkpoint say."""
+        unit, scale = getattr(self.algorithm, "unit", None), getattr(self.config.algorithm, "reward_scale", 1.0)
         try:
-            found = float(self.algorithm.unit(saved["learning"]))
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise CheckpointError(f"{self.checkpoint}: learning has no unit of values: {error}") from error
+            found = float(saved["unit"] if "unit" in saved else (unit(saved["learning"]) if unit else 1.0) / scale)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
+            raise CheckpointError(f"{self.checkpoint}: no unit of values: {error}") from error
         if not 0 < found < math.inf:
-            raise CheckpointError(f"{self.checkpoint}: the unit of values is {found}, expected a finite number above 0")
+            raise CheckpointError(f"{self.checkpoint}: unit of values {found}, expected a finite number above 0")
         return found
 
     def _answer(self, name: str) -> Any:

@@ -105,7 +105,7 @@ def read(folder: Path) -> dict[str, Any]:
         "config": about["settings"],
         "env": about["env"],
         "counters": {"agent_steps": about["agent_steps"]},
-        "unit": about["unit"],
+        "unit": about.get("unit"),
         "model": model,
     }
 
@@ -129,8 +129,6 @@ def _judged(path: Path, tree: Any) -> dict[str, Any]:
     for name in ("env", "settings"):
         if not isinstance(tree.get(name), dict):
             raise CheckpointError(f"{path}: {name} is {tree.get(name)!r:.40}, expected an object")
-    if type(unit := tree.get("unit")) is not float or not 0 < unit < math.inf:
-        raise CheckpointError(f"{path}: unit is {unit!r:.40}, expected a finite number above 0")
     if type(steps := tree.get("agent_steps")) is not int or not 0 <= steps <= LIMIT:
         raise CheckpointError(f"{path}: agent_steps is {steps!r:.40}, expected a whole number, 0 to {LIMIT:,}")
     return tree

@@ -31,9 +31,8 @@ def env_server(config: RunConfig) -> Iterator[str]:
     with private_folder() as place:
         endpoint = list(endpoint_flags(place, 0))
         status, log, file = place / "status.json", place / "log", place / run_files.CONFIG
-        unlimited = {name: EnvServerConfig.model_fields[name].default for name in SHARED}
-        own = config.model_copy(update={"envserver": config.envserver.model_copy(update=unlimited)})
-        file.write_text(dump(own), encoding="utf-8")
+        own = config.envserver.model_copy(update={name: EnvServerConfig.model_fields[name].default for name in SHARED})
+        file.write_text(dump(config.model_copy(update={"envserver": own})), encoding="utf-8")
         command = service_command("envserver", *child_flags(config, file, status), *trust.ALONE, *endpoint)
         spec = ChildSpec("envserver", 0, command, child_environ(os.environ), log, status)
         child = Child(replace(spec, log_bytes=config.local.log_mb << 20))

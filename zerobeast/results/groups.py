@@ -117,8 +117,7 @@ def _texts(runs: Sequence[SavedRun]) -> list[dict[str, str]]:
 
 def _is_shared(path: str, run: SavedRun) -> bool:
     """Whether runs that repeat this one may differ in a setting."""
-    kind = about(path)
-    return kind in SHARED and not (kind == "versions" and run.settings.get("env.opponent") == PAST)
+    return about(path) in SHARED and (about(path) != "versions" or run.settings.get("env.opponent") != PAST)
 
 
 def _text(value: object) -> str:

@@ -66,11 +66,6 @@ class ActorCritic(Generic[Settings]):
         answer: Answer = net(inputs, core, torch.full((len(core),), task, device=core.device))[0]
         return answer.value[0]
 
-    def unit(self, learning: dict[str, Any]) -> float:
-        """What values are multiplied by for the environment's units, after training with this state."""
-        del learning
-        return 1 / self.settings.reward_scale
-
     @torch.no_grad()
     def divergence(self, net: PolicyAndValue, batch: Batch) -> Tensor:
         """KL(mu || pi), exact."""

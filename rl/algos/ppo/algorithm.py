@@ -37,11 +37,11 @@ class PPO(ActorCritic[PPOConfig]):
         return PPOLearning(self, net)
 
     def unit(self, learning: dict[str, Any]) -> float:
-        """See `ActorCritic`; with `normalize_returns`, the deviation that rewards are divided by is training state."""
+        """The deviation of returns that values are learned in units of, from the training state of a checkpoint."""
         scale = ReturnScale()
-        if self.settings.normalize_returns and "return_scale" in learning:
-            scale.load_state_dict(learning["return_scale"])
-        return super().unit(learning) * float(scale.deviation)
+        if state := learning.get("return_scale"):
+            scale.load_state_dict(state)
+        return float(scale.deviation)
 
 
 class PPOLearning(ActorCriticLearning[PPOConfig]):

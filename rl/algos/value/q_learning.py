@@ -94,10 +94,6 @@ class QAlgorithm(ABC, Generic[Settings]):
         """The value of each action of one step, [B, A], with gradient."""
         return self.values.expected(net(inputs, core)[0][0])
 
-    def unit(self, _learning: dict[str, Any]) -> float:
-        """What values are multiplied by for the environment's units."""
-        return 1 / self.settings.reward_scale
-
     def value(self, net: QNetwork, inputs: StepInput, core: Tensor, task: int = 0) -> Tensor:
         """The value of the best action of one step, [B], with gradient; the same network has those of every task."""
         del task

@@ -293,12 +293,12 @@ class Learner(Service):
             self._write(now, row=what == ROW, checkpoint=what == CHECKPOINT)
 
     def _write(self, now: float, *, row: bool = False, checkpoint: bool = False, last: bool = False) -> None:
-        """Write to the run's folder, once there are steps: a description from a HELLO alone must not bind the next
-        learner. Raises CheckpointError if the `last` checkpoint cannot be written.
-        """
+        """Write to the folder if there are steps. Raises CheckpointError if the `last` checkpoint cannot be written."""
         if self._kept is None or self.training is None:
             return
         if row:
             self._kept.record(self.training.record(self.report(), now, final=last and self._finished))
-        if checkpoint and self.training.trainer.counters.agent_steps:
+            self._log_at = self.clock() + self.config.learner.log_every_s  # a slow disk leaves time to learn
+        if checkpoint and self.training.trainer.counters.agent_steps:  # a HELLO alone must not bind the next learner
             self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)
+            self._checkpoint_at = self.clock() + self.config.learner.checkpoint_every_s

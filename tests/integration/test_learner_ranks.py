@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.learner_fakes import Opener, OpenRun, feed
+from tests.learner_fakes import Clock, Opener, OpenRun, feed
 from zerobeast.services.learner import sharing
+from zerobeast.services.learner.checkpoint import Checkpoints
 
 
 @pytest.fixture
@@ -49,3 +50,23 @@ def test_ranks_whose_weights_have_drifted_are_counted_and_take_those_of_the_firs
     sharing.share(run.learner.training, whole=False)
     sharing.share(run.learner.training, whole=True)
     assert (run.page["drifts"], len(followed)) == (drifts, drifts)
+
+
+def test_a_checkpoint_that_takes_longer_than_the_time_between_two_leaves_time_to_learn(
+    open_run: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    run = open_run({"clock": clock})
+    feed(run.learner, run.actor(), range(1, 2))
+    save, saved = Checkpoints.save, list[Any]()
+
+    def slowly(checkpoints: Checkpoints, state: dict[str, Any]) -> None:
+        clock.skipped += 5000.0
+        save(checkpoints, state)
+        saved.append(state)
+
+    monkeypatch.setattr(Checkpoints, "save", slowly)
+    clock.skipped += 1001.0
+    for _ in range(3):
+        run.learner.tick(clock())
+    assert len(saved) == 1

@@ -53,7 +53,7 @@ class Loaded(NamedTuple):
           file: how the origins of the settings in this file begin.
         """
         theirs = (self.origins.get(path, file).startswith(file) for path in ("env.id", LEVELS))
-        if tuple(theirs) != (False, True):
+        if LEVELS not in self.origins or tuple(theirs) != (False, True):
             return self
         evaluate = self.config.evaluate.model_copy(update={"levels": ""})
         origins = {path: where for path, where in self.origins.items() if path != LEVELS}

@@ -17,7 +17,7 @@ from zerobeast.common.config import confirmed
 from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import CONFIRMED, Given
 from zerobeast.common.config.table import LEVELS, RUN, SHORT, TREE, table_of, value_at
-from zerobeast.common.settings import PEERS, PLACE, REACH, RunConfig
+from zerobeast.common.settings import PEERS, PLACE, PLAIN, REACH, RunConfig
 from zerobeast.common.settings.guards import Around, Guard, guard_of
 from zerobeast.common.wire import short
 
@@ -66,10 +66,16 @@ def decisive(config: RunConfig) -> dict[str, Any]:
     return {path: value for path, value in values.items() if _matters(path, value, around)}
 
 
+def of_its_user(config: RunConfig) -> dict[str, Any]:
+    """The settings, by path, that a command which makes environments alone may not take from a file by any value."""
+    left_out = (PLAIN, *NEEDLESS)
+    return {path: value_at(config, path) for path in table_of(config) if guard_at(path) not in left_out}
+
+
 def flags_of(config: RunConfig) -> list[str]:
-    """The flags without which a command that makes environments alone refuses these settings in a file."""
-    needed = {path: value for path, value in decisive(config).items() if guard_at(path) not in NEEDLESS}
-    return [word for path, value in needed.items() for word in flag_of(path, value)]
+    """The flags without which such a command refuses these settings in a file."""
+    needed = decisive(config).keys() & of_its_user(config).keys()
+    return [word for path in sorted(needed) for word in flag_of(path, value_at(config, path))]
 
 
 def confirmation(values: Mapping[str, Any]) -> list[str]:

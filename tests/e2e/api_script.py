@@ -1,5 +1,6 @@
 """A user's script, with an environment of its own: what it does is said on its command line."""
 
+import os
 import sys
 import threading
 import time
@@ -38,6 +39,8 @@ def whole() -> None:
     assert not more.wait(timeout=0.0)
     assert more.wait()
     assert min(steps) > 3000
+    assert len(zb.evaluate(run.folder, episodes=1).returns) == 1, "what was begun from here needs no confirmation"
+    os.chdir("runs")
     try:
         zb.evaluate(run.folder)
     except zb.ConfigError as error:

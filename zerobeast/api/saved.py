@@ -41,12 +41,12 @@ def load(run: str | os.PathLike[str] | Run, *, algo: Any = None, **settings: Any
       ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
-    decided: list[str] = []
+    known: dict[str, Any] = {"algo": algo}
     if not isinstance(run, str | os.PathLike):
         if not isinstance(config := getattr(run, "config", None), RunConfig):
             raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
-        run, decided = run.folder, trust.flags_of(config)  # by the call that began it
-    flags = [*decided, *flags_for({"algo": algo, **settings})]
+        run, known = run.folder, trust.of_its_user(config)  # the call that began it has decided them
+    flags = flags_for({**known, **settings})
     return open_policy(find(run, flags), flags, read_only=True)
 
 

@@ -336,3 +336,8 @@ def test_several_environments_are_one_setting_and_the_first_chooses_the_preset()
     for env in ("CartPole-v1,PongNoFrameskip-v4", " CartPole-v1 ,MinAtar/Breakout-v0"):
         mixed, alone = load(["--env", env], {}), load(["--env", "CartPole-v1"], {})
         assert mixed.model_copy(update={"env": alone.env}) == alone
+
+
+def test_another_environment_leaves_no_levels_out_if_no_file_gives_any() -> None:
+    loaded = gather(["--env", "CartPole-v1"], {})
+    assert loaded.for_its_env("file x") is loaded

@@ -10,7 +10,7 @@ MAX_OBS_BYTES = 16 << 20  #: of one observation, stacked; networks grow with it
 
 
 def refuse_unfit(config: RunConfig, env: EnvSpec) -> None:
-    """Raise ConfigError if the run's algorithm or network cannot take an environment, with all reasons and ways out."""
+    """Raise ConfigError if the run's algorithm or network cannot take an environment, with all reasons and remedies."""
     settings = config.algorithm
     if sentences := [*_actions(config, env, settings), *_observations(config, env, settings)]:
         raise ConfigError("; ".join(sentences))

@@ -1,33 +1,33 @@
 """Files that are written whole or not at all, even if the disk is full or fails."""
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
+from errno import EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ESTALE, ETIMEDOUT
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError, DiskError
 from zerobeast.common.files.opening import opened
 
-#: what another try may not meet: no space, a quota or limit, a bad or lost disk, no file or memory left, a lock
-_PASSING = ("ENOSPC", "EDQUOT", "EFBIG", "EIO", "ESTALE", "ETIMEDOUT", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN")
+#: no space left, a quota or limit reached, a failing or absent disk, no descriptors or memory left, a lock
+TRANSIENT = frozenset((ENOSPC, EDQUOT, EFBIG, EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOMEM, EAGAIN))
 
 
-def passes(error: OSError) -> bool:
-    """Whether another try may succeed."""
-    return errno.errorcode.get(error.errno or 0) in _PASSING
+def is_transient(error: OSError) -> bool:
+    """Whether the same call may succeed later."""
+    return error.errno in TRANSIENT
 
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
     """Turn an OSError into a ConfigError that begins with `what`, such as a path that cannot be written.
 
-    It is a DiskError if another try may succeed.
+    It is a DiskError if the same call may succeed later.
     """
     try:
         yield
     except OSError as error:
-        kind = DiskError if passes(error) else ConfigError
+        kind = DiskError if is_transient(error) else ConfigError
         raise kind(f"{what}: {error.strerror or error}") from error
 
 

@@ -46,7 +46,7 @@ class EvaluationQueue:
             log.warning("%s", self.trouble)
         return bool(count) and not self.trouble
 
-    def show(self, progress: tuple[int, int], now: float) -> None:
+    def report_progress(self, progress: tuple[int, int], now: float) -> None:
         """Let others see that the evaluator gets on, if it has more policies or more steps of one behind it."""
         if progress > self._shown and now - self._shown_at >= SHOWN_S:
             self._shown, self._shown_at = progress, now

@@ -51,7 +51,7 @@ def read(folder: Path) -> list[Row]:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def table_lock(folder: Path) -> Iterator[None]:
     """Keep others from changing the table: the evaluator adds rows, and the learner of a run that goes back drops some.
 
     Raises:

@@ -24,7 +24,7 @@ from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.event_file import EventFile
-from zerobeast.common.files.ways_out import refuse_ways_out
+from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import NO_RUN, RunConfig
 from zerobeast.common.settings.section import LIMIT
@@ -95,7 +95,7 @@ class Evaluator(Service):
         queue = self.config.folder / run_files.TO_EVALUATE
         with explained(f"{queue}: cannot be written"):
             self.config.folder.mkdir(parents=True, exist_ok=True)
-            refuse_ways_out(self.config.folder)
+            refuse_links_outside(self.config.folder)
             queue.mkdir(exist_ok=True)
         self._levels = evaluated(self.config)
         first = next(iter(self._levels.values()))
@@ -119,7 +119,7 @@ class Evaluator(Service):
 
     def tick(self, now: float) -> None:
         """Show those who wait for the evaluator that it gets on: one that plays the same again does not."""
-        self._queue.show((self._discarded, self._before + self._steps - self._began_at), now)
+        self._queue.report_progress((self._discarded, self._before + self._steps - self._began_at), now)
 
     def deadline(self) -> float:
         return self._look_at if self._job is None else self.clock() + LOOK_PERIOD_S
@@ -161,7 +161,7 @@ class Evaluator(Service):
         evaluations.read(self.config.folder)  # before it plays for a table that cannot be read
         rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
         try:
-            with evaluations.alone(self.config.folder):
+            with evaluations.table_lock(self.config.folder):
                 if not path.exists() or not os.path.samestat(path.stat(), played):
                     raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
                 evaluations.append(self.config.folder, rows)

@@ -31,7 +31,7 @@ import torch
 
 from zerobeast.common.errors import CheckpointError, DiskError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import drafted, passes, sync
+from zerobeast.common.files.atomic import drafted, is_transient, sync
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT, DamagedCheckpoint, load_checkpoint, load_model
 
 __all__ = ["CHECKPOINT_FORMAT", "Checkpoints", "load_checkpoint", "load_model", "random_state", "restore_random_state"]
@@ -92,7 +92,7 @@ class Checkpoints:
         except OSError as error:
             why = error.strerror or error
             failure = CheckpointError(f"{self.path}: the checkpoint cannot be written: {why}")
-            failure.exit_code = DiskError.exit_code if passes(error) else failure.exit_code
+            failure.exit_code = DiskError.exit_code if is_transient(error) else failure.exit_code
             raise failure from error
 
     def _keep(self) -> None:

@@ -21,8 +21,8 @@ from zerobeast.common.errors import CheckpointError, ConfigError, DiskError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
+from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.files.opening import regular
-from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.common.service.computing import Computing
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import Checkpoints
@@ -51,7 +51,7 @@ def claim(folder: Path) -> Iterator[Callable[[], None]]:
     with contextlib.ExitStack() as stack:
         with explained(f"{folder}: the run folder cannot be written"):
             folder.mkdir(parents=True, exist_ok=True)
-            refuse_ways_out(folder)
+            refuse_links_outside(folder)
             handle = regular(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR)
             stack.callback(os.close, handle)
             try:

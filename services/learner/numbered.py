@@ -76,7 +76,7 @@ class NumberedCheckpoints:
             later.append(self._folder / run_files.BEST_CHECKPOINT)
         for path in later:
             run_files.set_aside(path)
-        with evaluations.alone(self._folder):
+        with evaluations.table_lock(self._folder):
             rows = self._evaluated()
             if (own := [row for row in rows if row["agent_steps"] <= steps]) != rows:
                 evaluations.write(self._folder, own)

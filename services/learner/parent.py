@@ -33,7 +33,7 @@ class Parent:
 
     def __init__(self, run: str, path: Path, state: Mapping[str, Any]) -> None:
         self._path, self._state = path, emptied(state)
-        self._way_out = (
+        self._remedy = (
             f"settings of net, and the shapes of observations and actions, have to be those of {run}; a run without "
             f"--from begins with new weights"
         )
@@ -50,7 +50,7 @@ class Parent:
         Raises:
           CheckpointError: they do not fit; it names the first one that differs.
         """
-        load_model(self._path, net, self._state["model"], self._way_out)
+        load_model(self._path, net, self._state["model"], self._remedy)
         net.agent_steps.zero_()
 
     def teach(self, learning: Learning, algo: str) -> None:
@@ -68,14 +68,14 @@ class Parent:
             if (theirs := dict(_shapes(saved)).get(name, shape)) != shape:
                 raise CheckpointError(
                     f"{self._path}: what was learned does not fit: {name!r} is of shape {list(theirs)} in it, "
-                    f"{list(shape)} in this run; {self._way_out}"
+                    f"{list(shape)} in this run; {self._remedy}"
                 )
         kept = {name for name in own if name in OF_ITS_RUN or _other_kind(own[name], saved.get(name))}
         try:
             learning.load({**saved, **{name: own[name] for name in kept}})
         except UNFIT as error:
             why = str(error).splitlines()[0]
-            raise CheckpointError(f"{self._path}: what was learned does not fit: {why}; {self._way_out}") from error
+            raise CheckpointError(f"{self._path}: what was learned does not fit: {why}; {self._remedy}") from error
 
 
 def read_parent(config: RunConfig) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def test_other_users_can_hold_no_number(place: Path, make: Make) -> None:
     assert not list(open_to_all.iterdir())
 
 
-def test_a_name_that_others_give_back_parts_no_processes(place: Path, make: Make) -> None:
+def test_processes_share_numbers_even_if_others_give_a_name_back(place: Path, make: Make) -> None:
     (taken,) = names(place, 0)
     taken.touch()
     assert make() == 0

@@ -44,7 +44,7 @@ def test_an_evaluator_that_gets_on_is_awaited_however_long_it_takes(folder: Path
     seen, evaluator = EvaluationQueue(folder, STEP_S), EvaluationQueue(folder, STEP_S)
     for hour in range(1, 100):
         os.utime(folder / run_files.TO_EVALUATE, (hour, hour))
-        evaluator.show((0, hour), 3600.0 * hour)
+        evaluator.report_progress((0, hour), 3600.0 * hour)
         assert seen.waits(STILL / 2 * hour), hour
     assert not seen.trouble
 
@@ -66,6 +66,6 @@ def test_progress_is_more_policies_or_more_steps_of_one_and_is_shown_rarely(fold
     shown = []
     for progress, now in [((0, 0), 0.0), ((0, 7), 1.0), ((0, 8), 2.0), ((0, 3), 20.0), ((0, 9), 40.0), ((1, 0), 60.0)]:
         os.utime(place, (0, 0))
-        queue.show(progress, now)
+        queue.report_progress(progress, now)
         shown.append(place.stat().st_mtime > 0)
     assert shown == [False, True, False, False, True, True]

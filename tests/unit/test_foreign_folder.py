@@ -71,7 +71,7 @@ def a_link(place: str, target: str) -> Callable[[Path], None]:
     return make
 
 
-WAYS_OUT = {
+LINKS_OUTSIDE = {
     "a log": a_link("logs/learner-0.log", "home/authorized_keys"),
     "a file that is not there yet": a_link("logs/learner-0.log", "home/new"),
     "a folder": a_link("services", "home"),
@@ -86,11 +86,11 @@ WAYS_OUT = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS_OUT)
+@pytest.mark.parametrize("link", LINKS_OUTSIDE)
 def test_a_folder_that_leads_elsewhere_is_refused_before_anything_is_written(
-    gift: Path, outside: Path, way: str
+    gift: Path, outside: Path, link: str
 ) -> None:
-    WAYS_OUT[way](gift)
+    LINKS_OUTSIDE[link](gift)
     before = sorted(gift.rglob("*"))
     for claim_of in (claimed, claim, lambda folder: alone(folder, "wandb")):
         with pytest.raises(ConfigError, match=r"which the folder of a run may not have: remove it"):

@@ -127,7 +127,7 @@ def test_an_evaluation_that_is_being_written_while_the_run_goes_back_is_dropped_
         write(folder, rows)
 
     def append() -> None:  # as the evaluator does
-        with evaluations.alone(config.folder):
+        with evaluations.table_lock(config.folder):
             evaluations.append(config.folder, [{"agent_steps": 55, "env": "x", "mean_return": 1.0}])
 
     monkeypatch.setattr(evaluations, "write", slow)
@@ -147,5 +147,5 @@ def test_a_table_that_another_process_never_lets_go_is_worth_another_start(
 ) -> None:
     monkeypatch.setattr(evaluations, "TRIES", 2)
     (config.folder / run_files.TO_EVALUATE).mkdir()
-    with evaluations.alone(config.folder), pytest.raises(DiskError, match="csv cannot be changed"):
+    with evaluations.table_lock(config.folder), pytest.raises(DiskError, match="csv cannot be changed"):
         NumberedCheckpoints(config, 30)

@@ -8,7 +8,7 @@ from zerobeast.api.saved import find, open_policy
 from zerobeast.cli.evaluate import ACTIONS, spelt_out
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.ways_out import refuse_ways_out
+from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import PLACE, Section, setting
 
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     if own.out:
         path = Path(own.out).expanduser()
     elif folder := run_files.saver_of(policy.checkpoint):
-        refuse_ways_out(folder)
+        refuse_links_outside(folder)
         path = folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
     else:
         path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{policy.agent_steps}.mp4")

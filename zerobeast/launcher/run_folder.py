@@ -19,8 +19,8 @@ from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.files.opening import opened, regular
-from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import without_folders
@@ -60,7 +60,7 @@ def claimed(folder: Path) -> Iterator[int]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        refuse_ways_out(folder)
+        refuse_links_outside(folder)
         for part in (run_files.LOGS, run_files.SERVICES):
             (folder / part).mkdir(exist_ok=True)
         descriptor = regular(folder / run_files.LAUNCHER_LOCK, os.O_RDWR | os.O_CREAT)
@@ -138,7 +138,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     """Refuse to continue a checkpoint under settings that it does not fit, or to fewer steps than it has.
 
     Raises:
-      ConfigError: a line for every such setting, with both values and the ways out.
+      ConfigError: a line for every such setting, with both values and the remedies.
     """
     if saved.section != wanted.section:
         bound = ["algo"]
@@ -159,7 +159,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
 
 
 def refusal(path: str, run: str, before: Any, after: Any) -> str:
-    """Why a run cannot continue with another value of a setting, and the ways out."""
+    """Why a run cannot continue with another value of a setting, and the remedies."""
     return (
         f"{path}: run {run!r} was trained with {before!r} and cannot continue with {after!r}; "
         f"give another --name, or --fresh to start over"

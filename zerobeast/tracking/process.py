@@ -12,9 +12,9 @@ from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.files.opening import opened
 from zerobeast.common.files.run_files import lock
-from zerobeast.common.files.ways_out import refuse_ways_out
 from zerobeast.tracking.feed import Feed
 from zerobeast.tracking.sinks import Sink, Tracked
 
@@ -115,7 +115,7 @@ def alone(folder: Path, name: str) -> Iterator[None]:
       ConfigError: another process hands the run to this tracker, or the folder cannot be written or leads elsewhere.
     """
     with contextlib.ExitStack() as stack:
-        refuse_ways_out(folder)
+        refuse_links_outside(folder)
         with explained(f"{folder}: cannot be written"):
             file = stack.enter_context(opened(_beside(folder, name, "lock"), "ab"))
         try:

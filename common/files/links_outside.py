@@ -1,4 +1,4 @@
-"""What in the folder of a run leads out of it: looked for before anything is written there."""
+"""Links in the folder of a run that lead outside of it: refused before anything is written there."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained
 
 
-def refuse_ways_out(folder: Path) -> None:
+def refuse_links_outside(folder: Path) -> None:
     """Refuse a folder through which files outside of it would be written, read or waited for.
 
     Args:
@@ -22,11 +22,11 @@ def refuse_ways_out(folder: Path) -> None:
     with explained(f"{folder} cannot be looked through"):
         for place, folders, files in os.walk(own, onerror=_raise):
             for path in (os.path.join(place, name) for name in (*folders, *files)):
-                if path != os.path.join(own, run_files.STORE) and (why := _way_out(path, own)):
+                if path != os.path.join(own, run_files.STORE) and (why := _refusal(path, own)):
                     raise ConfigError(f"{path} {why}, which the folder of a run may not have: remove it")
 
 
-def _way_out(path: str, own: str) -> str:
+def _refusal(path: str, own: str) -> str:
     try:
         status = os.lstat(path)
     except FileNotFoundError:  # removed meanwhile

@@ -129,13 +129,10 @@ def test_what_ranks_cannot_share_is_refused(
         learning_of(name, tmp_path, **settings)
 
 
-def joining(place: str, *numbers: int) -> Iterator[BaseException]:
-    """How each of these ranks of two fails; they begin in order, and the first one waits for longer."""
+def joining(place: str, *numbers: int, size: int = 2) -> Iterator[BaseException]:
+    """How each of these ranks fails, which are not all; they begin in order."""
     with ThreadPoolExecutor() as pool:
-        tries = [
-            pool.submit(meeting.join, number, 2, place, 0.2 if tried else 2.0, {"version": "1"})
-            for tried, number in enumerate(numbers)
-        ]
+        tries = [pool.submit(meeting.join, number, size, place, 1.0, {"version": "1"}) for number in numbers]
     return (error for each in tries if (error := each.exception()))
 
 
@@ -146,10 +143,13 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "sentence"), [(0, "another rank 0 is at"), (1, "another process at")])
-def test_a_number_that_comes_twice_is_refused(tmp_path: Path, number: int, sentence: str) -> None:
-    *_, last = joining(f"file://{tmp_path}/meeting", 0, number, number)
-    assert isinstance(last, PeerLost)
-    assert sentence in str(last)
+def test_a_number_that_comes_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
+) -> None:
+    monkeypatch.setattr(meeting, "LOOK_S", 0.05)
+    errors = list(joining(f"file://{tmp_path}/meeting", 0, number, number, size=3))
+    assert all(isinstance(error, PeerLost) for error in errors)
+    assert any(sentence in str(error) for error in errors)
 
 
 @pytest.mark.parametrize("wrong", ["a text of the user's", "a link"])

@@ -35,8 +35,12 @@ TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the laun
 STORE = "store"  #: rows kept by an algorithm that has its own replay
 LOGS = "logs"  #: <role>-<index>.log
 SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is
+KEYS = "keys"  #: of the run's own services, unless other ones are given
 LAUNCHER_LOCK = ".lock"
 LEARNER_LOCK = ".learner.lock"
+#: what is there if the first start was killed before it wrote the settings
+BEFORE_CONFIG = {LAUNCHER_LOCK, LEARNER_LOCK, LOGS, SERVICES, KEYS, STORE, TO_EVALUATE, PARENT}
+BEFORE_CONFIG |= {f".{name}.new" for name in (PARENT, CONFIG)}
 
 SET_ASIDE = re.compile(r"\.old-\d{8}-\d{6}")  #: in the names of runs that --fresh has replaced
 TRIES, RETRY_S = 3, 0.02  #: of a lock that `is_held` may have for an instant
@@ -47,6 +51,17 @@ warn_once = functools.cache(logging.getLogger(__name__).warning)
 def is_run(folder: Path) -> bool:
     """Whether a folder has the settings of a run."""
     return os.path.isfile(folder / CONFIG)
+
+
+def refuse_other(folder: Path) -> None:
+    """Refuse a folder that has files but not those of a run.
+
+    Raises:
+      ConfigError: it is such a folder.
+      OSError: it cannot be read.
+    """
+    if not is_run(folder) and {path.name for path in folder.iterdir()} - BEFORE_CONFIG:
+        raise ConfigError(f"{folder} is not the folder of a run: expected none of that name, or an empty one")
 
 
 def places(name: str, root: Path | str) -> list[Path]:

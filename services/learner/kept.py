@@ -45,12 +45,13 @@ def claim(folder: Path) -> Iterator[Callable[[], None]]:
       A check to call before each write: it raises ConfigError if a later start has taken the folder.
 
     Raises:
-      ConfigError: it cannot be written or leads elsewhere, or another process holds it.
+      ConfigError: it cannot be written, leads elsewhere or is not the folder of a run, or another process holds it.
     """
     start = secrets.token_bytes(8)
     with contextlib.ExitStack() as stack:
         with explained(f"{folder}: the run folder cannot be written"):
             folder.mkdir(parents=True, exist_ok=True)
+            run_files.refuse_other(folder)
             refuse_links_outside(folder)
             handle = regular(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR)
             stack.callback(os.close, handle)

@@ -66,6 +66,8 @@ def at_every_call(root: Path, before: tuple[int, ...], *, spoilt: bool) -> int:
     for number in itertools.count():
         folder = root / f"{len(before)}{spoilt}{number}"
         written(folder, *before)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / run_files.CONFIG).touch()
         if spoilt:
             spoil(folder / run_files.CHECKPOINT)
         old = newest(folder)
@@ -82,7 +84,7 @@ def at_every_call(root: Path, before: tuple[int, ...], *, spoilt: bool) -> int:
         write(new=new + 1)
         assert newest(folder) == new + 1
         left = {path.name for path in folder.iterdir() if not path.name.startswith(".learner")}
-        assert left <= {run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT}, left
+        assert left <= {run_files.CONFIG, run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT}, left
         assert run_files.PREVIOUS_CHECKPOINT in left or new == 1, "there is a predecessor"
         if not killed:
             return number

@@ -159,6 +159,7 @@ def test_the_figures_at_the_end_are_those_of_the_last_row(tmp_path: Path, text: 
 def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> None:
     for generation in range(3):
         (tmp_path / "x").mkdir()
+        (tmp_path / "x" / "config.yaml").touch()
         (tmp_path / "x" / "checkpoint.pt").write_text(str(generation))
         assert set_aside(tmp_path / "x", NOW)
     assert not (tmp_path / "x").exists()

@@ -9,7 +9,6 @@ from zerobeast.cli.slurm import JOB, main
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.launcher.hosts import KEYS
 from zerobeast.rl.replay import disk
 
 RUN = ["--env", "CartPole-v1", "--name", "x"]
@@ -41,13 +40,13 @@ def test_the_script_is_valid_bash_with_the_requested_sbatch_options(tmp_path: Pa
 def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path) -> None:
     written(tmp_path)
     folder = tmp_path / "x"
-    keys = {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")}
+    keys = {file: file.read_bytes() for file in (folder / run_files.KEYS).rglob("*.key*")}
     assert keys
     assert "CartPole-v1" in (folder / "config.yaml").read_text()
     text = written(tmp_path, "--learner.batch_size", "4")
     config = load(["--config", str(folder / "config.yaml")], {})
-    assert (config.security.keys, text.count("--confirmed ")) == (str(folder / KEYS), 3)
-    assert {file: file.read_bytes() for file in (folder / KEYS).rglob("*.key*")} == keys
+    assert (config.security.keys, text.count("--confirmed ")) == (str(folder / run_files.KEYS), 3)
+    assert {file: file.read_bytes() for file in (folder / run_files.KEYS).rglob("*.key*")} == keys
     assert "batch_size: 4" in (folder / "config.yaml").read_text()
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
 from zerobeast.discovery.run import newest, services_of
+from zerobeast.launcher import fleet
 from zerobeast.launcher.attached import attached, runs
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.pages import Snapshot
@@ -108,6 +110,31 @@ def test_links_of_our_own_are_none_that_lead_elsewhere(gift: Path, tmp_path: Pat
     os.link(gift / "checkpoint.pt", gift / "evaluate" / "5.pt")
     with claimed(gift), claim(gift):
         pass
+
+
+@pytest.mark.parametrize("claim_of", [claimed, claim])
+def test_a_folder_of_something_else_does_not_become_that_of_a_run(
+    gift: Path, outside: Path, claim_of: Callable[[Path], AbstractContextManager[Any]]
+) -> None:
+    (gift.parent / "link").symlink_to(outside)
+    with pytest.raises(ConfigError, match="runs/link is not the folder of a run"), claim_of(gift.parent / "link"):
+        pass
+    assert sorted(path.name for path in outside.iterdir()) == ["authorized_keys", "package.json"]
+    for name in ("authorized_keys", "package.json"):
+        (outside / name).unlink()
+    with claim_of(gift.parent / "link"):  # empty: runs may be on another disk
+        pass
+    with claim_of(outside):  # a start that was killed before it wrote the settings
+        (outside / ".config.yaml.new").touch()
+    with claim_of(outside):
+        pass
+
+
+def test_a_start_removes_no_files_but_those_of_earlier_services(gift: Path) -> None:
+    for name in ("learner-0.json", "worker-12.json", "host-1.json", "package.json", "tsconfig-1.json"):
+        (gift / "services" / name).write_text("{}")
+    fleet.Fleet(RunConfig(name="gift", root=str(gift.parent)), Path("/tmp/s"), {})
+    assert sorted(path.name for path in (gift / "services").iterdir()) == ["package.json", "tsconfig-1.json"]
 
 
 def test_what_is_appended_to_is_no_link_even_if_that_appeared_after_the_look(gift: Path, outside: Path) -> None:

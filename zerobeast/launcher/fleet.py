@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.environ import NO_PLUGINS, for_environments
-from zerobeast.common.process.roles import EVALUATOR, HOSTED
+from zerobeast.common.process.roles import EVALUATOR, HOSTED, PROCESSES
 from zerobeast.common.process.usage import LEAST
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec
@@ -24,6 +25,7 @@ from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
 from zerobeast.launcher.supervisor import Supervisor
 
+STATUS = re.compile(rf"({'|'.join((*PROCESSES, 'host'))})-\d+\.json")  #: names in the folder of services
 USED = ("envserver", "broker")  #: roles that an actor uses, one of each
 
 
@@ -55,7 +57,8 @@ class Fleet:
         self._sockets, self._keep_open, self._own_broker = sockets, keep_open, own_broker
         self._log_bytes = config.local.log_mb << 20
         for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
-            earlier.unlink()
+            if STATUS.fullmatch(earlier.name):
+                earlier.unlink()
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
         self._environ, self._helper_environ = child_environ(environ), helper_environ(environ)
         self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]

@@ -39,7 +39,6 @@ from zerobeast.common.settings import RunConfig
 
 log = logging.getLogger(__name__)
 
-KEYS = "keys"  #: name of the folder of keys
 #: the keys that a worker needs
 FOR_WORKERS = ("public", "secret/actor.key_secret", "secret/broker.key_secret")
 PAUSE_S, STOP_S, TURN_S = 5.0, 8.0, 1.0
@@ -215,7 +214,7 @@ def pack(folder: Path, keys: Path, files: Iterable[str] = ()) -> bytes:
     with tarfile.open(fileobj=content, mode="w") as archive:
         archive.add(folder / run_files.CONFIG, arcname=run_files.CONFIG)
         for part in FOR_WORKERS:
-            archive.add(keys / part, arcname=f"{KEYS}/{part}")
+            archive.add(keys / part, arcname=f"{run_files.KEYS}/{part}")
         for file in dict.fromkeys(files):
             archive.add(file)
     return content.getvalue()
@@ -223,7 +222,7 @@ def pack(folder: Path, keys: Path, files: Iterable[str] = ()) -> bytes:
 
 def script_of(options: argparse.Namespace, size: int) -> str:
     """The script that the host's shell runs."""
-    flags = ["--config", run_files.CONFIG, "--security.keys", KEYS, "--learner.endpoint", options.learner]
+    flags = ["--config", run_files.CONFIG, "--security.keys", run_files.KEYS, "--learner.endpoint", options.learner]
     worker = f"-P -m zerobeast.services.worker {options.flags} {shlex.join(flags)}"  # the last of two flags counts
     return SCRIPT.format(
         name=shlex.quote(f"{Path(options.folder).name}-{secrets.token_hex(4)}"),  # other runs may have the same name
@@ -231,7 +230,7 @@ def script_of(options: argparse.Namespace, size: int) -> str:
         first=options.first,
         last=options.first + options.workers - 1,
         worker=f"{_quoted(options.python)} {worker}",
-        keys=KEYS,
+        keys=run_files.KEYS,
         pause=PAUSE_S,
         stop=STOP_S,
         silence=SILENCE_S,

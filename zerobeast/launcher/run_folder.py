@@ -56,10 +56,11 @@ def claimed(folder: Path) -> Iterator[int]:
       The lock's file descriptor, for children to inherit.
 
     Raises:
-      ConfigError: the folder cannot be written or leads elsewhere, or another launcher runs there.
+      ConfigError: the folder cannot be written, leads elsewhere or is not a run's, or another launcher runs there.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        run_files.refuse_other(folder)
         refuse_links_outside(folder)
         for part in (run_files.LOGS, run_files.SERVICES):
             (folder / part).mkdir(exist_ok=True)

@@ -27,7 +27,7 @@ from zerobeast.common.settings.net import readings
 from zerobeast.common.text import did_you_mean
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import Fleet, files_needed
-from zerobeast.launcher.hosts import KEYS, Host
+from zerobeast.launcher.hosts import Host
 from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.placement import IDLE, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
@@ -274,7 +274,7 @@ def with_keys(config: RunConfig) -> RunConfig:
     """The same settings, with the run's own keys in its folder."""
     from zerobeast.common.transport import make_keys
 
-    keys = config.folder.absolute() / KEYS
+    keys = config.folder.absolute() / run_files.KEYS
     if keys.exists():  # perhaps since the folder was made, by somebody else
         raise ConfigError(
             f"{keys} {PEERS.what}, which a folder may not decide alone: give --security.keys {keys} as well"

@@ -3,7 +3,22 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from errno import EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ESTALE, ETIMEDOUT
+from errno import (
+    EAGAIN,
+    EBADF,
+    EDQUOT,
+    EFBIG,
+    EINVAL,
+    EIO,
+    EMFILE,
+    ENFILE,
+    ENOMEM,
+    ENOSPC,
+    ENOSYS,
+    ENOTSUP,
+    ESTALE,
+    ETIMEDOUT,
+)
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError, DiskError
@@ -11,6 +26,8 @@ from zerobeast.common.files.opening import opened
 
 #: no space left, a quota or limit reached, a failing or absent disk, no descriptors or memory left, a lock
 TRANSIENT = frozenset((ENOSPC, EDQUOT, EFBIG, EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOMEM, EAGAIN))
+
+UNSUPPORTED = frozenset((EINVAL, EBADF, ENOTSUP, ENOSYS))  #: from fsync of a folder on some network file systems
 
 
 def is_transient(error: OSError) -> bool:
@@ -61,10 +78,13 @@ def drafted(path: Path, *, durable: bool) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk. Raises OSError."""
+    """Wait until a file, or the names in a folder if its file system can do that, are on the disk. Raises OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED or not path.is_dir():
+            raise
     finally:
         os.close(handle)
 

@@ -1,8 +1,10 @@
 """What this user's processes remember on this machine, outside of every run: `zerobeast` in the XDG state folder."""
 
+import errno
 import hmac
 import os
 import secrets
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,13 +27,24 @@ def state_folder() -> Path:
 
 
 def seal(text: str) -> str:
-    """By which this user knows a text in a file again as one of its own, wherever the file has been.
+    """A message authentication code: whoever has the state folder of this user, and nobody else, can compute it.
 
     Raises: as `state_folder`.
     """
+    return hmac.new(_secret(), text.encode(), "sha256").hexdigest()
+
+
+def _secret() -> bytes:
+    """The key of all seals, made if it is missing. Of processes that do so at once, all get the same."""
     path = state_folder() / SECRET
-    with suppress(FileExistsError), opened(path, "xb", 0) as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(secrets.token_bytes(SECRET_BYTES))
+    if not path.exists():
+        with suppress(FileExistsError), tempfile.NamedTemporaryFile(dir=path.parent) as draft:  # of mode 0600
+            draft.write(secrets.token_bytes(SECRET_BYTES))
+            draft.flush()
+            os.fsync(draft.fileno())
+            os.link(draft.name, path)  # whole, or not at all
     with opened(path) as file:
-        return hmac.new(file.read(SECRET_BYTES), text.encode(), "sha256").hexdigest()
+        key: bytes = file.read(SECRET_BYTES + 1)
+    if len(key) != SECRET_BYTES:
+        raise OSError(errno.EINVAL, f"expected {SECRET_BYTES} bytes", str(path))
+    return key

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,26 @@ def test_pages_and_names_wait_for_no_disk(tmp_path: Path, monkeypatch: pytest.Mo
     disk = Disk(monkeypatch)
     run_folder.name_latest(tmp_path / "run")
     assert disk.empty == {run_files.LATEST}
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_that_cannot_sync_folders_can_hold_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    fails_for, fsync = [stat.S_ISDIR], os.fsync
+
+    def failing(handle: int) -> None:
+        if any(is_one(os.fstat(handle).st_mode) for is_one in fails_for):
+            raise OSError(number, os.strerror(number))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    write_atomically(tmp_path / "x", "new", durable=True)
+    assert (tmp_path / "x").read_text() == "new"
+    fails_for.append(stat.S_ISREG)
+    with pytest.raises(ConfigError, match="x cannot be written"):
+        write_atomically(tmp_path / "x", "newer", durable=True)
+    assert (tmp_path / "x").read_text() == "new"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,15 @@ def test_processes_share_numbers_even_if_others_give_a_name_back(place: Path, ma
     assert make() == 1
 
 
+def test_a_name_that_another_user_removes_meanwhile_is_passed_over(
+    place: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert make() == 0
+    glob, gone = Path.glob, names(place, 0)[0].with_name(f"zerobeast-{os.getuid()}-")
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: [gone, *glob(path, pattern)])
+    assert make() == 1
+
+
 def test_without_the_folder_for_all_numbers_are_in_that_of_this_process(
     place: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,11 @@
 """A folder of a run that comes from somebody else: nothing in it leads out of it, keeps a command waiting or draws."""
 
 import ast
+import hmac
 import json
 import logging
 import os
+import resource
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -21,6 +23,7 @@ from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import BeastError, CheckpointError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import Journal
+from zerobeast.common.files.state import seal
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
@@ -283,3 +286,32 @@ def test_the_run_of_a_tracker_is_chosen_by_nobody_else(gift: Path) -> None:
     for forged in ([mark, theirs], ["é", theirs], [5, theirs], [], {}, json.loads(theirs), "[" * 100_000):
         position.write_text(forged if isinstance(forged, str) else json.dumps(forged))
         assert Feed(gift, position).position.id not in ("theirs", mine)
+
+
+def test_the_position_of_a_tracker_holds_for_the_folder_in_which_it_was_written(gift: Path) -> None:
+    mine = gift.parent / "mine"
+    mine.mkdir()
+    position, copy = mine / ".tracked-wandb.json", gift / ".tracked-wandb.json"
+    mark = Feed(mine, position).position.id
+    copy.write_bytes(position.read_bytes())
+    assert Feed(gift, copy).position.id != mark
+    (mine / ".tracked-other.json").write_bytes(position.read_bytes())
+    assert Feed(mine, mine / ".tracked-other.json").position.id != mark
+    assert Feed(mine, position).position.id == mark
+
+
+def test_a_seal_has_a_whole_key_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # as on a full disk
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            seal("x")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert seal("x") == seal("x") != hmac.new(b"", b"x", "sha256").hexdigest()
+    (secret,) = (tmp_path / "zerobeast").iterdir()
+    assert secret.stat().st_mode & 0o77 == 0
+    secret.write_bytes(b"")
+    with pytest.raises(OSError, match="expected 32 bytes"):
+        seal("x")

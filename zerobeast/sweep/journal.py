@@ -8,7 +8,6 @@ A run that was started and has no end, or one that is not done, goes on from its
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -105,6 +104,6 @@ def opened(folder: Path) -> Iterator[SweepJournal]:
             file.seek(0)
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]  # without a line that a crash of the machine has torn
-            os.truncate(path, len(whole))
+            file.truncate(len(whole))
             lines = stack.enter_context(contextlib.closing(Journal(path)))
         yield SweepJournal(path, whole.decode(errors="replace"), lines)

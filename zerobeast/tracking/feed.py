@@ -42,7 +42,7 @@ class Position:
         """
         with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError):
             mark, text = json.loads(small_text(path))
-            if hmac.compare_digest(mark, seal(text)):
+            if hmac.compare_digest(mark, _mark(path, text)):
                 return cls(**json.loads(text))
         return cls()
 
@@ -88,7 +88,12 @@ class Feed:
         # suppressed: a full disk, on which it is written with the next item, and a user without a home
         with contextlib.suppress(BeastError, OSError, RuntimeError):
             text = json.dumps(asdict(self.position))
-            write_atomically(self._file, json.dumps([seal(text), text]), durable=False)
+            write_atomically(self._file, json.dumps([_mark(self._file, text), text]), durable=False)
+
+
+def _mark(path: Path, text: str) -> str:
+    """The seal of a position, for one tracker and run: elsewhere it does not count. Raises as `seal`."""
+    return seal(json.dumps([path.parent.resolve().name, path.name, text]))
 
 
 def _results(rows: list[evaluations.Row]) -> dict[str, float]:

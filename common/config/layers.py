@@ -66,15 +66,15 @@ _StrictLoader.add_implicit_resolver(*NUMBER)
 _StrictLoader.add_constructor(NUMBER[0], lambda _, node: NumberText(node.value))
 
 
-def read_yaml(path: Path, label: str, loader: Any = _StrictLoader) -> dict[str, Any]:
-    """The mapping in a file; `loader` is a SafeLoader.
+def read_yaml(path: Path, label: str, loader: Any = _StrictLoader, read: Any = small_text) -> dict[str, Any]:
+    """The mapping in a file; `loader` is a SafeLoader, and `read` is `named_text` if the user has named the file.
 
     Raises:
       ConfigError: it cannot be read, is not YAML or not a mapping.
     """
     try:
         with explained(f"{label}: cannot be read"):
-            text = small_text(path)
+            text = read(path)
         tree = _parsed(text, loader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""

@@ -24,6 +24,7 @@ from zerobeast.common.config.layers import CONFIG, PREFIX, Given, from_environme
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files.opening import named_text
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
 from zerobeast.common.wire import EnvSpec, short
@@ -144,7 +145,7 @@ def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -
     for name in line.files or filter(None, [environ.get(PREFIX + CONFIG.upper())]):
         label = f"file {name}"
         try:
-            yield from _trees({label: read_yaml(Path(name), label)}, line.confirmed, mistakes)
+            yield from _trees({label: read_yaml(Path(name), label, read=named_text)}, line.confirmed, mistakes)
         except ConfigError as error:
             mistakes.append(str(error))
 

@@ -16,7 +16,7 @@ def refuse_links_outside(folder: Path) -> None:
       folder: of a run, to be written to. Its store alone may be a link (`learner.store`).
 
     Raises:
-      ConfigError: something in it is neither a folder nor a regular file, leads out of the folder, or has another name.
+      ConfigError: something in it is neither a folder nor a regular file, or leads out of the folder.
     """
     own = os.path.realpath(folder)
     with explained(f"{folder} cannot be looked through"):
@@ -33,10 +33,9 @@ def _refusal(path: str, own: str) -> str:
         return ""
     if stat.S_ISLNK(status.st_mode):
         leads_to = os.path.realpath(path)
-        return "" if leads_to.startswith(f"{own}{os.sep}") else f"is a link to {leads_to}"
-    if stat.S_ISREG(status.st_mode):  # the names of a checkpoint are links to each other, and it is only replaced
-        return "has another name as well (a hard link)" if status.st_nlink > 1 and not path.endswith(".pt") else ""
-    return "" if stat.S_ISDIR(status.st_mode) else "is neither a file nor a folder"
+        return "" if f"{leads_to}{os.sep}".startswith(f"{own}{os.sep}") else f"is a link to {leads_to}"
+    # a hard link is refused when it is opened to be changed: most files are replaced
+    return "" if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) else "is neither a file nor a folder"
 
 
 def _raise(error: OSError) -> None:

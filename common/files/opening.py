@@ -4,6 +4,7 @@ What has the name of a file there may be a pipe, whose other end never comes, a 
 """
 
 import errno
+import functools
 import json
 import os
 import stat
@@ -16,19 +17,36 @@ _SAFELY = ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")  #: of which Windows, on which
 
 
 def regular(path: str | Path, flags: int) -> int:
-    """A descriptor of a regular file, opened with flags of `os.open`; if it is to be written, not through a link.
+    """A descriptor of a regular file, opened with flags of `os.open`.
+
+    A file that is changed in place is one without another name: what looks like a log may be a link to another file.
 
     Raises:
       OSError: it is no such file, or cannot be opened.
     """
-    flags |= sum(getattr(os, name, 0) for name in _SAFELY)
-    if flags & (os.O_WRONLY | os.O_RDWR):
-        flags |= getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(path, flags, 0o666)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
+    flags |= sum(getattr(os, name, 0) for name in _SAFELY + ("O_NOFOLLOW",) * writes)
+    descriptor = _at_once(path, flags & ~os.O_TRUNC)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        why = "not a regular file"
+    elif writes and status.st_nlink > 1:
+        why = "it has another name as well (a hard link): copy its folder with `cp -r`, and use the copy in its place"
+    else:
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "not a regular file", str(path))
+    raise OSError(errno.EINVAL, why, str(path))
+
+
+def _at_once(path: str | Path, flags: int) -> int:
+    try:
+        return os.open(path, flags, 0o666)
+    except BlockingIOError:  # a file server has a lease of it, which it gives up while an open waits
+        if not os.path.isfile(path):
+            raise
+        return os.open(path, flags & ~os.O_NONBLOCK, 0o666)
 
 
 def opened(path: Path, mode: str = "rb", buffering: int = -1) -> Any:
@@ -44,7 +62,23 @@ def small_text(path: Path, most: int = MOST) -> str:
       ValueError: it is not UTF-8.
     """
     with opened(path) as file:
-        content: bytes = file.read(most + 1)
+        return _text(file, path, most)
+
+
+def named_text(path: Path) -> str:
+    """As `small_text`, of a file that the user has named: it may be a pipe, as <(...) and /dev/stdin are."""
+    return _piped_text(path) if path.exists() and not path.is_file() else small_text(path)
+
+
+@functools.cache
+def _piped_text(path: Path) -> str:
+    """The text from a pipe, which can be read once."""
+    with path.open("rb") as file:
+        return _text(file, path, MOST)
+
+
+def _text(file: Any, path: Path, most: int) -> str:
+    content: bytes = file.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EINVAL, f"more than {most:,} bytes", str(path))
     return content.decode()

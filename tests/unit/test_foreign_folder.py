@@ -1,16 +1,20 @@
 """A folder of a run that comes from somebody else: nothing in it leads out of it, keeps a command waiting or draws."""
 
 import ast
+import fcntl
 import hmac
 import json
 import logging
 import os
 import resource
+import shutil
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from http.client import HTTPConnection
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,7 +26,8 @@ from zerobeast.cli.main import main
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import BeastError, CheckpointError, ConfigError
 from zerobeast.common.files import metrics, run_files
-from zerobeast.common.files.atomic import Journal
+from zerobeast.common.files.atomic import Journal, write_atomically
+from zerobeast.common.files.opening import MOST, opened
 from zerobeast.common.files.state import seal
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.process.terminal import say
@@ -87,7 +92,6 @@ LINKS_OUTSIDE = {
         (folder / "logs" / "x.log").symlink_to("../store/package.json"),
     ],
     "a pipe": lambda folder: os.mkfifo(folder / "services" / "learner-0.json"),
-    "another name": lambda folder: os.link(folder.parents[1] / "home/package.json", folder / "logs" / "x.log"),
 }
 
 
@@ -108,6 +112,7 @@ def test_a_folder_that_leads_elsewhere_is_refused_before_anything_is_written(
 def test_links_of_our_own_are_none_that_lead_elsewhere(gift: Path, tmp_path: Path) -> None:
     (gift / "store").symlink_to(tmp_path / "large-disk")
     (gift / "wandb" / "latest-run").symlink_to("run-1")
+    (gift / "wandb" / "root").symlink_to(gift)
     (gift / "checkpoint.pt").write_text("")
     (gift / "evaluate").mkdir()
     os.link(gift / "checkpoint.pt", gift / "evaluate" / "5.pt")
@@ -140,15 +145,50 @@ def test_a_start_removes_no_files_but_those_of_earlier_services(gift: Path) -> N
     assert sorted(path.name for path in (gift / "services").iterdir()) == ["package.json", "tsconfig-1.json"]
 
 
-def test_what_is_appended_to_is_no_link_even_if_that_appeared_after_the_look(gift: Path, outside: Path) -> None:
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_what_is_appended_to_is_no_link_even_if_that_appeared_after_the_look(
+    gift: Path, outside: Path, link: Callable[[Path, Path], None]
+) -> None:
     log, key = gift / "logs" / "learner-0.log", outside / "authorized_keys"
-    log.symlink_to(key)
+    link(key, log)
     command = [sys.executable, "-c", "print('ssh-ed25519 AAAA')"]
     with pytest.raises(BeastError, match=r"cannot start learner 0: .*learner-0\.log"):
         Child(ChildSpec("learner", 0, command, {}, log, Path())).start()
     with pytest.raises(OSError, match=str(log)):
         Journal(log)
+    with pytest.raises(OSError, match=str(log)):
+        opened(log, "wb")
     assert key.read_text() == "mine\n"
+
+
+def test_files_of_a_run_that_are_replaced_may_have_other_names(gift: Path, tmp_path: Path) -> None:
+    settings = gift / "config.yaml"
+    os.link(settings, tmp_path / "backup")
+    (gift / ".lock").touch()
+    with claimed(gift), claim(gift):
+        write_atomically(settings, "env: CartPole-v1\n", durable=False)
+    assert "impala" in (tmp_path / "backup").read_text()
+    os.link(gift / ".lock", tmp_path / "lock")
+    with pytest.raises(ConfigError, match=r"\.lock: it has another name as well \(a hard link\)"), claimed(gift):
+        pass
+    copy = gift.with_name("copy")
+    shutil.copytree(gift, copy)
+    with claimed(copy):
+        pass
+
+
+def test_a_file_under_a_lease_is_opened(tmp_path: Path) -> None:
+    (path := tmp_path / "x").write_text("text")
+    lease = os.open(path, os.O_RDONLY)
+    handler = signal.signal(signal.SIGIO, lambda *_: fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_UNLCK))
+    try:
+        fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        with opened(path, "ab") as file:
+            file.write(b" and more")
+    finally:
+        signal.signal(signal.SIGIO, handler)
+        os.close(lease)
+    assert path.read_text() == "text and more"
 
 
 def test_the_folder_of_another_user_takes_a_flag(gift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,6 +315,22 @@ def test_nothing_in_the_current_folder_hides_a_run_of_that_name(
     (tmp_path / "gift").touch()
     assert find("gift", flags) == gift
     assert find("./gift", flags).resolve() == tmp_path / "gift"
+
+
+def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (
+        ("config", "env: CartPole-v1\ntotal_steps: 7\n"),
+        ("sweep", "seeds: [1]\nsettings: {env: CartPole-v1}\n"),
+        ("long", "#" * MOST),
+    ):
+        os.mkfifo(tmp_path / name)
+        Thread(target=(tmp_path / name).write_text, args=(f"{text}\n",), daemon=True).start()
+    argv = ["--name", "x", "--root", str(tmp_path), "--config"]
+    now: Any = None
+    assert settle([*argv, str(tmp_path / "config")], {}, now, own=RunFlags).config.total_steps == 7
+    assert main(["sweep", str(tmp_path / "sweep"), "--dry_run", "--parallel", "1"]) == 0
+    with pytest.raises(ConfigError, match="long: cannot be read: more than 1,048,576 bytes"):
+        settle([*argv, str(tmp_path / "long")], {}, now, own=RunFlags)
 
 
 def test_the_run_of_a_tracker_is_chosen_by_nobody_else(gift: Path) -> None:

@@ -237,6 +237,21 @@ def test_a_folder_of_something_else_and_other_settings_are_refused(tmp_path: Pat
             journal.refuse_changes(planned(tmp_path, seeds=[1, 2]))
 
 
+def test_a_journal_that_a_link_has_replaced_meanwhile_changes_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (other := tmp_path / "other").write_text("mine")
+
+    def replace(*_: Any) -> None:
+        (tmp_path / "lr" / JOURNAL).unlink()
+        (tmp_path / "lr" / JOURNAL).symlink_to(other)
+
+    monkeypatch.setattr("zerobeast.sweep.journal.lock", replace)
+    with pytest.raises(ConfigError, match="cannot be written"), opened(tmp_path / "lr"):
+        pass
+    assert other.read_text() == "mine"
+
+
 def test_an_entry_that_is_no_journals_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_text('{"event": "end", "run": 3}\n')
     with pytest.raises(ConfigError, match=f"{JOURNAL}, line 1: not an entry of a sweep's journal"), opened(tmp_path):

@@ -13,6 +13,7 @@ from zerobeast.common.config.table import settings_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.opening import named_text
 from zerobeast.common.process.terminal import say, write
 from zerobeast.common.settings import PLAIN
 from zerobeast.results.run import read
@@ -70,7 +71,7 @@ def main(argv: list[str]) -> int:
 def _train(sweep: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) -> int:
     with opened(sweep.folder) as journal:
         journal.refuse_changes(trials)
-        write_atomically(sweep.folder / FILE, sweep.file.read_text(encoding="utf-8"), durable=True)
+        write_atomically(sweep.folder / FILE, named_text(sweep.file), durable=True)
         each = f"{len(free[0])} CPU{'s' * (len(free[0]) > 1)} each"
         say(f"{len(trials)} runs in {sweep.folder}, {min(len(free), len(trials))} at a time with {each}")
         for name in [each for each in journal.done if not run_files.is_run(sweep.folder / each)]:

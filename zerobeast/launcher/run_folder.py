@@ -113,10 +113,9 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
     if not folder.exists():
         return None
     target = _free(folder.with_name(f"{folder.name}.old-{now:%Y%m%d-%H%M%S}"))
-    with claimed(folder):
+    with claimed(folder), explained(f"run folder {folder} cannot be moved aside"):
         _demand_no_learner(folder)
-        with explained(f"run folder {folder} cannot be moved aside"):
-            folder.rename(target)
+        folder.rename(target)
     return target
 
 

@@ -25,6 +25,7 @@ from zerobeast.common.config.layers import Given, leaves, read_yaml
 from zerobeast.common.config.load import check
 from zerobeast.common.config.table import SHORT, TREE, is_section, settings_of
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files.opening import named_text
 from zerobeast.common.settings import PLACE, PLAIN, Section, setting
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
@@ -89,7 +90,7 @@ def read(file: Path, flags: Sequence[Given], mistakes: Sequence[str] = ()) -> Sw
     Raises:
       ConfigError: a line for every mistake, which names the entry.
     """
-    tree, mistakes, known = read_yaml(file, str(file)), [*mistakes], settings_of(SweepSettings)
+    tree, mistakes, known = read_yaml(file, str(file), read=named_text), [*mistakes], settings_of(SweepSettings)
     mistakes += (f"{file}: {key}: unknown entry{_hint(str(key))}" for key in tree if key not in (*known, *PARTS))
     given = [Given(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None]
     remember(file, by_flag := {one.path: one.value for one in flags if one.path == "root"})

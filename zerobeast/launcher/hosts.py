@@ -4,10 +4,10 @@
 
 It sends the settings of the run, files that they refer to and the keys that workers need, starts the workers, and keeps
 the connection: they end with it, and settings and keys are removed; after a crash of the host, that happens with the
-next connection to it. If this machine vanishes, no connection ends: this side sends a line every few seconds, and the
-host's side ends as well if none has come for SILENCE_S. A host that cannot be reached at the start or has no zerobeast
-ends the run with a sentence, and so do settings that no worker there takes. A connection that is lost later is made
-anew, since a run can do without some of its workers.
+first connection to it that begins more than 5 minutes later. If this machine vanishes, no connection ends: this side
+sends a line every few seconds, and the host's side ends as well if none has come for SILENCE_S. A host that cannot be
+reached at the start or has no zerobeast ends the run with a sentence, and so do settings that no worker there takes. A
+connection that is lost later is made anew, since a run can do without some of its workers.
 """
 
 import argparse
@@ -57,18 +57,16 @@ finish() {{
   exit "$1"
 }}
 umask 077
-here=$(uname -n) # hosts may share this home
-folder="$HOME"/.zerobeast/{name}@$here
-for other in "$HOME"/.zerobeast/*@"$here"; do # of starts that a crash of this machine has ended: they have keys
-  kill -s 0 -- "-$(cat "$other"/group)" || find "$other" -maxdepth 0 -mmin +1 -exec rm -rf {{}} +
-done 2> /dev/null
+folder="$HOME"/.zerobeast/{name}
 group="$folder"/group # of a connection that was lost, which this side may not have noticed
 old=$(cat "$group" 2> /dev/null) && pgrep -g "$old" -f zerobeast > /dev/null && kill -s KILL -- "-$old"
+# Folders that a crash has left have keys. Those in use are touched below; several hosts may share this home.
+find "$HOME"/.zerobeast/ -mindepth 1 -maxdepth 1 -mmin +5 -exec rm -rf {{}} + 2> /dev/null
 mkdir -p "$folder" && echo $$ > "$group" && head -c {size} | tar -xf - -C "$folder" && cd "$folder" || finish 1
 export PYTHONUNBUFFERED=1
 trap 'finish 143' TERM
 exec 3<&0
-(while timeout --foreground {silence} sh -c 'read -r line' <&3; do :; done; kill -TERM $$) &
+(while timeout --foreground {silence} sh -c 'read -r line' <&3; do touch -c "$folder"; done; kill -TERM $$) &
 exec 3<&- < /dev/null
 loops=
 for index in $(seq {first} {last}); do

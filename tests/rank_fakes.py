@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import psutil
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
 from tests.algo_fakes import REACH, VECTORS, generator, make_batch
 from tests.box_fakes import transitions
@@ -220,13 +222,37 @@ def doors() -> list[tuple[str, bool]]:
     return found
 
 
-def meet(folder: Path, name: str, rank: int, place: str, *, version: str, secret: bytes) -> None:
-    """Join as one of two ranks, and note how that has failed or else at what this process listens."""
-    crowd = []
+def strangers() -> Iterator[socket.socket]:
+    """A connection to each socket at which this process listens, which has accepted it."""
+    for descriptor in listening():
+        with socket.socket(fileno=os.dup(descriptor)) as listener:
+            stranger = socket.create_connection(listener.getsockname()[:2])
+        own = stranger.getsockname()
+        wait_until(lambda: any(each.raddr == own for each in psutil.Process().net_connections("tcp")))  # noqa: B023
+        yield stranger
+
+
+def crowd_of(name: str, rank: int, place: str) -> list[socket.socket]:
+    """Connections that are none of ranks: to the store, or to what gloo listens at once ranks are connected."""
     if name == "crowd" and rank:
         host, port = place.removeprefix("tcp://").split(":")
         wait_until(lambda: socket.socket().connect_ex((host, int(port))) == 0)
-        crowd = [socket.create_connection((host, int(port))) for _ in range(3)]
+        return [socket.create_connection((host, int(port)))]
+    crowd: list[socket.socket] = []
+    if name == "knock":
+        prove = distributed.all_to_all_single
+
+        def knock(*given: Any) -> Any:
+            crowd.extend([] if crowd else strangers())
+            return prove(*given)
+
+        mock.patch.object(distributed, "all_to_all_single", knock).start()
+    return crowd
+
+
+def meet(folder: Path, name: str, rank: int, place: str, *, version: str, secret: bytes) -> None:
+    """Join as one of two ranks, and note how that has failed or else at what this process listens."""
+    crowd = crowd_of(name, rank, place)
     try:
         meeting.join(rank, 2, place, 20.0, {"version": version}, secret)
         found: Any = doors()
@@ -272,6 +298,7 @@ def main(folder: Path, updates: int) -> int:
     children += pair(folder, "stranger", f"tcp://127.0.0.1:{free_port()}", secrets="st")
     children += pair(folder, "tcp", f"tcp://127.0.0.1:{free_port()}")
     children += pair(folder, "crowd", f"tcp://127.0.0.1:{free_port()}")
+    children += pair(folder, "knock", f"file://{folder}/knock")
     children += pair(folder, "six", f"tcp://[::1]:{free_port()}")
     for child in killed:
         os.waitpid(child, 0)

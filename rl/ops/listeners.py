@@ -1,13 +1,15 @@
 """Sockets at which libraries listen in this process: they are found, and closed to all that is not connected yet."""
 
-import contextlib
 import ctypes
+import logging
 import os
 import socket
 import struct
 from typing import Any
 
 import psutil
+
+log = logging.getLogger(__name__)
 
 _ATTACH_FILTER = 26  #: SO_ATTACH_FILTER of Linux
 #: a program for that: pass on 0 bytes of any packet
@@ -23,9 +25,11 @@ def close_to_others(descriptor: int) -> int:
     """Accept no further connection at a socket that a library goes on using; returns how many there are, which stay."""
     program = struct.pack("HL", 1, ctypes.addressof(_NOTHING))
     with socket.socket(fileno=os.dup(descriptor)) as same:
-        with contextlib.suppress(OSError):  # a kernel without such filters
-            same.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
         place = same.getsockname()[:2]
+        try:
+            same.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+        except OSError as error:  # a kernel without such filters
+            log.warning("%s:%d stays open to others, since this kernel filters no packets: %s", *place, error.strerror)
     return sum(each.status == psutil.CONN_ESTABLISHED and each.laddr == place for each in _connections())
 
 

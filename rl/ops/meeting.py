@@ -1,9 +1,11 @@
 """How the processes of a learner become its ranks: they find each other, open connections, and compare themselves.
 
 Whoever can connect to the port of a rank could take the place of another one. So each rank proves over each of its
-connections that it knows the secret of this start, and then accepts no further ones. What ranks send is not encrypted.
+connections by gloo that it knows the secret of this start, and then accepts no further ones. Those that NCCL opens
+later are neither proven nor closed to others. What ranks send is not encrypted.
 """
 
+import gc
 import hmac
 import os
 import secrets
@@ -52,15 +54,14 @@ def join(
     """
     before, until = listening(), time.monotonic() + timeout_s
     store = _claimed(rank, size, meeting, timeout_s, until, stopped)
+    of_store = listening() - before
     with named("first meeting"):
         secret += _await_all(rank, size, meeting, store, until, stopped)
         _connect(rank, size, store, timeout_s)
         _prove(secret)
     for descriptor in listening() - before:
-        if (found := close_to_others(descriptor)) > size:
-            raise PeerLost(
-                f"rank {rank} of {size} has {found} connections at one of its ports: others are connected too"
-            )
+        if (found := close_to_others(descriptor)) > size - (descriptor not in of_store):  # gloo has none to itself
+            raise PeerLost(f"rank {rank} of {size} has {found} connections at one of its ports: others have some too")
     _compare(identity)
 
 
@@ -75,14 +76,20 @@ def _claimed(rank: int, size: int, meeting: str, timeout_s: float, until: float,
     """The store, with the number of this rank claimed. Perhaps a process that has it must end first."""
     while True:
         try:
-            store = open_store(rank, size, meeting, timedelta(seconds=timeout_s))
-            if answered(partial(store.add, f"claim/{rank}", 1), timeout_s) == 1:
-                return store
-            raise PeerLost(f"rank {rank} of {size}: another process at {meeting} has this number")
+            return _claim(rank, size, meeting, timeout_s)
         except (PeerLost, RuntimeError) as error:  # the latter: the first rank has just ended
             if stopped() or time.monotonic() > until:
                 raise PeerLost(first_line(error)) from error
+        gc.collect()  # the store of this try, with its port or lock: an error and its frames hold each other
         time.sleep(LOOK_S)
+
+
+def _claim(rank: int, size: int, meeting: str, timeout_s: float) -> Store:
+    """Open the store and claim the number of this rank there, once. Raises PeerLost if another process has it."""
+    store = open_store(rank, size, meeting, timedelta(seconds=timeout_s))
+    if answered(partial(store.add, f"claim/{rank}", 1), timeout_s) != 1:
+        raise PeerLost(f"rank {rank} of {size}: another process at {meeting} has this number")
+    return store
 
 
 def _await_all(rank: int, size: int, meeting: str, store: Store, until: float, stopped: Callable[[], bool]) -> bytes:

@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import socket
+import weakref
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -33,32 +34,33 @@ def open_store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store
     """
     if meeting.startswith("file://"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are on this machine
-        with explained(f"learner.meeting {meeting} cannot be used"):
-            return FileStore(str(_file(rank, Path(meeting.removeprefix("file://")))), size)
+        with explained(f"learner.meeting {meeting} cannot be used"), ExitStack() as lock:
+            store = FileStore(str(_file(rank, Path(meeting.removeprefix("file://")), lock)), size)
+            if rank == 0:  # which holds it for as long as there is the store
+                weakref.finalize(store, lock.pop_all().close)
+            return store
     return _by_tcp(rank, size, Endpoint.parse(meeting), deadline)
 
 
-def _file(rank: int, path: Path) -> Path:
+def _file(rank: int, path: Path, lock: ExitStack) -> Path:
     """The file of the store. `path` has its name, and a lock that the kernel releases however rank 0 ends."""
-    with ExitStack() as stack:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        stack.callback(os.close, handle)
-        is_there = True
-        with suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_NB | (fcntl.LOCK_SH if rank else fcntl.LOCK_EX))
-            is_there = False
-        name = os.pread(handle, 99, 0).decode(errors="replace")
-        if os.fstat(handle).st_uid != os.geteuid() or not re.fullmatch(r"([0-9a-f]{16})?", name):
-            raise ConfigError(f"learner.meeting file://{path}: expected no file, or one of this user's earlier ranks")
-        if is_there == (rank == 0) or (rank and not name):
-            raise PeerLost(f"rank 0 is not yet at file://{path}" if rank else f"another rank 0 is at file://{path}")
-        if rank == 0:
-            os.ftruncate(handle, 0)
-            path.with_name(f"{path.name}.{name}").unlink(missing_ok=True)
-            name = secrets.token_hex(8)
-            os.close(os.open(path.with_name(f"{path.name}.{name}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            os.pwrite(handle, name.encode(), 0)
-            stack.pop_all()  # open, and locked, until this process ends
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    lock.callback(os.close, handle)
+    is_there = True
+    with suppress(BlockingIOError):
+        fcntl.flock(handle, fcntl.LOCK_NB | (fcntl.LOCK_SH if rank else fcntl.LOCK_EX))
+        is_there = False
+    name = os.pread(handle, 99, 0).decode(errors="replace")
+    if os.fstat(handle).st_uid != os.geteuid() or not re.fullmatch(r"([0-9a-f]{16})?", name):
+        raise ConfigError(f"learner.meeting file://{path}: expected no file, or one of this user's earlier ranks")
+    if is_there == (rank == 0) or (rank and not name):
+        raise PeerLost(f"rank 0 is not yet at file://{path}" if rank else f"another rank 0 is at file://{path}")
+    if rank == 0:
+        os.ftruncate(handle, 0)
+        path.with_name(f"{path.name}.{name}").unlink(missing_ok=True)
+        name = secrets.token_hex(8)
+        os.close(os.open(path.with_name(f"{path.name}.{name}"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.pwrite(handle, name.encode(), 0)
     return path.with_name(f"{path.name}.{name}")
 
 

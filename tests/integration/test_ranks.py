@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import Store
 
 from tests.helpers import ROOT, finished, free_port, python
 from tests.rank_fakes import NAN_AT, ROWS, SETTINGS, SIZES, learning_of
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.rl.ops import meeting, ranks
+from zerobeast.rl.ops import listeners, meeting, ranks
 
 UPDATES = 32
 Found = dict[tuple[int, int], dict[str, Any]]
@@ -185,7 +186,37 @@ def test_a_rank_without_the_secret_of_this_start_takes_no_part(folder: Path) -> 
 def test_ranks_do_not_begin_while_others_are_connected_to_them(folder: Path) -> None:
     (error, sentence), (other, _) = met(folder, "crowd")
     assert error == other == "PeerLost"
-    assert "has 5 connections at one of its ports" in sentence
+    assert "has 3 connections at one of its ports" in sentence
+
+
+def test_ranks_do_not_begin_while_others_are_connected_to_what_gloo_listens_at(folder: Path) -> None:
+    assert "has 2 connections at one of its ports" in str(met(folder, "knock"))
+
+
+def test_a_port_that_cannot_be_closed_to_others_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listeners, "_ATTACH_FILTER", 9999)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert listeners.close_to_others(server.fileno()) == 0
+        assert f"127.0.0.1:{server.getsockname()[1]} stays open to others" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["file", "tcp"])
+def test_the_first_rank_that_fails_once_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    add, tries = Store.add, iter([False])
+
+    def fails_once(*given: Any) -> Any:
+        if next(tries, True):
+            return add(*given)
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr(Store, "add", fails_once)
+    monkeypatch.setattr(meeting, "LOOK_S", 0.01)
+    (error,) = joining({"file": f"file://{tmp_path}/meeting", "tcp": f"tcp://127.0.0.1:{free_port()}"}[place], 0)
+    assert str(error).startswith("rank 1 of 2 did not come")
 
 
 @pytest.mark.parametrize(("name", "host", "listeners"), [("tcp", "127.0.0.1", 2), ("six", "::1", 2)])

@@ -128,7 +128,7 @@ class Opponents:
             steps, model = int(saved["counters"]["agent_steps"]), saved["model"]
         except (LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: expected the agent steps and the model of a run") from error
-        self._policy.oppose(number, path, model, greedy=self._config.evaluates_greedily)
+        self._policy.oppose(number, path, model, greedy=self._config.algorithm.drawing_explores)
         self.steps[number] = steps
 
 

@@ -161,9 +161,11 @@ def test_each_row_is_acted_for_by_the_network_of_its_side(spec: Any) -> None:
 
 @pytest.mark.parametrize(
     ("algo", "actions", "varies"),
-    [("r2d2", "auto", False), ("r2d2", "sampled", True), ("ppo", "auto", True), ("ppo", "greedy", False)],
+    [("r2d2", "auto", False), ("r2d2", "sampled", False), ("ppo", "auto", True), ("ppo", "greedy", True)],
 )
-def test_a_saved_opponent_acts_as_evaluations_do(tmp_path: Path, algo: str, actions: str, *, varies: bool) -> None:
+def test_a_saved_opponent_draws_its_actions_unless_that_explores_whatever_evaluations_do(
+    tmp_path: Path, algo: str, actions: str, *, varies: bool
+) -> None:
     config = settings(tmp_path, "other", algo=algo, evaluate={"actions": actions})
     algorithm = make_algorithm(config, VECTORS)
     (tmp_path / "other").mkdir()

@@ -177,7 +177,8 @@ def reference_to(part: Any, what: str) -> str:
 
 def _folder_of(home: str, file: Path) -> Path | None:
     """The folder in which a module was found, given its full name; None if its file is not where that says."""
-    parts, inside = home.split("."), file.parent if file.name == "__init__.py" else file.parent / file.stem
+    parts = home.split(".")
+    inside = file.parent if file.name == "__init__.py" else file.parent / file.name.partition(".")[0]
     return inside.absolute().parents[len(parts) - 1] if list(inside.parts[-len(parts) :]) == parts else None
 
 
@@ -185,14 +186,15 @@ def _from_folder(home: str) -> ModuleType:
     """Import a module or file; without a folder before it, that is the one that this process was started in."""
     place, _, name = home.rpartition("/")
     if name.endswith(".py"):
-        return _from_file((here() / home).resolve())
-    folder, top = (here() / home).parent, name.partition(".")[0]
+        return _from_file((start_folder() / home).resolve())
+    folder, top = (start_folder() / home).parent, name.partition(".")[0]
     if top and find_spec(top) is None and PathFinder.find_spec(top, [str(folder)]):
         _folders.append(str(folder))
     module = import_module(name)
-    found = _folder_of(name, Path(getattr(module, "__file__", None) or ""))  # those in C have none
-    if place and found and not found.samefile(folder):
-        raise ImportError(f"Python finds that of {found} first")
+    package = "".join([*getattr(module, "__path__", ())][:1])  # one without __init__.py has no file
+    found = _folder_of(name, Path(getattr(module, "__file__", None) or f"{package}/__init__.py"))
+    if place and not (found and found.samefile(folder)):
+        raise ImportError(f"Python finds {f'that of {found}' if found else 'its own'} first")
     return module
 
 
@@ -222,7 +224,7 @@ sys.meta_path.append(_Beside())
 
 
 @cache
-def here() -> Path:
+def start_folder() -> Path:
     """The folder that this process was started in: to be asked before there is an environment that may change it."""
     return Path.cwd()
 

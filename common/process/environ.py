@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 
 #: before pydantic is imported, which otherwise imports what any package description on its way names
@@ -9,7 +10,11 @@ NO_PLUGINS = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 #: what Python does with -P, for every process that a command starts, those of multiprocessing too
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 PASSED_ON = "ZEROBEAST_PASS_ON"  #: variable with the names, with commas, of secrets that environments get all the same
-_SECRET = re.compile(r"(?i)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)S?(_|$)")
+_SECRET = re.compile(
+    r"""(?ix) ((^|_|API|AUTH|ACCESS|PRIVATE|SECRET)KEY | TOKEN | SECRET | PASSW(OR)?D | PASSPHRASE | CREDENTIAL
+    | CONNECTION_STRING | DATABASE_URL | ^GIT_CONFIG_(COUNT|KEY|VALUE))S?\d*(_|$)
+    | ((^|_|SSH)PASS | _PWD | _PAT)\d*$"""
+)
 
 
 def for_environments(environ: Mapping[str, str]) -> dict[str, str]:
@@ -19,6 +24,13 @@ def for_environments(environ: Mapping[str, str]) -> dict[str, str]:
     """
     secrets = {name for name in environ if _SECRET.search(name)} - {*environ.get(PASSED_ON, "").split(",")}
     return {name: value for name, value in environ.items() if name not in secrets and name not in SAFE_PATH}
+
+
+def restrict_imports() -> None:
+    """Import neither plugins that any package describes, nor modules of the folder in which `python -m` was started."""
+    os.environ.update(NO_PLUGINS)
+    if not sys.flags.safe_path and sys.path[0] == os.getcwd():
+        del sys.path[0]
 
 
 def withhold_secrets() -> None:

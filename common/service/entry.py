@@ -31,7 +31,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
-from zerobeast.common.process.environ import NO_PLUGINS, withhold_secrets
+from zerobeast.common.process.environ import restrict_imports, withhold_secrets
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.terminal import say, write
@@ -107,11 +107,9 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str] = os.environ
 
         return health(role, argv[1:], environ)
     signals = _Signals()
-    os.environ.update(NO_PLUGINS)
+    restrict_imports()
     environ = dict(environ)  # settings may have such names too
     withhold_secrets()
-    if not sys.flags.safe_path and sys.path[0] == os.getcwd():
-        del sys.path[0]  # where `python -m` puts it
     try:
         if any(flag in ("-h", "--help") for flag in argv):
             return _help(role)

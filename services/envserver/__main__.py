@@ -2,10 +2,12 @@
 
 import sys
 
+from zerobeast.common.process.environ import restrict_imports
 from zerobeast.common.service.entry import main
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["describe"]:
+        restrict_imports()
         from zerobeast.services.envserver.describe import main as describe
 
         sys.exit(describe(sys.argv[2:]))

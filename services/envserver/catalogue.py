@@ -40,7 +40,7 @@ def make_vector_env(
     Raises:
       EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
     """
-    plugins.here()  # before an environment may change it
+    plugins.start_folder()  # before an environment may change it
     reference, padding, agents, make_part = "", Padding(config.pad_obs, config.pad_actions), config.agents or 1, None
     if not is_reference(config.id):
         reference = reference_for(config.id)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
-from zerobeast.common.plugins import here
+from zerobeast.common.plugins import start_folder
 from zerobeast.common.process.endings import how_it_ended, oom_kills
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, EnvSpec
 from zerobeast.common.wire.codec import pack, unpack
@@ -181,7 +181,9 @@ class WorkerVectorEnv(VectorEnv):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
             with theirs, marked() as worker.mark:  # closed here, so that the pipe ends with the process
-                worker.process = self._context.Process(target=serve, args=(theirs, make, wear, here()), daemon=True)
+                worker.process = self._context.Process(
+                    target=serve, args=(theirs, make, wear, start_folder()), daemon=True
+                )
                 worker.process.start()
         worker.pipe, worker.awaits, worker.seeded = ours, "spec", False
         worker.since, worker.hangs, worker.oom_before = time.monotonic(), "", oom_kills()

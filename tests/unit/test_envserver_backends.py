@@ -283,6 +283,15 @@ def test_a_reference_to_a_folder_never_stands_for_what_has_its_name_elsewhere(tm
     )
 
 
+def test_a_reference_to_a_folder_never_stands_for_a_module_without_a_file(tmp_path: Path) -> None:
+    assert "sys cannot be imported: ImportError: Python finds its own first" in refusal(f"{tmp_path}/sys:A")
+
+
+def test_what_is_made_by_hand_imports_nothing_from_the_folder_that_it_is_made_in(tmp_path: Path) -> None:
+    (tmp_path / "gymnasium.py").write_text("raise SystemExit('taken')")
+    assert describe(tmp_path, "--env=CartPole-v1").returncode == 0
+
+
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("name", "limit"),
@@ -329,9 +338,9 @@ def test_an_environment_that_changes_the_folder_is_made_again(tmp_path: Path, mo
         f"{COURTS}\nimport os\nclass Roams(Court):\n    def reset(self, **_):\n        return 0, os.chdir('/')"
     )
     monkeypatch.chdir(tmp_path)
-    plugins.here.cache_clear()
+    plugins.start_folder.cache_clear()
     try:
         for _ in range(2):
             make_env("roams.py:Roams", {}).reset()
     finally:
-        plugins.here.cache_clear()
+        plugins.start_folder.cache_clear()

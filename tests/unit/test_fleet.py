@@ -144,12 +144,25 @@ SECRETS = (
         "MLFLOW_TRACKING_PASSWORD",
         "PGPASSWORD",
         "github_token",
+        "OPENAI_KEY",
+        "TOKEN1",
+        "GH_PAT",
+        "DB_PASS",
+        "SSHPASS",
+        "MYSQL_PWD",
+        "DATABASE_URL",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "GIT_CONFIG_COUNT",
+        "GIT_CONFIG_KEY_0",
+        "GIT_CONFIG_VALUE_0",
     ),
 )
 
 
 def test_services_inherit_no_secrets_of_trackers_and_clouds(tmp_path: Path) -> None:
-    others = {name: "x" for name in ("PATH", "SSH_AUTH_SOCK", "TOKENIZERS_PARALLELISM", "KEYBOARD", "MASTER_PORT")}
+    others = dict.fromkeys(("PATH", "PWD", "OLDPWD", "COMPASS", "SSH_AUTH_SOCK", "MASTER_PORT"), "x")
+    others |= dict.fromkeys(("TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY_HOME", "HOTKEY_LAYOUT"), "x")
+    others |= {"MUJOCO_PY_MJKEY_PATH": "x"}
     environ = dict.fromkeys(SECRETS, "secret") | others
     assert fleet.child_environ(environ).items() >= others.items()
     assert not fleet.child_environ(environ).keys() & set(SECRETS)

@@ -70,8 +70,10 @@ def without_folders(ids: str) -> str:
 
     >>> without_folders("MinAtar/Freeway-v1,zipf(/home/me/walk.py:Walk,/home/me/games.run:Run;1)")
     'MinAtar/Freeway-v1,zipf(walk.py:Walk,games.run:Run;1)'
+    >>> without_folders("/home/me, myself/walk.py:Walk")
+    'me,walk.py:Walk'
     """
-    return re.sub(r"[^,(]*/(?=[^/,]*:)", "", ids)
+    return re.sub(r"[^,(]*/(?=[^/,]*:)|(?<![^,(])/[^,(]*/", "", ids)
 
 
 def _closest(name: str, known: Iterable[str]) -> str:

@@ -105,7 +105,14 @@ def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_na
     (tmp_path / "my project" / "own.py").write_text(
         "from zerobeast.rl.algos.ppo.config import SPEC\nfrom zerobeast.rl.nets.torsos import by_array as Torso"
     )
-    kwargs = {"rom": f"{here}/a.rom", "topics": ["/cmd_vel", "/no-such-folder/x"], "at": "http://host/a:8", "root": "/"}
+    named = {"url": f"file://{here}/b.rom", f"{here}/c.rom": 1}
+    kwargs = {
+        "rom": f"{here}/a.rom",
+        **named,
+        "topics": ["/cmd_vel", "/no-such-folder/x"],
+        "at": "http://host/a:8",
+        "root": "/",
+    }
     flags = {
         "env": env_id,
         "env.kwargs": json.dumps(kwargs),
@@ -126,7 +133,8 @@ def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_na
     settings = about["settings"]
     assert (settings["env"]["id"], settings["algo"]) == ("games.walk:Walk", "own.py:SPEC")
     assert (settings["env"]["opponent"], settings["evaluate"]["levels"]) == ("expert:best", "games.walk:Walk,b.py:B")
-    assert settings["env"]["kwargs"] == {**kwargs, "rom": "a.rom"}
+    others = {name: kwargs[name] for name in ("topics", "at", "root")}
+    assert settings["env"]["kwargs"] == {"rom": "a.rom", "url": "b.rom", "c.rom": 1, **others}
     assert "games.walk:Walk" in yaml.safe_load(card.split("---\n")[1])["tags"]
     assert "--env games.walk:Walk --algo own.py:SPEC" in card
     with pytest.raises(ConfigError, match=r"a file may not decide alone: give --algo own\.py:SPEC as well"):

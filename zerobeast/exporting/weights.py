@@ -59,8 +59,9 @@ def published(config: RunConfig, path: str) -> Any:
 
 
 def _name(value: Any) -> Any:
-    """A path's last part; text is one if its first folder is there, and not the name of something else."""
-    _, *parts = Path(value).parts if isinstance(value, str) and os.path.isabs(value) else ("", "")
+    """An absolute path's last part; text is one if its first folder is there, and not the name of something else."""
+    path = value.removeprefix("file://") if isinstance(value, str) else ""
+    _, *parts = Path(path).parts if os.path.isabs(path) else ("", "")
     return parts[-1] if parts[1:] and os.path.isdir(f"/{parts[0]}") else value
 
 
@@ -148,9 +149,9 @@ def _tensors(path: Path) -> dict[str, Any]:
 
 
 def _mapped(change: Callable[[Any], Any], entries: Any) -> Any:
-    """A tree of dicts and lists with other leaves."""
+    """A tree of dicts and lists with other leaves and names."""
     if isinstance(entries, dict):
-        return {name: _mapped(change, entry) for name, entry in entries.items()}
+        return {change(name): _mapped(change, entry) for name, entry in entries.items()}
     return [_mapped(change, entry) for entry in entries] if isinstance(entries, list) else change(entries)
 
 

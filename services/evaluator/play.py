@@ -197,7 +197,8 @@ class EpisodeCounter:
         self.steps += int((~first).sum())
         self._returns += rows["reward"]
         self._lengths += ~first
-        whole = {env: end for env, end in zip(np.flatnonzero(ended).tolist(), ends, strict=True) if end}
+        pairs = zip(np.flatnonzero(ended).tolist(), ends, strict=True)
+        whole = {env: episode for env, episode in pairs if episode}
         over = np.isin(np.arange(len(rows)), list(whole))
         cut = ~over & (self._lengths >= self._most)
         counted = (over | cut) & (self._left > 0)

@@ -203,7 +203,7 @@ class Learner(Service):
             return False
         saved = not self._together.several and training.saved_updates == training.trainer.counters.updates
         if ends := self.stopping and saved:
-            log.info("ended within an update, of which nothing is kept")
+            log.info("ended at once: the checkpoint has all but an update that was under way")
             self.serving.plane.farewell()
             self.close()
         else:

@@ -17,13 +17,8 @@ from zerobeast.results.run import SavedRun
 from zerobeast.results.style import place_of, title
 
 FORKED = "parent.run"
-SHARED = (
-    "identity",
-    "peers",
-    "capacity",
-    "versions",
-    "files",
-)  #: what settings are about in which repetitions may differ
+#: what settings are about in which repetitions may differ
+SHARED = ("identity", "peers", "capacity", "versions", "files")
 
 Settings = Mapping[str, str]  #: by path, as text
 

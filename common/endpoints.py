@@ -79,7 +79,7 @@ class Endpoint:
 
     def _number(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         try:
-            return ipaddress.ip_address(self.host.strip("[]").partition("%")[0])
+            return ipaddress.ip_address(self.host.strip("[]"))
         except ValueError:
             return None
 

@@ -21,7 +21,7 @@ from typing import Any
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
-from zerobeast.common.files.opening import opened
+from zerobeast.common.files.opening import MOST_ROWS, opened, small_text
 from zerobeast.common.text import split_ids
 
 csv.field_size_limit(1 << 30)  # a cell has the returns of all episodes
@@ -42,8 +42,8 @@ def read(folder: Path) -> list[Row]:
     if not path.exists():
         return []
     try:
-        with explained(f"{path}: cannot be read"), opened(path) as file:
-            table = csv.DictReader(io.StringIO(file.read().decode()))
+        with explained(f"{path}: cannot be read"):
+            table = csv.DictReader(io.StringIO(small_text(path, MOST_ROWS)))
         return [_row(cells) for cells in table]
     except (ValueError, OverflowError, csv.Error) as error:
         line = "" if isinstance(error, UnicodeError) else f", line {table.line_num}"

@@ -9,14 +9,13 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained
-from zerobeast.common.files.opening import opened
+from zerobeast.common.files.opening import MOST_ROWS, opened, rest
 
 LONGEST = 1 << 16  #: bytes of a row
 
@@ -50,7 +49,7 @@ def read(folder: Path) -> Columns:
     if not (path := folder / run_files.METRICS).exists():
         return Columns()
     with explained(f"{path}: cannot be read"), opened(path) as file:
-        return Columns(file.readline(LONGEST), _whole(file))
+        return Columns(file.readline(LONGEST), _whole(rest(file, MOST_ROWS)))
 
 
 def last(folder: Path) -> dict[str, float]:
@@ -59,7 +58,7 @@ def last(folder: Path) -> dict[str, float]:
         with opened(folder / run_files.METRICS) as file:
             header = file.readline(LONGEST)
             file.seek(max(len(header), os.fstat(file.fileno()).st_size - LONGEST))
-            row = next(_rows(header, reversed(_whole(file))), {})
+            row = next(_rows(header, reversed(_whole(file.read(LONGEST)))), {})
     except OSError:
         return {}
     return {name: value for name, value in row.items() if value is not None}
@@ -84,16 +83,16 @@ class Rows:
                 if self._table != (status.st_ino, header) or status.st_size < self._at:
                     self._table, self._at = (status.st_ino, header), len(header)
                 file.seek(self._at)
-                rows = _whole(file)
+                rows = _whole(file.read(MOST_ROWS))
         except OSError:
             return []
         self._at += sum(len(row) + 1 for row in rows)
         return list(_rows(header, rows))
 
 
-def _whole(file: BinaryIO) -> list[bytes]:
-    """The lines from here on that are complete."""
-    return file.read().split(b"\n")[:-1]
+def _whole(lines: bytes) -> list[bytes]:
+    """Those that are complete."""
+    return lines.split(b"\n")[:-1]
 
 
 def _rows(header: bytes, lines: Iterable[bytes]) -> Iterator[Row]:

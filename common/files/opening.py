@@ -10,9 +10,9 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-MOST = 1 << 20  #: bytes of a small file
+MOST, MOST_LINES, MOST_ROWS = 1 << 20, 1 << 16, 1 << 28  #: bytes of a small file, of the end of a log, and of a table
 _SAFELY = ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")  #: of which Windows, on which clients run, has none
 
 
@@ -62,7 +62,7 @@ def small_text(path: Path, most: int = MOST) -> str:
       ValueError: it is not UTF-8.
     """
     with opened(path) as file:
-        return _text(file, path, most)
+        return rest(file, most).decode()
 
 
 def named_text(path: Path) -> str:
@@ -74,14 +74,22 @@ def named_text(path: Path) -> str:
 def _piped_text(path: Path) -> str:
     """The text from a pipe, which can be read once."""
     with path.open("rb") as file:
-        return _text(file, path, MOST)
+        return rest(file, MOST).decode()
 
 
-def _text(file: Any, path: Path, most: int) -> str:
-    content: bytes = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EINVAL, f"more than {most:,} bytes", str(path))
-    return content.decode()
+def rest(file: BinaryIO, most: int) -> bytes:
+    """What is left to read of a file, which has at most `most` bytes. Raises OSError if it has more."""
+    if os.fstat(file.fileno()).st_size > most or len(content := file.read(most + 1)) > most:  # the size of a pipe is 0
+        raise OSError(errno.EINVAL, f"more than {most:,} bytes", file.name)
+    return content
+
+
+def last_lines(path: Path, start: int = 0) -> list[str]:
+    """The lines with text at the end of a log, none before byte `start`; none at all if it cannot be read."""
+    with suppress(OSError), opened(path) as file:
+        file.seek(max(start, file.seek(0, os.SEEK_END) - MOST_LINES))
+        return [line.rstrip() for line in file.read(MOST_LINES).decode(errors="replace").splitlines() if line.strip()]
+    return []
 
 
 def small_json(path: Path) -> dict[str, Any]:

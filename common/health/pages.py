@@ -1,9 +1,8 @@
 """Fetching the health page of a service."""
 
-import http.client
 import json
 import socket
-from contextlib import closing
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,17 @@ def announced(status: Path, *, remote: bool) -> tuple[str, str]:
 
 
 def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any] | None:
-    """The page of the service at host:port, or None if it does not answer with one, whatever the address is."""
+    """The page of the service at host:port, or None if it does not answer with one in time, whatever the address is."""
     name, _, port = address.rpartition(":")
     host = ANY.get(name.strip("[]"), name.strip("[]"))
+    until, answer = time.monotonic() + timeout_s, bytearray()
     try:
-        with closing(http.client.HTTPConnection(host, int(port), timeout=timeout_s)) as connection:
-            connection.request("GET", "/healthz")
-            page = json.loads(connection.getresponse().read(MAX_PAGE_BYTES))
-    except (OSError, ValueError, OverflowError, RecursionError, http.client.HTTPException):
+        with socket.create_connection((host, int(port)), timeout_s) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            while len(answer) < MAX_PAGE_BYTES and (part := connection.recv(MAX_PAGE_BYTES)):
+                answer += part
+                connection.settimeout(until - time.monotonic())  # a ValueError once that is negative
+        page = json.loads(answer.partition(b"\r\n\r\n")[2])
+    except (OSError, ValueError, OverflowError, RecursionError):
         return None
     return page if isinstance(page, dict) else None

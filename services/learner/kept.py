@@ -22,7 +22,7 @@ from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.links_outside import refuse_links_outside
-from zerobeast.common.files.opening import regular
+from zerobeast.common.files.opening import opened, regular
 from zerobeast.common.service.computing import Computing
 from zerobeast.common.settings import RunConfig
 from zerobeast.services.learner.checkpoint import Checkpoints
@@ -67,12 +67,13 @@ def claim(folder: Path) -> Iterator[Callable[[], None]]:
 
 def _demand(start: bytes, folder: Path) -> None:
     try:
-        newest = (folder / run_files.LEARNER_LOCK).read_bytes()
+        with opened(folder / run_files.LEARNER_LOCK) as file:
+            newest = file.read(len(start))
     except FileNotFoundError as error:
         raise ConfigError(f"{folder} was moved or removed while it was in use: nothing more is saved there") from error
     except OSError:
         return  # what is to be written now fails as well, or the next check finds out
-    if not newest.startswith(start):
+    if newest != start:
         raise ConfigError(f"{folder}: a later start trains this run now: this one writes no more")
 
 

@@ -20,6 +20,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import Journal, explained, write_atomically
 from zerobeast.common.files.event_file import EventFile
+from zerobeast.common.files.opening import MOST_ROWS, opened, rest
 from zerobeast.common.wire.episodes import Episode
 
 #: column of metrics.csv -> TensorBoard tag ("": only a column); the algorithm's own metrics follow as losses/<name>
@@ -197,7 +198,8 @@ def _trim(path: Path, agent_steps: int) -> list[str]:
     """
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8", errors="replace")
+    with opened(path) as file:
+        text = rest(file, MOST_ROWS).decode(errors="replace")
     whole = text[: text.rfind("\n") + 1].splitlines()
     header = next(csv.reader(whole[:1]), [])
     if whole and "agent_steps" not in header:

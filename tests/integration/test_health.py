@@ -4,8 +4,9 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -166,6 +167,22 @@ def test_prometheus_can_read_the_metrics() -> None:
 
 
 OK = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer, suppress(OSError):  # once nobody waits
+                peer.recv(1000)
+                for byte in (OK[:-2] + b"X: " + b"x" * 500).decode():
+                    peer.sendall(byte.encode())
+                    time.sleep(0.01)
+                peer.sendall(b"\r\n\r\n{}")
+
+        threading.Thread(target=serve, daemon=True).start()
+        assert fetch_page(f"127.0.0.1:{server.getsockname()[1]}", 0.2) is None
 
 
 @pytest.mark.parametrize("answer", [b"", OK + b"[1]", OK + b"{", OK + b"[" * 500_000, b"\0" * 100])

@@ -140,6 +140,8 @@ def test_a_file_is_not_taken_for_a_socket(tmp_path: Path) -> None:
         ("tcp://127.9.8.7:5", True, False),
         ("tcp://[::1]:5", True, False),
         ("tcp://localhost:5", True, True),
+        ("tcp://[127.0.0.1%bad.de]:5", False, True),
+        ("tcp://[::1%1]:5", True, False),
         ("tcp://*:5", False, False),
         ("tcp://0.0.0.0:5", False, False),
         ("tcp://[::]:5", False, False),

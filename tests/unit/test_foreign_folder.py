@@ -12,13 +12,13 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from http.client import HTTPConnection
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
 
+from tests.helpers import wait_until
 from tests.results_fakes import saved
 from zerobeast.api.saved import find
 from zerobeast.cli import compare, health
@@ -34,9 +34,9 @@ from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
 from zerobeast.discovery.run import newest, services_of
 from zerobeast.launcher import fleet
-from zerobeast.launcher.attached import attached, runs
+from zerobeast.launcher.attached import Attached, attached, runs
 from zerobeast.launcher.child import Child, ChildSpec
-from zerobeast.launcher.pages import Snapshot
+from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.run_folder import claimed
 from zerobeast.launcher.screen import PipeConsole, make_screen
 from zerobeast.launcher.start import RunFlags, settle
@@ -227,11 +227,11 @@ def test_health_and_watch_ask_no_address_beyond_this_machine_that_only_a_file_na
 ) -> None:
     asked: list[str] = []
 
-    def refuse(connection: HTTPConnection) -> None:
-        asked.append(connection.host)
+    def refuse(address: tuple[str, int], _timeout_s: float) -> None:
+        asked.append(address[0])
         raise ConnectionRefusedError
 
-    monkeypatch.setattr(HTTPConnection, "connect", refuse)
+    monkeypatch.setattr("socket.create_connection", refuse)
     for name, status in {
         "learner-0": {"health": "192.0.2.1:80"},
         "broker-0": {"health": "evil.example:80"},
@@ -262,6 +262,45 @@ def test_pages_cannot_control_the_terminal_of_the_live_view(
     assert r"\x1b]0;mine" in output
     assert "\x1b]" not in output
     assert "\x07" not in output
+
+
+@pytest.mark.parametrize("text", ["[link=http://evil.example/x]click[/link]", "[/x]", ":smile: https://evil.example"])
+def test_what_looks_like_markup_on_a_page_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    page = {"agent_steps": 1, "mean_return_100_by_task": {text: 1.0}}
+    snapshot = Snapshot((ServiceView("learner 0", "learner", page),), (f"learner 0: {text}",))
+    PipeConsole(force_terminal=True, width=200).print(screen(RunConfig(name="x"), snapshot))
+    output = capsys.readouterr().out
+    assert f"{text} 1.00" in output
+    assert f"learner 0: {text}" in output
+    assert "\x1b]" not in output
+
+
+@pytest.mark.parametrize("cpu_s", ["x", 10**400, None])
+def test_a_cpu_time_that_is_no_number_counts_as_none(gift: Path, monkeypatch: pytest.MonkeyPatch, cpu_s: Any) -> None:
+    monkeypatch.setattr("zerobeast.launcher.pages.PERIOD_S", 0.01)
+    monkeypatch.setattr("zerobeast.launcher.pages.announced_page", lambda *_, **__: {"cpu_s": cpu_s})
+    worker = Attached(ChildSpec("worker", 0, (), {}, gift / "logs" / "x.log", gift / "services" / "worker-0.json"), -1)
+    with Gatherer(lambda: [worker]) as pages:
+        wait_until(lambda: all(view.page for view in pages.snapshot().services))
+
+
+@pytest.mark.parametrize("table", ["metrics.csv", "evaluations.csv"])
+def test_a_table_of_holes_is_not_read(gift: Path, table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with (gift / table).open("wb") as file:
+        file.truncate(1 << 40)
+    flags = ["--root", str(gift.parent)]
+    assert main(["compare", "gift", *flags]) == 2
+    assert f"gift/{table}: cannot be read: more than" in capsys.readouterr().err
+    assert metrics.Rows(gift).new() == []
+
+
+def test_of_a_log_of_holes_the_end_is_read(gift: Path) -> None:
+    (gift / "services" / "learner-0.json").write_text("{}")
+    with (gift / "logs" / "learner-0.log").open("wb") as file:
+        file.truncate(1 << 40)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nlearner: the end\n")
+    assert [view.note for view in services_of(gift, remote=False)] == ["learner: the end"]
 
 
 def test_files_cannot_control_the_terminal_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

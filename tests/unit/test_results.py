@@ -60,8 +60,9 @@ def test_a_run_is_found_by_name_folder_and_pattern_and_each_once(tmp_path: Path)
         "\n".join(["a0: &a0 [1, [2]]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]),
         "a: " + 200_000 * "[",
         "\x00",
+        "algo: ppo\nenv: x\ntotal_steps: !!bool x",
     ],
-    ids=["cut", "list", "empty", "no algo", "circle", "bomb", "deep", "binary"],
+    ids=["cut", "list", "empty", "no algo", "circle", "bomb", "deep", "binary", "tag"],
 )
 def test_a_config_that_is_none_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)

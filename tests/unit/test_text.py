@@ -9,7 +9,8 @@ from zerobeast.common.health.verdict import Verdict
 from zerobeast.common.service import entry
 from zerobeast.common.text import printable, split_ids
 
-ESCAPES = "\x1b[2J\x1b]0;title\x07\r\x9b31m\u2028\u202e"
+DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+ESCAPES = f"\x1b[2J\x1b]0;title\x07\r\x9b31m\u2028{DIRECTIONS}"
 
 
 def test_control_characters_are_escaped_and_letters_are_not() -> None:

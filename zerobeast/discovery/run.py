@@ -5,11 +5,12 @@ from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.files.opening import last_lines
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.pages import announced, fetch_page
 from zerobeast.common.health.verdict import ELSEWHERE
-from zerobeast.discovery.containers import LAST_LINE, gather, last_words
+from zerobeast.discovery.containers import LAST_LINE, gather
 
 AT_ONCE = 64  #: pages asked at a time
 REMOTE = "ask services on other machines too, at the addresses that the folder of the run names"  #: help of --remote
@@ -55,5 +56,5 @@ def _views(file: Path, *, remote: bool) -> Iterator[ServiceView]:
         yield ServiceView(host, ELSEWHERE, note=host)
     if not host or role == "learner":
         log = file.parents[1] / run_files.LOGS / f"{file.stem}.log"
-        note = last_words(["tail", "-n", "1", str(log)])[:LAST_LINE] if log.is_file() else "no answer"
+        note = (last_lines(log) or ["no answer"])[-1][:LAST_LINE]
         yield ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note=note)

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.files.opening import opened
+from zerobeast.common.files.opening import last_lines, opened
 from zerobeast.common.files.run_files import status_of
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.process.endings import how_it_ended, oom_kills
@@ -25,7 +25,6 @@ from zerobeast.common.process.roles import HOSTED
 
 LOG_PERIOD_S = 1.0  #: between two looks at the size of a log
 TURN_S = 0.05  #: how late a death or a signal is noticed
-TAIL_BYTES = 64 * 1024
 TAIL_LINES, TAIL_WIDTH = 8, 200
 PAGE_LIMIT_S = 5.0
 KILL_LIMIT_S = 1.0  #: SIGKILL cannot be ignored, but a process that waits for a disk dies late
@@ -194,13 +193,8 @@ class Child:
         return "\n".join(reversed([line.removeprefix(prefix) for line in own]))
 
     def _last_lines(self) -> list[str]:
-        text = b""
-        for file, start in (*[(self._older_log, 0)][: self._rotated], (self.spec.log, self._log_start)):
-            with contextlib.suppress(OSError), opened(file) as log:
-                size = log.seek(0, os.SEEK_END)
-                log.seek(max(start, size - TAIL_BYTES))
-                text += log.read()
-        return [line.rstrip() for line in text.decode(errors="replace").splitlines() if line.strip()]
+        older = last_lines(self._older_log) if self._rotated else []
+        return older + last_lines(self.spec.log, self._log_start)
 
 
 def await_end(children: Sequence[Child], limit_s: float) -> bool:

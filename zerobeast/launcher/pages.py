@@ -17,7 +17,7 @@ from typing import Any, Self
 import psutil
 
 from zerobeast.common.files.opening import opened
-from zerobeast.common.health.figures import ServiceView
+from zerobeast.common.health.figures import ServiceView, number
 from zerobeast.common.health.pages import announced_page
 from zerobeast.launcher.attached import Attached
 from zerobeast.launcher.child import Child
@@ -120,9 +120,9 @@ class _Source:
 
     def views(self, now: float) -> Iterator[ServiceView]:
         """Each of its services. The CPU share of the process is divided by the CPU time on their pages."""
-        count, total = len(self._pages), sum(page.get("cpu_s", 0.0) for page in self._pages.values())
+        used = {role: number(page, "cpu_s") or 0.0 for role, page in self._pages.items()}
         for role, page in self._pages.items():
-            part = page.get("cpu_s", 0.0) / total if total else 1 / count
+            part = used[role] / total if (total := sum(used.values())) else 1 / len(used)
             yield ServiceView(
                 name=f"{role} {self.child.spec.index}",
                 role=role,

@@ -5,6 +5,7 @@ import io
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
@@ -21,7 +22,13 @@ MIN_WIDTH = 40
 
 
 class PipeConsole(Console):
-    """A rich console on which a pipe without a reader costs the picture, not the process."""
+    """A rich console that draws text as it is, and on which a pipe without a reader costs the picture, not the process.
+
+    What services report may look like rich's markup, which would make links of it, or end the drawing by an error.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, markup=False, emoji=False, highlight=False)
 
     def on_broken_pipe(self) -> None:
         """Called when a write fails; the error is handled in `Screen.update`."""
@@ -70,7 +77,7 @@ class Screen:
         news = [warning for warning in snapshot.warnings if warning not in self._warned]
         self._warned = snapshot.warnings
         for text in (*news, f"{time.strftime('%H:%M:%S')} {view.line(self._run, snapshot, stopping=stopping)}"):
-            self._console.out(text, highlight=False)
+            self._console.out(text)
         self._console.file.flush()
 
     def close(self) -> None:

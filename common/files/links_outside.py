@@ -1,7 +1,6 @@
 """Links in the folder of a run that lead outside of it: refused before anything is written there."""
 
 import os
-import stat
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
@@ -27,15 +26,12 @@ def refuse_links_outside(folder: Path) -> None:
 
 
 def _refusal(path: str, own: str) -> str:
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:  # removed meanwhile
-        return ""
-    if stat.S_ISLNK(status.st_mode):
+    if os.path.islink(path):
         leads_to = os.path.realpath(path)
         return "" if f"{leads_to}{os.sep}".startswith(f"{own}{os.sep}") else f"is a link to {leads_to}"
     # a hard link is refused when it is opened to be changed: most files are replaced
-    return "" if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) else "is neither a file nor a folder"
+    is_usual = os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path)  # removed meanwhile
+    return "" if is_usual else "is neither a file nor a folder"
 
 
 def _raise(error: OSError) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 MOST, MOST_LINES, MOST_ROWS = 1 << 20, 1 << 16, 1 << 28  #: bytes of a small file, of the end of a log, and of a table
-_SAFELY = ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC")  #: of which Windows, on which clients run, has none
+HARD_LINK = "it has another name as well (a hard link): copy its folder with `cp -r`, and use the copy in its place"
 
 
 def regular(path: str | Path, flags: int) -> int:
@@ -25,28 +25,18 @@ def regular(path: str | Path, flags: int) -> int:
       OSError: it is no such file, or cannot be opened.
     """
     writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
-    flags |= sum(getattr(os, name, 0) for name in _SAFELY + ("O_NOFOLLOW",) * writes)
-    descriptor = _at_once(path, flags & ~os.O_TRUNC)
+    # Windows, on which clients run, has none of these; with the last, a file that a file server leases is not opened
+    names = ("O_NOCTTY", "O_CLOEXEC") + ("O_NOFOLLOW",) * writes + ("O_NONBLOCK",) * (not os.path.isfile(path))
+    flags |= sum(getattr(os, name, 0) for name in names)
+    descriptor = os.open(path, flags & ~os.O_TRUNC, 0o666)
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        why = "not a regular file"
-    elif writes and status.st_nlink > 1:
-        why = "it has another name as well (a hard link): copy its folder with `cp -r`, and use the copy in its place"
-    else:
+    shared = writes and status.st_nlink > 1
+    if stat.S_ISREG(status.st_mode) and not shared:
         if flags & os.O_TRUNC:
             os.ftruncate(descriptor, 0)
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, why, str(path))
-
-
-def _at_once(path: str | Path, flags: int) -> int:
-    try:
-        return os.open(path, flags, 0o666)
-    except BlockingIOError:  # a file server has a lease of it, which it gives up while an open waits
-        if not os.path.isfile(path):
-            raise
-        return os.open(path, flags & ~os.O_NONBLOCK, 0o666)
+    raise OSError(errno.EINVAL, HARD_LINK if shared else "not a regular file", str(path))
 
 
 def opened(path: Path, mode: str = "rb", buffering: int = -1) -> Any:

@@ -161,29 +161,29 @@ def status_of(status: Path, role: str, index: int) -> Path:
     return status.with_name(f"{role}-{index}.json")
 
 
-def lock(descriptor: int, folder: Path, tries: int = TRIES) -> None:
+def lock(descriptor: int, folder: Path, tries: int = TRIES, refusal: str = "") -> None:
     """Lock an open file of a run's folder until it is closed; only warn, once, if its file system has no locks.
 
     Lustre may be mounted without them, and some network file systems have none.
 
     Raises:
       BlockingIOError: another process holds the lock.
+      ConfigError: the same, if there is a sentence for it.
     """
     import fcntl  # which Windows lacks, on which clients run
 
     for left in reversed(range(tries)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            break
+        except BlockingIOError as error:
             if not left:
-                raise
+                raise (ConfigError(refusal) if refusal else error) from None
             time.sleep(RETRY_S)
         except OSError as error:
             sentence = "%s: its file system has no locks (%s): of two learners there, the earlier one will stop"
             warn_once(sentence, folder, error.strerror)
-            return
-        else:
-            return
+            break
 
 
 def is_held(path: Path) -> bool:
@@ -230,7 +230,5 @@ def set_aside(path: Path) -> None:
 
 def videos(folder: Path) -> list[Path]:
     """The videos of a run that are complete; no links, which may lead out of an untrusted folder."""
-    found = (folder / VIDEOS).glob("[!.]*")
-    return sorted(
-        path for path in found if path.suffix in (".mp4", ".gif") and path.is_file() and not path.is_symlink()
-    )
+    found = (path for path in (folder / VIDEOS).glob("[!.]*") if path.suffix in (".mp4", ".gif"))
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())

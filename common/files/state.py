@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from zerobeast.common.files.opening import opened
+from zerobeast.common.files.opening import small_text
 
 SECRET, SECRET_BYTES = "secret", 32
 
@@ -39,12 +39,10 @@ def _secret() -> bytes:
     path = state_folder() / SECRET
     if not path.exists():
         with suppress(FileExistsError), tempfile.NamedTemporaryFile(dir=path.parent) as draft:  # of mode 0600
-            draft.write(secrets.token_bytes(SECRET_BYTES))
+            draft.write(secrets.token_hex(SECRET_BYTES).encode())
             draft.flush()
             os.fsync(draft.fileno())
             os.link(draft.name, path)  # whole, or not at all
-    with opened(path) as file:
-        key: bytes = file.read(SECRET_BYTES + 1)
-    if len(key) != SECRET_BYTES:
-        raise OSError(errno.EINVAL, f"expected {SECRET_BYTES} bytes", str(path))
-    return key
+    if len(key := small_text(path)) != 2 * SECRET_BYTES:
+        raise OSError(errno.EINVAL, f"expected {SECRET_BYTES} bytes in hexadecimal", str(path))
+    return key.encode()

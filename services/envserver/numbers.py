@@ -105,11 +105,10 @@ def _made(path: Path) -> Path:
 
 def _is_own(path: Path) -> bool:
     """Whether it is a folder that this user alone can enter."""
-    try:
+    with suppress(FileNotFoundError):  # another user has removed it meanwhile
         found = path.lstat()
-    except FileNotFoundError:  # another user has removed it meanwhile
-        return False
-    return (found.st_uid, stat.S_IFMT(found.st_mode), found.st_mode & 0o77) == (os.getuid(), stat.S_IFDIR, 0)
+        return (found.st_uid, stat.S_IFMT(found.st_mode), found.st_mode & 0o77) == (os.getuid(), stat.S_IFDIR, 0)
+    return False
 
 
 @contextmanager

@@ -55,10 +55,7 @@ def claim(folder: Path) -> Iterator[Callable[[], None]]:
             refuse_links_outside(folder)
             handle = regular(folder / run_files.LEARNER_LOCK, os.O_CREAT | os.O_RDWR)
             stack.callback(os.close, handle)
-            try:
-                run_files.lock(handle, folder)
-            except BlockingIOError as error:
-                raise ConfigError(f"{folder}: another process trains this run now: use another name") from error
+            run_files.lock(handle, folder, refusal=f"{folder}: another process trains this run now: use another name")
             os.pwrite(handle, start, 0)
         with contextlib.suppress(OSError):
             (folder / run_files.CHECKPOINT_DRAFT).unlink()  # left by a learner that was killed while it wrote

@@ -242,7 +242,7 @@ def test_a_journal_that_a_link_has_replaced_meanwhile_changes_no_other_file(
 ) -> None:
     (other := tmp_path / "other").write_text("mine")
 
-    def replace(*_: Any) -> None:
+    def replace(*_: Any, **__: Any) -> None:
         (tmp_path / "lr" / JOURNAL).unlink()
         (tmp_path / "lr" / JOURNAL).symlink_to(other)
 

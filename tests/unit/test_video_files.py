@@ -104,7 +104,7 @@ def test_what_fails_meanwhile_leaves_the_file_as_it_was(tmp_path: Path, name: st
 def test_a_full_disk_is_a_sentence_and_leaves_nothing(tmp_path: Path, name: str) -> None:
     command = [sys.executable, "-c", ON_A_SMALL_DISK, str(tmp_path / name)]
     error = subprocess.run(command, capture_output=True, text=True, check=False).stderr
-    assert error.splitlines()[-1].endswith(f"ConfigError: {tmp_path / name} cannot be written: File too large"), error
+    assert error.splitlines()[-1].endswith(f"DiskError: {tmp_path / name} cannot be written: File too large"), error
     assert not list(tmp_path.iterdir())
 
 

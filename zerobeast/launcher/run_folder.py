@@ -87,11 +87,9 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
     deadline = time.monotonic() + HANDOVER_S
     while True:
         try:
-            run_files.lock(descriptor, folder)
+            return run_files.lock(descriptor, folder)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0)
-        else:
-            return
         if holder.isdigit() and len(holder) < 10 and psutil.pid_exists(int(holder)):  # larger ones are no process ids
             raise ConfigError(
                 f"run {folder.name!r} is already running here (process {int(holder)}); give another --name"
@@ -122,10 +120,8 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
 def _demand_no_learner(folder: Path) -> None:
     """Raise ConfigError if a learner that no launcher started trains the run: it would go on writing to this path."""
     with contextlib.suppress(FileNotFoundError), opened(folder / run_files.LEARNER_LOCK, "r+b") as file:
-        try:
-            run_files.lock(file.fileno(), folder)
-        except BlockingIOError as error:
-            raise ConfigError(f"run {folder.name!r} has a learner that trains it now; give another --name") from error
+        taken = f"run {folder.name!r} has a learner that trains it now; give another --name"
+        run_files.lock(file.fileno(), folder, refusal=taken)
 
 
 def name_latest(folder: Path) -> None:

@@ -97,10 +97,7 @@ def opened(folder: Path) -> Iterator[SweepJournal]:
                 raise ConfigError(f"{folder} is not the folder of a sweep: expected none of that name, or an empty one")
             folder.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(opened_file(path, "a+b"))
-            try:
-                lock(file.fileno(), folder)
-            except BlockingIOError as error:
-                raise ConfigError(f"sweep {folder.name!r} is already running here; expected another name") from error
+            lock(file.fileno(), folder, refusal=f"sweep {folder.name!r} is already running here; expected another name")
             file.seek(0)
             content = file.read()
             whole = content[: content.rfind(b"\n") + 1]  # without a line that a crash of the machine has torn

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zerobeast.common.config.layers import read_yaml
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.links_outside import refuse_links_outside
@@ -118,10 +118,7 @@ def alone(folder: Path, name: str) -> Iterator[None]:
         refuse_links_outside(folder)
         with explained(f"{folder}: cannot be written"):
             file = stack.enter_context(opened(_beside(folder, name, "lock"), "ab"))
-        try:
-            lock(file.fileno(), folder)
-        except BlockingIOError as error:
-            raise ConfigError(f"{folder}: another process hands this run to {name} now") from error
+        lock(file.fileno(), folder, refusal=f"{folder}: another process hands this run to {name} now")
         yield
 
 

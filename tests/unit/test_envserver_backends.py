@@ -287,9 +287,11 @@ def test_a_reference_to_a_folder_never_stands_for_a_module_without_a_file(tmp_pa
     assert "sys cannot be imported: ImportError: Python finds its own first" in refusal(f"{tmp_path}/sys:A")
 
 
-def test_what_is_made_by_hand_imports_nothing_from_the_folder_that_it_is_made_in(tmp_path: Path) -> None:
+def test_what_is_described_by_hand_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "gymnasium.py").write_text("raise SystemExit('taken')")
-    assert describe(tmp_path, "--env=CartPole-v1").returncode == 0
+    flags = ("-m", "zerobeast.services.envserver", "describe", "--env=CartPole-v1")
+    code, _, error = finished(python(*flags, cwd=tmp_path))
+    assert code == 0, error
 
 
 @pytest.mark.usefixtures("folder")

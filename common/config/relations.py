@@ -20,140 +20,109 @@ ONE_THREAD = {"device": "cpu", "threads": 1, "precision": "float32"}
 #: counts the env groups of a run on this machine
 Groups = Callable[[RunConfig], int]
 
+#: two settings that do not fit together, and what is expected of the first one
+Clash = tuple[str, str, str]
+
 
 def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
     """The relations that are broken; `groups` as for `implied`."""
-    envs, rows = config.actor.envs_per_group, config.broker.max_batch_rows
-    if envs > rows:
-        yield Relation(
-            ("broker.max_batch_rows", "actor.envs_per_group"),
-            f"broker.max_batch_rows {rows} is below actor.envs_per_group {envs}: no request would fit a batch",
-        )
-    yield from _processes(config)
-    yield from _ranks(config)
     yield from config.algorithm.relations(config.section, config)
-    rule = config.sync.parsed.name
-    if config.deterministic and rule not in ("always", "never"):
-        yield Relation(
-            ("sync.rule", "deterministic"),
-            f"sync.rule {config.sync.rule!r} with deterministic: expected always or never, because news of a version "
-            f"come whenever they do",
-        )
-    if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
-        yield Relation(
-            ("net.action_log_std", "net.squash_actions"),
-            f"net.action_log_std {config.net.action_log_std} with net.squash_actions: expected at most "
-            f"{MAX_SQUASHED_LOG_STD:g}, the widest that squashed actions begin with",
-        )
-    if config.net.memory != "none":
-        yield from _memory(config)
-    yield from _opponent(config)
-    if config.security.secret and not config.security.keys:
-        yield Relation(
-            ("security.secret", "security.keys"),
-            "security.secret is of no use without security.keys, the folder of the public ones",
-        )
-    for path, (value, why) in implied(config, groups).items():
-        if (given := value_at(config, path)) != value:
-            expected = f"expected {as_text(value)}, so that {why}"
-            yield Relation((path, DETERMINISTIC), f"{path} {as_text(given)} with {DETERMINISTIC}: {expected}")
+    yield from _of_three(config)
+    for clashes in (_run(config), _ranks(config), _memory(config), _opponent(config), _deterministic(config, groups)):
+        for path, other, expected in clashes:
+            given = f"{path} {as_text(value_at(config, path))} {_beside(config, other)}"
+            yield Relation((path, other), f"{given}: expected {expected}")
 
 
-def _memory(config: RunConfig) -> Iterator[Relation]:
-    """The relations of the episodic memory that are broken."""
-    net, own, steps = config.net, config.memory, config.learner.unroll_length
-    if not net.use_lstm:
-        yield Relation(
-            ("net.use_lstm", "net.memory"),
-            f"net.use_lstm false with net.memory {net.memory}: expected true, because it holds states of an LSTM",
-        )
-    if net.memory_neighbours > net.memory_size:
-        yield Relation(
-            ("net.memory_neighbours", "net.memory_size"),
-            f"net.memory_neighbours {net.memory_neighbours} is above net.memory_size {net.memory_size}: expected at "
-            f"most as many as there are entries",
-        )
-    if steps < 2:
-        yield Relation(
-            ("learner.unroll_length", "net.memory"),
-            f"learner.unroll_length {steps} with net.memory {net.memory}: expected at least 2, because only steps with "
-            f"a successor in their rollout are remembered",
-        )
-    if own.familiar < (least := own.refresh_every * min(own.steps_per_batch, config.learner.batch_size)):
+def _beside(config: RunConfig, path: str) -> str:
+    """What a sentence has of the second setting of a clash."""
+    value = value_at(config, path)
+    return f"without {path}" if value == "" else f"with {path}" if value is True else f"with {path} {as_text(value)}"
+
+
+def _evaluations(config: RunConfig) -> str:
+    """The setting that asks for evaluations, if there are any."""
+    return "evaluate.every_steps" if config.evaluate.every_steps else "evaluate.times"
+
+
+def _of_three(config: RunConfig) -> Iterator[Relation]:
+    """Relations of three settings that are broken."""
+    own = config.memory
+    least = own.refresh_every * min(own.steps_per_batch, config.learner.batch_size)
+    if config.net.memory != "none" and own.familiar < least:
         yield Relation(
             ("memory.familiar", "memory.refresh_every", "memory.steps_per_batch"),
             f"memory.familiar {own.familiar}: expected at least {least}, memory.refresh_every times "
             f"memory.steps_per_batch, because steps would leave before their rarity is measured",
         )
-    if net.memory == "momentum" and not own.contrastive_rate:
+    if config.evaluates and config.deterministic and config.stop_at_return is not None:
+        path = _evaluations(config)
         yield Relation(
-            ("memory.contrastive_rate", "net.memory"),
-            "memory.contrastive_rate 0.0 with net.memory momentum: expected more, because that loss is its signal",
-        )
-    if net.memory == "td_error":
-        yield from _unfit_values(config)
-    yield from _replayed(config)
-
-
-def _unfit_values(config: RunConfig) -> Iterator[Relation]:
-    """Settings with which values give no TD error."""
-    algo, what = config.section, "net.memory td_error with"
-    for name in RESCALED:
-        if getattr(config.algorithm, name, False):
-            sentence = f"{what} {algo}.{name}: expected another signal, because values are not in units of rewards"
-            yield Relation(("net.memory", f"{algo}.{name}"), sentence)
-    if getattr(config.algorithm, "popart", False) and len(config.env.tasks) > 1:
-        sentence = f"{what} {algo}.popart and several environments: expected another signal, because values are sent "
-        yield Relation(("net.memory", f"{algo}.popart"), f"{sentence}of the first one alone")
-
-
-def _replayed(config: RunConfig) -> Iterator[Relation]:
-    """The relations of `memory.replay_share` that are broken."""
-    share, algo = config.memory.replay_share, config.section
-    if share and not config.algorithm.corrects_age:
-        yield Relation(
-            ("memory.replay_share", "algo"),
-            f"memory.replay_share {share} with algo {algo}: expected 0, because it learns from new rollouts alone, or "
-            f"has a replay of its own",
-        )
-    if share and getattr(config.algorithm, "replay_share", 0):
-        yield Relation(
-            ("memory.replay_share", f"{algo}.replay_share"),
-            f"memory.replay_share {share} with {algo}.replay_share: expected 0 for one of them, because each would "
-            f"replay what the other has replayed",
+            ("stop_at_return", path, DETERMINISTIC),
+            f"stop_at_return {config.stop_at_return:g} with {DETERMINISTIC} and {path} {value_at(config, path)}: "
+            f"expected at most two of the three, as the end would depend on how long an evaluation takes",
         )
 
 
-def _opponent(config: RunConfig) -> Iterator[Relation]:
-    """The relations of `env.opponent` that are broken."""
+def _run(config: RunConfig) -> Iterator[Clash]:
+    """Settings of a run that clash."""
+    if config.actor.envs_per_group > config.broker.max_batch_rows:
+        yield "broker.max_batch_rows", "actor.envs_per_group", "at least as many, or no request fits a batch"
+    if config.local.env_servers > config.local.actors:
+        yield "local.env_servers", "local.actors", "at most as many: an actor here uses one, the rest would idle"
+    if config.evaluates and config.local.placement == "serial":
+        yield _evaluations(config), "local.placement", "0, as an evaluator is a process"
+    if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
+        widest = f"at most {MAX_SQUASHED_LOG_STD:g}, the widest that squashed actions begin with"
+        yield "net.action_log_std", "net.squash_actions", widest
+    if config.security.secret and not config.security.keys:
+        yield "security.secret", "security.keys", "none, as it is of no use without the public ones"
+
+
+def _memory(config: RunConfig) -> Iterator[Clash]:
+    """Settings that clash with the episodic memory, if there is one."""
+    net = config.net
+    if net.memory == "none":
+        return
+    if not net.use_lstm:
+        yield "net.use_lstm", "net.memory", "true, because it holds states of an LSTM"
+    if net.memory_neighbours > net.memory_size:
+        yield "net.memory_neighbours", "net.memory_size", "at most as many as there are entries"
+    if config.learner.unroll_length < 2:
+        yield "learner.unroll_length", "net.memory", "at least 2, as the last step of a rollout is not remembered"
+    if net.memory == "momentum" and not config.memory.contrastive_rate:
+        yield "memory.contrastive_rate", "net.memory", "more, because that loss is its signal"
+    yield from _of_its_algorithm(config)
+
+
+def _of_its_algorithm(config: RunConfig) -> Iterator[Clash]:
+    """Settings of an algorithm with which values give no TD error, or that rule out the replay of the memory."""
+    algo, own, share = config.section, config.algorithm, config.memory.replay_share
+    for name in RESCALED if config.net.memory == "td_error" else ():
+        if getattr(own, name, False):
+            yield "net.memory", f"{algo}.{name}", "another signal, because values are not in units of rewards"
+    if config.net.memory == "td_error" and getattr(own, "popart", False) and len(config.env.tasks) > 1:
+        yield "net.memory", f"{algo}.popart", "another signal, because only values of the first environment are sent"
+    if share and not own.corrects_age:
+        yield "memory.replay_share", "algo", "0, because it learns from new rollouts alone, or has its own replay"
+    if share and getattr(own, "replay_share", 0):
+        yield "memory.replay_share", f"{algo}.replay_share", "0 for one of them, as each would replay the other's"
+
+
+def _opponent(config: RunConfig) -> Iterator[Clash]:
+    """Settings that clash with `env.opponent`."""
     if config.env.opponents and not config.env.opponent:
-        yield Relation(
-            ("env.opponents", "env.opponent"),
-            f"env.opponents {','.join(map(str, config.env.opponents))} without env.opponent: expected none, because "
-            f"nobody acts for them",
-        )
+        yield "env.opponents", "env.opponent", "none, because nobody acts for them"
     if config.env.opponent == PAST and not config.learner.checkpoint_every_steps:
-        yield Relation(
-            ("learner.checkpoint_every_steps", "env.opponent"),
-            "learner.checkpoint_every_steps 0 with env.opponent past: expected more, because these checkpoints are "
-            "played against",
-        )
+        yield "learner.checkpoint_every_steps", "env.opponent", "more, because these checkpoints are played against"
     if config.deterministic and config.env.opponent:
-        yield Relation(
-            ("env.opponent", DETERMINISTIC),
-            f"env.opponent {config.env.opponent} with {DETERMINISTIC}: expected none, because opponents are drawn",
-        )
+        yield "env.opponent", DETERMINISTIC, "none, because opponents are drawn"
 
 
-def _ranks(config: RunConfig) -> Iterator[Relation]:
-    """The relations of `learner.ranks` that are broken."""
-    ranks, batch = config.learner.ranks, config.learner.batch_size
-    if batch % ranks:
-        yield Relation(
-            ("learner.batch_size", "learner.ranks"),
-            f"learner.batch_size {batch} with learner.ranks {ranks}: expected a multiple, because each learns from as "
-            f"many rollouts",
-        )
+def _ranks(config: RunConfig) -> Iterator[Clash]:
+    """Settings that clash with `learner.ranks`."""
+    if config.learner.batch_size % config.learner.ranks:
+        yield "learner.batch_size", "learner.ranks", "a multiple, because each learns from as many rollouts"
     alone = {
         "sync.rule": (config.sync.parsed.measured, "the first rank gets no rollouts of the others"),
         DETERMINISTIC: (config.deterministic, "it does not order what several ranks receive"),
@@ -161,31 +130,17 @@ def _ranks(config: RunConfig) -> Iterator[Relation]:
         "net.memory": (config.net.memory != "none", "each rank would store only steps of its own rollouts"),
     }
     for path, (used, why) in alone.items():
-        if ranks > 1 and used:
-            given = as_text(value_at(config, path))
-            yield Relation(("learner.ranks", path), f"learner.ranks {ranks} with {path} {given}: expected 1, as {why}")
+        if config.learner.ranks > 1 and used:
+            yield "learner.ranks", path, f"1, as {why}"
 
 
-def _processes(config: RunConfig) -> Iterator[Relation]:
-    """The relations of `local` and `evaluate` that are broken."""
-    servers, actors = config.local.env_servers, config.local.actors
-    if servers > actors:
-        yield Relation(
-            ("local.env_servers", "local.actors"),
-            f"local.env_servers {servers} is above local.actors {actors}: an actor here uses one, the rest would idle",
-        )
-    path = "evaluate.every_steps" if config.evaluate.every_steps else "evaluate.times"
-    if config.evaluates and config.local.placement == "serial":
-        yield Relation(
-            ("local.placement", path),
-            f"{path} {value_at(config, path)} with local.placement serial: expected 0, as an evaluator is a process",
-        )
-    if config.evaluates and config.deterministic and config.stop_at_return is not None:
-        yield Relation(
-            ("stop_at_return", path, DETERMINISTIC),
-            f"stop_at_return {config.stop_at_return:g} with {DETERMINISTIC} and {path} {value_at(config, path)}: "
-            f"expected at most two of the three, as the end would depend on how long an evaluation takes",
-        )
+def _deterministic(config: RunConfig, groups: Groups | None) -> Iterator[Clash]:
+    """Settings that clash with `deterministic`."""
+    if config.deterministic and config.sync.parsed.name not in ("always", "never"):
+        yield "sync.rule", DETERMINISTIC, "always or never, because news of a version come whenever they do"
+    for path, (value, why) in implied(config, groups).items():
+        if value_at(config, path) != value:
+            yield path, DETERMINISTIC, f"{as_text(value)}, so that {why}"
 
 
 def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, str]]:

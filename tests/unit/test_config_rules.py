@@ -13,22 +13,22 @@ def test_settings_that_do_not_go_together_are_named_with_their_layers() -> None:
     argv = ["--preset", "torchbeast", "--broker.max_batch_rows", "1", "--frob"]
     assert mistakes(argv) == [
         "flag --frob: unknown setting",
-        "broker.max_batch_rows 1 is below actor.envs_per_group 2: no request would fit a batch "
+        "broker.max_batch_rows 1 with actor.envs_per_group 2: expected at least as many, or no request fits a batch "
         "(from flag --broker.max_batch_rows, preset torchbeast: actor.envs_per_group)",
     ]
 
 
 def test_a_secret_without_the_folder_of_public_keys_is_refused() -> None:
     assert mistakes(["--security.secret", "a.key_secret"]) == [
-        "security.secret is of no use without security.keys, the folder of the public ones "
-        "(from flag --security.secret)"
+        "security.secret a.key_secret without security.keys: expected none, as it is of no use without the "
+        "public ones (from flag --security.secret)"
     ]
 
 
 def test_an_env_server_that_no_actor_would_use_is_refused() -> None:
     assert mistakes(["--local.env_servers", "2"]) == [
-        "local.env_servers 2 is above local.actors 1: an actor here uses one, the rest would idle "
-        "(from flag --local.env_servers)"
+        "local.env_servers 2 with local.actors 1: expected at most as many: an actor here uses one, the rest would "
+        "idle (from flag --local.env_servers)"
     ]
     assert load(["--local.env_servers", "2", "--local.actors", "2"], {}).local.env_servers == 2
 

@@ -69,7 +69,7 @@ def test_flags_that_are_not_needed_here_are_taken_with_the_reason(caplog: pytest
         (["--discountin", ".9"], "flag --discountin: unknown setting; did you mean discounting?"),
         (
             ["--num_actors", "64", "--actor.env_groups", "1", "--broker.max_batch_rows", "9"],
-            "broker.max_batch_rows 9 is below actor.envs_per_group 64: no request would fit a batch",
+            "broker.max_batch_rows 9 with actor.envs_per_group 64: expected at least as many",
         ),
     ],
 )

@@ -476,19 +476,19 @@ LSTM = ["--net.use_lstm=true"]
             ["--net.memory=nkk", *LSTM],
             "got 'nkk', expected none, knn, momentum, td_error, uniform or module:NAME",
         ),
-        (["--net.memory=knn", *LSTM, "--net.memory_size=4"], "net.memory_neighbours 8 is above net.memory_size 4"),
+        (["--net.memory=knn", *LSTM, "--net.memory_size=4"], "net.memory_neighbours 8 with net.memory_size 4"),
         (["--net.memory=momentum", *LSTM, "--memory.contrastive_rate=0"], "memory.contrastive_rate 0.0 with net.mem"),
         (["--net.memory=knn", *LSTM, "--algo=ppo", "--memory.replay_share=0.5"], "replay_share 0.5 with algo ppo:"),
         (["--net.memory=knn", *LSTM, "--learner.unroll_length=1"], "learner.unroll_length 1 with net.memory knn"),
         (["--net.memory=knn", *LSTM, "--memory.familiar=100"], "memory.familiar 100: expected at least 128"),
         (
             ["--net.memory=knn", *LSTM, "--memory.replay_share=0.5", "--impala.replay_share=0.5"],
-            "memory.replay_share 0.5 with impala.replay_share: expected 0 for one of them",
+            "memory.replay_share 0.5 with impala.replay_share 0.5: expected 0 for one of them",
         ),
         (["--net.memory=td_error", *LSTM, "--algo=r2d2"], "net.memory td_error with r2d2.value_rescaling: expected"),
         (
             ["--net.memory=td_error", *LSTM, "--impala.popart=true", "--env=CartPole-v1,Acrobot-v1"],
-            "net.memory td_error with impala.popart and several environments: expected another signal",
+            "net.memory td_error with impala.popart: expected another signal",
         ),
     ],
 )

@@ -12,6 +12,7 @@ import ipaddress
 import os
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -78,10 +79,9 @@ class Endpoint:
         return self.is_local or (self.host == "localhost" if number is None else number.is_loopback)
 
     def _number(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-        try:
+        with suppress(ValueError):
             return ipaddress.ip_address(self.host.strip("[]"))
-        except ValueError:
-            return None
+        return None
 
     def resolved(self) -> Endpoint:
         """This endpoint with its name looked up once, so that all sockets of a client reach the same server.

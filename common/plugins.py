@@ -29,6 +29,7 @@ from types import ModuleType
 from typing import Any
 
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files.atomic import explained
 from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.text import did_you_mean, suggestion
 
@@ -226,7 +227,8 @@ sys.meta_path.append(_Beside())
 @cache
 def start_folder() -> Path:
     """The folder that this process was started in: to be asked before there is an environment that may change it."""
-    return Path.cwd()
+    with explained("the current folder"):
+        return Path.cwd()
 
 
 @cache

@@ -177,10 +177,9 @@ def scalar(field: FieldInfo, text: str) -> Any:
         return text
     with suppress(ValueError, RecursionError):
         return json.loads(text, object_pairs_hook=_each_once)
-    try:
+    with suppress(yaml.YAMLError, ValueError, RecursionError):
         return _typed(field, _parsed(text, _StrictLoader))
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return text  # which validation refuses
+    return text  # which validation refuses
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

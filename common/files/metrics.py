@@ -8,6 +8,7 @@ import csv
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -54,13 +55,11 @@ def read(folder: Path) -> Columns:
 
 def last(folder: Path) -> dict[str, float]:
     """What is known by the last row, which is read from the end of the file; empty if there is none."""
-    try:
-        with opened(folder / run_files.METRICS) as file:
-            header = file.readline(LONGEST)
-            file.seek(max(len(header), os.fstat(file.fileno()).st_size - LONGEST))
-            row = next(_rows(header, reversed(_whole(file.read(LONGEST)))), {})
-    except OSError:
-        return {}
+    row: Row = {}
+    with suppress(OSError), opened(folder / run_files.METRICS) as file:
+        header = file.readline(LONGEST)
+        file.seek(max(len(header), os.fstat(file.fileno()).st_size - LONGEST))
+        row = next(_rows(header, reversed(_whole(file.read(LONGEST)))), {})
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -77,17 +76,15 @@ class Rows:
 
     def new(self) -> list[Row]:
         """Rows that were completed since the last call."""
-        try:
-            with opened(self._folder / run_files.METRICS) as file:
-                status, header = os.fstat(file.fileno()), file.readline(LONGEST)
-                if self._table != (status.st_ino, header) or status.st_size < self._at:
-                    self._table, self._at = (status.st_ino, header), len(header)
-                file.seek(self._at)
-                rows = _whole(file.read(MOST_ROWS))
-        except OSError:
-            return []
+        rows: list[bytes] = []
+        with suppress(OSError), opened(self._folder / run_files.METRICS) as file:
+            status, header = os.fstat(file.fileno()), file.readline(LONGEST)
+            if self._table != (status.st_ino, header) or status.st_size < self._at:
+                self._table, self._at = (status.st_ino, header), len(header)
+            file.seek(self._at)
+            rows = _whole(file.read(MOST_ROWS))
         self._at += sum(len(row) + 1 for row in rows)
-        return list(_rows(header, rows))
+        return list(_rows(self._table[1], rows))
 
 
 def _whole(lines: bytes) -> list[bytes]:

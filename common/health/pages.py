@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,12 @@ def fetch_page(address: str, timeout_s: float = ANSWER_LIMIT_S) -> dict[str, Any
     name, _, port = address.rpartition(":")
     host = ANY.get(name.strip("[]"), name.strip("[]"))
     until, answer = time.monotonic() + timeout_s, bytearray()
-    try:
+    with suppress(OSError, ValueError, OverflowError, RecursionError):
         with socket.create_connection((host, int(port)), timeout_s) as connection:
             connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
             while len(answer) < MAX_PAGE_BYTES and (part := connection.recv(MAX_PAGE_BYTES)):
                 answer += part
                 connection.settimeout(until - time.monotonic())  # a ValueError once that is negative
         page = json.loads(answer.partition(b"\r\n\r\n")[2])
-    except (OSError, ValueError, OverflowError, RecursionError):
-        return None
-    return page if isinstance(page, dict) else None
+        return page if isinstance(page, dict) else None
+    return None

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 
 #: before pydantic is imported, which otherwise imports what any package description on its way names
 NO_PLUGINS = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
@@ -29,8 +30,9 @@ def for_environments(environ: Mapping[str, str]) -> dict[str, str]:
 def restrict_imports() -> None:
     """Import neither plugins that any package describes, nor modules of the folder in which `python -m` was started."""
     os.environ.update(NO_PLUGINS)
-    if not sys.flags.safe_path and sys.path[0] == os.getcwd():
-        del sys.path[0]
+    with suppress(FileNotFoundError):  # that folder is gone
+        if not sys.flags.safe_path and sys.path[0] == os.getcwd():
+            del sys.path[0]
 
 
 def withhold_secrets() -> None:

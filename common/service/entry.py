@@ -111,6 +111,8 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str] = os.environ
     environ = dict(environ)  # settings may have such names too
     withhold_secrets()
     try:
+        with explained("the current folder"):
+            os.getcwd()
         if any(flag in ("-h", "--help") for flag in argv):
             return _help(role)
         return _run(role, build, signals, argv, environ)

@@ -278,6 +278,22 @@ def test_what_a_reference_names_is_found_in_the_folder_that_a_process_was_starte
     assert not (folder / "sprung").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        [sys.executable, "-m", "zerobeast", "train", "--env", "CartPole-v1"],
+        service_command("envserver", "describe", "--env=CartPole-v1"),
+        [sys.executable, "-m", "zerobeast.services.broker", "--env", "CartPole-v1", "--name", "x"],
+    ],
+    ids=["command", "description", "service"],
+)
+def test_a_start_in_a_folder_that_is_gone_is_refused_with_one_sentence(command: list[str], folder: Path) -> None:
+    gone = ["sh", "-c", f'mkdir "{folder}/gone" && cd "{folder}/gone" && rmdir "{folder}/gone" && exec "$@"', "sh"]
+    found = subprocess.run([*gone, *command], env=child_environ(os.environ), capture_output=True, text=True)
+    assert found.returncode == 2, found.stderr
+    assert found.stderr.splitlines()[-1].endswith(": the current folder: No such file or directory")
+
+
 @pytest.mark.parametrize("env_id", ["gfootball/academy_empty_goal", "pettingzoo/mpe/simple_v3"])
 def test_a_package_that_is_missing_is_not_looked_for_in_that_folder(env_id: str, folder: Path) -> None:
     (folder / "gift.yaml").write_text(f"env: {env_id}")

@@ -8,6 +8,7 @@ from types import FrameType
 
 from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files.atomic import explained
 from zerobeast.common.process.environ import NO_PLUGINS, SAFE_PATH
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.logs import escape_remarks
@@ -85,6 +86,8 @@ def _guarded(name: str, argv: list[str]) -> int:
     """Run a command; errors that are meant for the user become one sentence."""
     try:
         with handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder
+            with explained("the current folder"):
+                os.getcwd()
             return commands.run_module("zerobeast.tools" if name in TOOLS else "zerobeast.cli", name, argv)
     except BeastError as error:
         code, sentence = error.exit_code, str(error)

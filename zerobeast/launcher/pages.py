@@ -159,14 +159,12 @@ class _Log:
         self._at = path.stat().st_size if path.exists() else 0
 
     def new_warnings(self) -> list[str]:
-        try:
-            with opened(self._path) as log:
-                if self._path.stat().st_size < self._at:  # it has begun anew
-                    self._at = 0
-                log.seek(self._at)
-                data = log.read(MAX_LOG_READ)
-        except OSError:
-            return []
+        data = b""
+        with contextlib.suppress(OSError), opened(self._path) as log:
+            if self._path.stat().st_size < self._at:  # it has begun anew
+                self._at = 0
+            log.seek(self._at)
+            data = log.read(MAX_LOG_READ)
         whole = data[: data.rfind(b"\n") + 1] if len(data) < MAX_LOG_READ else data
         self._at += len(whole)
         matches = map(_WARNING.match, whole.decode(errors="replace").splitlines())

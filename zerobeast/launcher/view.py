@@ -117,10 +117,10 @@ def _times(snapshot: Snapshot) -> str:
     """Mean times over the last seconds: of the parts of a step, and of an update."""
     pages = [view.page for view in snapshot.services]
     wires = hops.wires(pages)
-    times = {name: hops.recent(pages, name).mean_s for name in ("env_step", "forward", "update", "learner_wait")}
-    times |= {"wire": sum(wires.values()) if wires else None}
-    names = {"env_step": "env", "forward": "forward", "wire": "wire", "update": "update", "learner_wait": "wait"}
-    return ", ".join(f"{text} {milliseconds(times[name])}" for name, text in names.items())
+    names = {"env": "env_step", "forward": "forward", "wire": "", "update": "update", "wait": "learner_wait"}
+    times = {text: hops.recent(pages, name).mean_s for text, name in names.items()}
+    times["wire"] = sum(wires.values()) if wires else None
+    return ", ".join(f"{text} {milliseconds(seconds)}" for text, seconds in times.items())
 
 
 def _services(services: Sequence[ServiceView]) -> Table:

@@ -24,7 +24,7 @@ from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.opening import MOST_ROWS, opened, small_text
 from zerobeast.common.text import split_ids
 
-csv.field_size_limit(1 << 30)  # a cell has the returns of all episodes
+csv.field_size_limit(1 << 24)  # a cell has the returns of all episodes
 LISTS = {"returns": float, "lengths": int}
 LOCK, TRIES = ".lock", 500  #: beside the policies that wait; for 10 s
 TEXTS = ("env", "level", "actions")
@@ -43,7 +43,7 @@ def read(folder: Path) -> list[Row]:
         return []
     try:
         with explained(f"{path}: cannot be read"):
-            table = csv.DictReader(io.StringIO(small_text(path, MOST_ROWS)))
+            table = csv.DictReader(small_text(path, MOST_ROWS).splitlines())
         return [_row(cells) for cells in table]
     except (ValueError, OverflowError, csv.Error) as error:
         line = "" if isinstance(error, UnicodeError) else f", line {table.line_num}"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 #: characters that control a terminal, end a line or, with Unicode's property Bidi_Control, change the direction of text
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -19,6 +20,13 @@ def printable(text: str, *, lines: bool = False) -> str:
     """
     unprintable = _UNPRINTABLE_IN_LINES if lines else _UNPRINTABLE
     return unprintable.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def as_text(value: Any) -> str:
+    """A value as it is written in a flag."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return "" if value in (None, "") else str(value).replace("True", "true").replace("False", "false")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

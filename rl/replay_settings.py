@@ -80,34 +80,25 @@ class ReplaySettings(LearnerSettings):
 
     def relations(self, name: str, run: Run) -> Iterator[Relation]:
         """A replay must hold what an update draws, and it acknowledges rollouts before they are learned from."""
-        size, steps = f"{name}.replay_size", run.learner.unroll_length
+        steps = run.learner.unroll_length
         if self.n_step > steps and self.per_item == 1:  # returns of sequences end with them
-            yield Relation(
-                (f"{name}.n_step", "learner.unroll_length"),
-                f"{name}.n_step {self.n_step} is above learner.unroll_length {steps}: a return ends in the rollout "
-                f"that it begins in, or in the next one",
-            )
+            given = {f"{name}.n_step": self.n_step, "learner.unroll_length": steps}
+            yield Relation.of(given, "at most as many, as a return ends in its rollout or in the next one")
         if run.deterministic:
-            yield Relation(
-                ("deterministic", "algo"),
-                f"deterministic true with algo {name}: expected an algorithm without a replay, which learns from every "
-                f"rollout before the next is acted",
-            )
+            why = "which learns from every rollout before the next is acted"
+            yield Relation.of({"algo": name, "deterministic": True}, f"one without a replay, {why}")
         least = {"replay_min_size": self.replay_min_size, "batch_size": self.batch_size}
         if self.per_item > 1:
             least["sequence_length"] = self.per_item
         for path, value in least.items():
             if value > self.replay_size:
-                sentence = f"{name}.{path} {value} is above {size} {self.replay_size}: expected at most what it holds"
-                yield Relation((f"{name}.{path}", size), sentence)
+                given = {f"{name}.{path}": value, f"{name}.replay_size": self.replay_size}
+                yield Relation.of(given, "at most what it holds")
         step = self.batch_size * self.updates_per_step * self.per_item
         if (run.total_steps - self.replay_min_size) * self.samples_per_insert < step:
-            fewer, more = f"{name}.replay_min_size", f"{name}.samples_per_insert"
-            yield Relation(
-                ("total_steps", fewer, more),
-                f"total_steps {run.total_steps} is too few to learn from: with {fewer} {self.replay_min_size} and "
-                f"{more} {self.samples_per_insert:g} it ends before the first step, which draws {step} samples",
-            )
+            own = {f"{name}.{each}": getattr(self, each) for each in ("replay_min_size", "samples_per_insert")}
+            expected = f"more, as it ends before the first step, which draws {step} samples"
+            yield Relation.of({"total_steps": run.total_steps, **own}, expected)
 
 
 class QSettings(ReplaySettings):

@@ -13,6 +13,7 @@ from zerobeast.common.config.preset import names
 from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
 from zerobeast.common.config.torchbeast import FLAGS
 from zerobeast.common.settings import Run, RunConfig, Section, usable
+from zerobeast.common.text import as_text
 
 KINDS: dict[Any, str] = {
     int: "a whole number",
@@ -127,13 +128,6 @@ def expectation(field: FieldInfo) -> str:
     pairs = [(words, getattr(entry, key, None)) for entry in field.metadata for key, words in BOUNDS.items()]
     bounds = " and ".join(f"{words} {bound}" for words, bound in pairs if bound is not None)
     return f"{name}, {bounds}" if bounds else name
-
-
-def as_text(value: Any) -> str:
-    """A value as it is written in a flag."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return "" if value in (None, "") else str(value).replace("True", "true").replace("False", "false")
 
 
 def _entry(flag: str, text: str) -> list[str]:

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config import torchbeast
-from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
 from zerobeast.common.config.table import RUN, SHORT, TREE, Table, of_algorithm
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import reference_to
-from zerobeast.common.text import did_you_mean
+from zerobeast.common.text import as_text, did_you_mean
 from zerobeast.common.wire import short
 
 #: what other projects call settings like ours; suggested and not accepted, since few mean exactly the same

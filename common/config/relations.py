@@ -4,12 +4,13 @@ What `deterministic` requires of others is also a layer: above the preset and be
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
-from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import value_at
 from zerobeast.common.settings import PAST, Relation, RunConfig
+from zerobeast.common.text import as_text
 
 #: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
 MAX_SQUASHED_LOG_STD = 0.0
@@ -20,48 +21,15 @@ ONE_THREAD = {"device": "cpu", "threads": 1, "precision": "float32"}
 #: counts the env groups of a run on this machine
 Groups = Callable[[RunConfig], int]
 
-#: two settings that do not fit together, and what is expected of the first one
-Clash = tuple[str, str, str]
+Clash = tuple[str, ...]  #: settings that do not fit together, and what is expected of the first one
 
 
 def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
     """The relations that are broken; `groups` as for `implied`."""
     yield from config.algorithm.relations(config.section, config)
-    yield from _of_three(config)
-    for clashes in (_run(config), _ranks(config), _memory(config), _opponent(config), _deterministic(config, groups)):
-        for path, other, expected in clashes:
-            given = f"{path} {as_text(value_at(config, path))} {_beside(config, other)}"
-            yield Relation((path, other), f"{given}: expected {expected}")
-
-
-def _beside(config: RunConfig, path: str) -> str:
-    """What a sentence has of the second setting of a clash."""
-    value = value_at(config, path)
-    return f"without {path}" if value == "" else f"with {path}" if value is True else f"with {path} {as_text(value)}"
-
-
-def _evaluations(config: RunConfig) -> str:
-    """The setting that asks for evaluations, if there are any."""
-    return "evaluate.every_steps" if config.evaluate.every_steps else "evaluate.times"
-
-
-def _of_three(config: RunConfig) -> Iterator[Relation]:
-    """Relations of three settings that are broken."""
-    own = config.memory
-    least = own.refresh_every * min(own.steps_per_batch, config.learner.batch_size)
-    if config.net.memory != "none" and own.familiar < least:
-        yield Relation(
-            ("memory.familiar", "memory.refresh_every", "memory.steps_per_batch"),
-            f"memory.familiar {own.familiar}: expected at least {least}, memory.refresh_every times "
-            f"memory.steps_per_batch, because steps would leave before their rarity is measured",
-        )
-    if config.evaluates and config.deterministic and config.stop_at_return is not None:
-        path = _evaluations(config)
-        yield Relation(
-            ("stop_at_return", path, DETERMINISTIC),
-            f"stop_at_return {config.stop_at_return:g} with {DETERMINISTIC} and {path} {value_at(config, path)}: "
-            f"expected at most two of the three, as the end would depend on how long an evaluation takes",
-        )
+    own = (_run, _evaluations, _ranks, _memory, _opponent)
+    for *paths, expected in chain(*(clashes(config) for clashes in own), _deterministic(config, groups)):
+        yield Relation.of({path: value_at(config, path) for path in paths}, expected)
 
 
 def _run(config: RunConfig) -> Iterator[Clash]:
@@ -70,8 +38,6 @@ def _run(config: RunConfig) -> Iterator[Clash]:
         yield "broker.max_batch_rows", "actor.envs_per_group", "at least as many, or no request fits a batch"
     if config.local.env_servers > config.local.actors:
         yield "local.env_servers", "local.actors", "at most as many: an actor here uses one, the rest would idle"
-    if config.evaluates and config.local.placement == "serial":
-        yield _evaluations(config), "local.placement", "0, as an evaluator is a process"
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         widest = f"at most {MAX_SQUASHED_LOG_STD:g}, the widest that squashed actions begin with"
         yield "net.action_log_std", "net.squash_actions", widest
@@ -79,9 +45,19 @@ def _run(config: RunConfig) -> Iterator[Clash]:
         yield "security.secret", "security.keys", "none, as it is of no use without the public ones"
 
 
+def _evaluations(config: RunConfig) -> Iterator[Clash]:
+    """Settings that clash with evaluations, if there are any."""
+    path = "evaluate.every_steps" if config.evaluate.every_steps else "evaluate.times"
+    if config.evaluates and config.local.placement == "serial":
+        yield path, "local.placement", "0, as an evaluator is a process"
+    if config.evaluates and config.deterministic and config.stop_at_return is not None:
+        why = "as the end would depend on how long an evaluation takes"
+        yield "stop_at_return", DETERMINISTIC, path, f"at most two of the three, {why}"
+
+
 def _memory(config: RunConfig) -> Iterator[Clash]:
     """Settings that clash with the episodic memory, if there is one."""
-    net = config.net
+    net, own = config.net, config.memory
     if net.memory == "none":
         return
     if not net.use_lstm:
@@ -90,8 +66,11 @@ def _memory(config: RunConfig) -> Iterator[Clash]:
         yield "net.memory_neighbours", "net.memory_size", "at most as many as there are entries"
     if config.learner.unroll_length < 2:
         yield "learner.unroll_length", "net.memory", "at least 2, as the last step of a rollout is not remembered"
-    if net.memory == "momentum" and not config.memory.contrastive_rate:
+    if net.memory == "momentum" and not own.contrastive_rate:
         yield "memory.contrastive_rate", "net.memory", "more, because that loss is its signal"
+    if own.familiar < (least := own.refresh_every * min(own.steps_per_batch, config.learner.batch_size)):
+        expected = f"at least {least}, or steps would leave before their rarity is measured"
+        yield "memory.familiar", "memory.refresh_every", "memory.steps_per_batch", expected
     yield from _of_its_algorithm(config)
 
 

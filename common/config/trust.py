@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Any
 
 from zerobeast.common.config import confirmed
-from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.layers import CONFIRMED, Given
 from zerobeast.common.config.table import LEVELS, RUN, SHORT, TREE, table_of, value_at
 from zerobeast.common.settings import PEERS, PLACE, PLAIN, REACH, RunConfig
 from zerobeast.common.settings.guards import Around, Guard, guard_of
+from zerobeast.common.text import as_text
 from zerobeast.common.wire import short
 
 NEEDLESS = (PEERS, REACH, PLACE)  #: for a command that makes environments alone

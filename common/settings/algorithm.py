@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section
+from zerobeast.common.text import as_text
 from zerobeast.common.wire import Space
 
 GROUP = "zerobeast.algorithms"
@@ -34,6 +35,16 @@ class Relation(NamedTuple):
 
     paths: tuple[str, ...]  #: of the settings that it relates
     sentence: str
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], expected: str) -> Relation:
+        """Between settings with these values, by path; `expected` says what the first one should be."""
+        (path, value), *others = values.items()
+        beside = [
+            f"without {other}" if own == "" else f"with {other} {as_text(own)}".removesuffix(" true")
+            for other, own in others
+        ]
+        return cls(tuple(values), f"{path} {as_text(value)} {' and '.join(beside)}: expected {expected}")
 
 
 class AlgorithmSettings(Section):

@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 import torch
 
-from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.load import differences
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import about
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.text import as_text
 from zerobeast.common.transport import Keys
 from zerobeast.rl.nets import pick_device
 from zerobeast.rl.ops import ranks

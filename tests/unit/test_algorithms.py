@@ -45,7 +45,7 @@ def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_i
     assert config.algorithm.entropy_until == 7
     assert config.preset == "classic-ppo"
     assert config.algorithm.model_dump(exclude={"entropy_until"}) == ppo.algorithm.model_dump()
-    with pytest.raises(ConfigError, match=r"^mine.minibatches 9999 is above learner.batch_size"):
+    with pytest.raises(ConfigError, match=r"^mine.minibatches 9999 with learner.batch_size"):
         load([*flags, "--mine.minibatches", "9999"], {})
     file = tmp_path / "config.yaml"
     file.write_text(dump(config))

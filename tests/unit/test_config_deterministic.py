@@ -60,7 +60,7 @@ def test_an_end_that_depends_on_the_clock_is_refused() -> None:
     gather([*CARTPOLE, "--stop_at_return", "400"], {}, groups=groups_of)
     (sentence,) = refusals("--stop_at_return", "400", "--evaluate.times", "4")
     assert sentence.startswith(
-        "stop_at_return 400 with deterministic and evaluate.times 4: expected at most two of the three"
+        "stop_at_return 400.0 with deterministic and with evaluate.times 4: expected at most two of the three"
     )
 
 
@@ -68,7 +68,7 @@ def test_settings_derived_from_deterministic_are_checked_against_the_others() ->
     minibatches = ("--algo", "ppo", "--net.use_lstm", "true", "--ppo.minibatches", "12")
     assert gather([*CARTPOLE, *minibatches], {}, groups=groups_of).config.learner.batch_size == 16
     (sentence,) = refusals(*minibatches, "--actor.env_groups", "1")
-    assert sentence.startswith("ppo.minibatches 12 is above learner.batch_size 8")
+    assert sentence.startswith("ppo.minibatches 12 with learner.batch_size 8")
 
 
 def test_services_read_the_saved_settings_back_unchanged(tmp_path: Path) -> None:

@@ -46,12 +46,12 @@ def test_an_initial_deviation_too_wide_for_squashed_actions_is_refused() -> None
 def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
     batch = ["--algo", "ppo", "--learner.batch_size", "4", "--learner.unroll_length", "5"]
     assert mistakes([*batch, "--ppo.minibatches", "5", "--net.use_lstm", "true"]) == [
-        "ppo.minibatches 5 is above learner.batch_size 4: with net.use_lstm a rollout stays whole, so a batch has 4 of "
-        "them to share out (from flag --ppo.minibatches, flag --learner.batch_size, flag --net.use_lstm)"
+        "ppo.minibatches 5 with learner.batch_size 4 and with net.use_lstm: expected at most 4, because rollouts stay "
+        "whole (from flag --ppo.minibatches, flag --learner.batch_size, flag --net.use_lstm)"
     ]
     assert mistakes([*batch, "--ppo.minibatches", "21"]) == [
-        "ppo.minibatches 21 is above learner.batch_size 4 x learner.unroll_length 5, the 20 steps of a batch "
-        "(from flag --ppo.minibatches, flag --learner.batch_size, flag --learner.unroll_length)"
+        "ppo.minibatches 21 with learner.batch_size 4 and with learner.unroll_length 5: expected at most 20, a batch's "
+        "steps (from flag --ppo.minibatches, flag --learner.batch_size, flag --learner.unroll_length)"
     ]
     assert load([*batch, "--ppo.minibatches", "4", "--net.use_lstm", "true"], {}).algorithm.minibatches == 4
     assert load([*batch, "--ppo.minibatches", "20"], {}).algorithm.minibatches == 20
@@ -61,13 +61,13 @@ def test_more_minibatches_than_a_batch_has_sequences_are_refused() -> None:
 def test_replay_settings_that_do_not_fit_the_unroll_length_are_refused() -> None:
     rollouts = ["--env", "CartPole-v1", "--learner.unroll_length", "4"]
     assert mistakes([*rollouts, "--algo", "dqn", "--dqn.n_step", "5"]) == [
-        "dqn.n_step 5 is above learner.unroll_length 4: a return ends in the rollout that it begins in, or in the next "
-        "one (from flag --dqn.n_step, flag --learner.unroll_length)"
+        "dqn.n_step 5 with learner.unroll_length 4: expected at most as many, as a return ends in its rollout or in "
+        "the next one (from flag --dqn.n_step, flag --learner.unroll_length)"
     ]
     assert load([*rollouts, "--algo", "dqn", "--dqn.n_step", "4"], {}).algorithm.n_step == 4
     r2d2 = [*rollouts, "--algo", "r2d2", "--r2d2.n_step", "4", "--r2d2.burn_in"]
     assert mistakes([*r2d2, "10"]) == [
-        "r2d2.burn_in 10 is no multiple of learner.unroll_length 4: a burn-in begins with a rollout, where the "
+        "r2d2.burn_in 10 with learner.unroll_length 4: expected a multiple, as it begins with a rollout, where the "
         "recurrent state was stored (from flag --r2d2.burn_in, flag --learner.unroll_length)"
     ]
     assert [load([*r2d2, steps], {}).algorithm.burn_in for steps in ("0", "8")] == [0, 8]
@@ -76,25 +76,25 @@ def test_replay_settings_that_do_not_fit_the_unroll_length_are_refused() -> None
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--algo dqn --dqn.replay_size 500", "dqn.replay_min_size 1000 is above dqn.replay_size 500: expected at most"),
+        ("--algo dqn --dqn.replay_size 500", "dqn.replay_min_size 1000 with dqn.replay_size 500: expected at most"),
         (
             "--algo dqn --dqn.replay_size 20 --dqn.replay_min_size 9",
-            "dqn.batch_size 32 is above dqn.replay_size 20: expected at most what it holds",
+            "dqn.batch_size 32 with dqn.replay_size 20: expected at most what it holds",
         ),
         (
             "--algo r2d2 --learner.unroll_length 40 --r2d2.replay_size 70 --r2d2.replay_min_size 70",
-            "r2d2.sequence_length 80 is above r2d2.replay_size 70: expected at most what it holds",
+            "r2d2.sequence_length 80 with r2d2.replay_size 70: expected at most what it holds",
         ),
         (
             "--algo r2d2 --learner.unroll_length 40 --r2d2.sequence_length 20",
-            "r2d2.sequence_length 20 is below learner.unroll_length 40: sequences begin with rollouts",
+            "r2d2.sequence_length 20 with learner.unroll_length 40: expected at least as many",
         ),
         (
             "--algo dqn --total_steps 1019 --dqn.samples_per_insert 4 --dqn.batch_size 20 --dqn.updates_per_step 4",
-            "total_steps 1019 is too few to learn from: with dqn.replay_min_size 1000 and dqn.samples_per_insert 4 it "
+            "total_steps 1019 with dqn.replay_min_size 1000 and with dqn.samples_per_insert 4.0: expected more, as it "
             "ends before the first step, which draws 80 samples",
         ),
-        ("--algo dqn --deterministic true", "deterministic true with algo dqn: expected an algorithm without a replay"),
+        ("--algo dqn --deterministic true", "algo dqn with deterministic: expected one without a replay"),
     ],
 )
 def test_a_replay_that_could_never_be_drawn_from_is_refused(flags: str, sentence: str) -> None:

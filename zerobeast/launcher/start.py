@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zerobeast.common.config import confirmed, trust
-from zerobeast.common.config.describe import as_text, by_origin
+from zerobeast.common.config.describe import by_origin
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.layers import PREFIX, from_tree, read_yaml
 from zerobeast.common.config.load import Loaded, differences, dump, gather
@@ -24,7 +24,7 @@ from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import CODE, PEERS, PLAIN, RunConfig, Section, setting
 from zerobeast.common.settings import spec_of as spec_named
 from zerobeast.common.settings.net import readings
-from zerobeast.common.text import did_you_mean
+from zerobeast.common.text import as_text, did_you_mean
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.hosts import Host

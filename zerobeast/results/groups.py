@@ -7,11 +7,10 @@ algorithm if there are several, and of the other settings as few as distinguish 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.table import LEVELS, TREE, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import PAST
-from zerobeast.common.text import printable
+from zerobeast.common.text import as_text, printable
 from zerobeast.results.curves import TRAINING
 from zerobeast.results.run import SavedRun
 from zerobeast.results.style import place_of, title

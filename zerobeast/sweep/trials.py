@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from zerobeast.api.parent import parent_in
 from zerobeast.common.config import trust
 from zerobeast.common.config.confirmed import digest, remember
-from zerobeast.common.config.describe import as_text
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given, from_tree
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.text import as_text
 from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.spaces import spec_of

@@ -29,18 +29,11 @@ class PPOConfig(s.ActorCriticSettings):
     def relations(self, name: str, run: Run) -> Iterator[Relation]:
         """A batch cannot make more minibatches than it has rollouts (with an LSTM) or steps (without)."""
         parts, rows, steps = self.minibatches, run.learner.batch_size, run.learner.unroll_length
+        given = {f"{name}.minibatches": parts, "learner.batch_size": rows}
         if run.net.use_lstm and parts > rows:
-            yield Relation(
-                (f"{name}.minibatches", "learner.batch_size", "net.use_lstm"),
-                f"{name}.minibatches {parts} is above learner.batch_size {rows}: with net.use_lstm a rollout stays "
-                f"whole, so a batch has {rows} of them to share out",
-            )
+            yield Relation.of({**given, "net.use_lstm": True}, f"at most {rows}, because rollouts stay whole")
         elif parts > rows * steps:
-            yield Relation(
-                (f"{name}.minibatches", "learner.batch_size", "learner.unroll_length"),
-                f"{name}.minibatches {parts} is above learner.batch_size {rows} x learner.unroll_length {steps}, "
-                f"the {rows * steps} steps of a batch",
-            )
+            yield Relation.of({**given, "learner.unroll_length": steps}, f"at most {rows * steps}, a batch's steps")
 
     def remarks(self, name: str, run: Run) -> Iterator[str]:
         """On a divergence in sync.rule that is hardly reached: ratios of 1 + clip mean one of about clip^2 / 2."""

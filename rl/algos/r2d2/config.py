@@ -54,17 +54,11 @@ class R2D2Config(r.QSettings):
         """A replay has recurrent states only where rollouts begin."""
         steps = run.learner.unroll_length
         if self.burn_in % steps:
-            yield Relation(
-                (f"{name}.burn_in", "learner.unroll_length"),
-                f"{name}.burn_in {self.burn_in} is no multiple of learner.unroll_length {steps}: a burn-in begins "
-                f"with a rollout, where the recurrent state was stored",
-            )
+            given = {f"{name}.burn_in": self.burn_in, "learner.unroll_length": steps}
+            yield Relation.of(given, "a multiple, as it begins with a rollout, where the recurrent state was stored")
         if self.sequence_length < steps:
-            yield Relation(
-                (f"{name}.sequence_length", "learner.unroll_length"),
-                f"{name}.sequence_length {self.sequence_length} is below learner.unroll_length {steps}: sequences "
-                f"begin with rollouts, of which the steps behind them would never be learned from",
-            )
+            given = {f"{name}.sequence_length": self.sequence_length, "learner.unroll_length": steps}
+            yield Relation.of(given, "at least as many, or steps at the end of rollouts would never be learned from")
         yield from super().relations(name, run)
 
 

@@ -2,13 +2,13 @@
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from contextlib import ExitStack
 
 from zerobeast.common.errors import DiskError
+from zerobeast.common.process.threads import in_thread
 from zerobeast.common.service.base import LINGER_S, Service
 from zerobeast.common.transport import Context, Poller
 
@@ -59,18 +59,11 @@ class Loop:
         This thread also hears signals at once: Python handles them in its main thread, between two bytecodes, and a
         backward pass can be one bytecode that takes a minute. It may return while the other thread still computes.
         """
-        ended: Future[int] = Future()
-        threading.Thread(target=self._settle, args=(ended,), name="loop", daemon=True).start()
+        ended = in_thread(self.run, "loop")
         while not wait([ended], ATTEND_S).done:
             if any(service.computing.meanwhile(service.attend) for service in self.services):
                 return 0
         return ended.result()
-
-    def _settle(self, ended: Future[int]) -> None:
-        try:
-            ended.set_result(self.run())
-        except BaseException as error:  # for the thread that waits
-            ended.set_exception(error)
 
     def _run(self) -> None:
         for service in self.services:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -72,6 +72,10 @@ class Batch(NamedTuple):
     def pick(self, rows: Tensor) -> Batch:
         """A copy of the rows at these indices [n]."""
         return self._by_row(lambda entry, at: entry.index_select(at, rows))
+
+    def each(self) -> Iterator[Batch]:
+        """A copy of each row."""
+        return map(self.pick, torch.arange(self.mask.shape[1], device=self.mask.device).view(-1, 1))
 
     @staticmethod
     def joined(batches: Sequence[Batch]) -> Batch:

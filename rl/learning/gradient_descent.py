@@ -101,14 +101,12 @@ class GradientDescent:
         Raises:
           CheckpointError: it is from another kind of optimiser.
         """
-        optimizer = self.optimizer
-        kind = type(optimizer).__name__
+        kind = type(self.optimizer).__name__
         if saved["kind"] != kind:
             raise CheckpointError(f"the checkpoint was made with optimizer {saved['kind']}, this run uses {kind}")
-        settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-        optimizer.load_state_dict(saved["state"])
-        for group, own in zip(optimizer.param_groups, settings, strict=True):
-            group.update(own)
+        pairs = zip(self.optimizer.param_groups, saved["state"]["param_groups"], strict=True)
+        groups = [{**own, "params": theirs["params"]} for own, theirs in pairs]
+        self.optimizer.load_state_dict({**saved["state"], "param_groups": groups})
 
 
 @torch.no_grad()

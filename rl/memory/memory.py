@@ -116,7 +116,7 @@ def restored(state: dict[str, Any], device: torch.device, steps: int) -> Iterato
         return
     own = tree_map(lambda value: value.to(device) if isinstance(value, Tensor) else value, state)
     all_steps, keys = Step(**own["steps"]), iter(own["keys"])
-    rollouts = iter(_rows(Batch(**own["rollouts"]))) if own["rollouts"] else iter(())
+    rollouts = Batch(**own["rollouts"]).each() if own["rollouts"] else iter(())
     for row, loss in enumerate(own["losses"]):
         step: Step = tree_map(lambda values, at=row: values[at].clone(), all_steps)
         rollout = next(rollouts) if own["with_rollout"][row] else None
@@ -127,8 +127,3 @@ def restored(state: dict[str, Any], device: torch.device, steps: int) -> Iterato
             next(keys) if own["with_key"][row] else None,
             own["priorities"][row],
         )
-
-
-def _rows(batch: Batch) -> Iterator[Batch]:
-    """Each rollout of a batch on its own."""
-    yield from map(batch.pick, torch.arange(batch.mask.shape[1], device=batch.mask.device).view(-1, 1))

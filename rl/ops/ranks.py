@@ -12,9 +12,8 @@ Every collective has a name, which the error of a lost or hanging rank gives.
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -24,6 +23,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed import DistNetworkError, Store  # type: ignore[attr-defined]
 
 from zerobeast.common.errors import PeerLost
+from zerobeast.common.process.threads import in_thread
 
 R = TypeVar("R")
 NAMING_S = 3.0  #: after a failure, how long ranks wait for a sign of life of each other
@@ -257,17 +257,8 @@ def answered(request: Callable[[], R], seconds: float = ANSWER_S) -> R:
     Raises:
       RuntimeError: there is no answer in time, or the request raises it.
     """
-    answer = Future[R]()
-
-    def send() -> None:
-        try:
-            answer.set_result(request())
-        except RuntimeError as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=send, daemon=True).start()
     try:
-        return answer.result(seconds)
+        return in_thread(request).result(seconds)
     except TimeoutError:
         raise DistNetworkError(f"no answer from rank 0 within {seconds:g} s") from None
 

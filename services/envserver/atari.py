@@ -17,7 +17,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
+from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown
 from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.scenes import scene
@@ -168,9 +168,7 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int, **frames: An
     if found := [name for name in ELSEWHERE if name in kwargs]:
         what = f"env.kwargs: ale-py's vector environment, which makes {config.id}, has no {found[0]!r}"
         raise EnvError(f"{what}: --env ale_py:{config.id} takes it, and {ONE_BY_ONE}")
-    unknown = sorted(set(kwargs) - set(KWARGS))
-    if unknown:
-        raise EnvError(f"env.kwargs: {unknown[0]!r} is not for Atari, expected any of {', '.join(KWARGS)}")
+    refuse_arguments(kwargs, KWARGS, "Atari")
     usual = V5_STICKY_ACTIONS if config.id.startswith("ALE/") else 0.0  # gymnasium's default for the id
     with contained(f"env.id {config.id!r} cannot be made"):
         return Emulator(

@@ -105,6 +105,12 @@ def backend_at(reference: str, env_id: str) -> Backend:
     return backend
 
 
+def refuse_arguments(given: Collection[str], known: Collection[str], whose: str) -> None:
+    """Raise EnvError if there is an argument that `whose` environments do not take."""
+    if strange := sorted(set(given) - set(known)):
+        raise EnvError(f"env.kwargs: {strange[0]!r} is not for {whose}, expected any of {', '.join(sorted(known))}")
+
+
 def unknown(env_id: str, reason: str) -> EnvError:
     """The error for an id that its backend does not have, with the ids of any backend that were probably meant."""
     known = list(_known())

@@ -16,7 +16,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.backend import Backend, unknown
+from zerobeast.services.envserver.backend import Backend, refuse_arguments, unknown
 from zerobeast.services.envserver.gymnasium_backend import SteppedTogether, warn_once
 from zerobeast.services.envserver.minigrid import WITHOUT_MISSION
 from zerobeast.services.envserver.scenes import drawn, scene
@@ -152,9 +152,7 @@ def _options(config: EnvConfig, task: str) -> dict[str, Any]:
             "repeat_action_probability": config.sticky_actions or 0.0,
             "max_episode_steps": config.max_episode_frames // skip,
         }
-    known = sorted({*defaults, *PIXELS} - OURS - options.keys())
-    if strange := sorted(config.kwargs.keys() - set(known)):
-        raise EnvError(f"env.kwargs: {strange[0]!r} is not for {config.id}, expected any of {', '.join(known)}")
+    refuse_arguments(config.kwargs, {*defaults, *PIXELS} - OURS - options.keys(), config.id)
     return options | config.kwargs
 
 

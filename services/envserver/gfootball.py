@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.services.envserver import football
-from zerobeast.services.envserver.backend import Backend, unknown
+from zerobeast.services.envserver.backend import Backend, refuse_arguments, unknown
 
 PREFIX = "gfootball/"
 VECTORS, PLANES, PIXELS = "simple115v2", "extracted", ("pixels", "pixels_gray")
@@ -107,9 +107,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Match:
         raise unknown(env_id, f"expected {', '.join(ids())}")
     options = dict(kwargs)
     is_drawn = options.pop("render_mode", None) is not None
-    if strange := sorted(options.keys() - football.SOURCE):
-        expected = ", ".join(sorted(football.SOURCE))
-        raise EnvError(f"env.kwargs: {strange[0]!r} is not for {env_id}, expected any of {expected}")
+    refuse_arguments(options, football.SOURCE, env_id)
     for name, known in CHOICES.items():
         options.setdefault(name, known[0])
         if options[name] not in known:

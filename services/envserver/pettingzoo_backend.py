@@ -23,8 +23,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Any:
     if env_id not in (known := list(_games(family))):
         importlib.import_module(home.partition(".")[0])  # which may be what is missing
         raise unknown(env_id, f"expected one of {', '.join(known or _all())}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of this way to make them, which all versions have
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # all versions are made in this way
         module = importlib.import_module(f"{home}.{game}")
     return getattr(module, "parallel_env", module.env)(**kwargs)
 
@@ -36,8 +35,7 @@ def _games(family: str) -> Iterator[str]:
     home = ELSEWHERE.get(family, f"pettingzoo.{family}")
     if importlib.util.find_spec(home.partition(".")[0]) is None:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         spec = importlib.util.find_spec(home)
     for folder in spec.submodule_search_locations or () if spec else ():
         yield from (f"{PREFIX}{family}/{path.stem}" for path in sorted(Path(folder).glob("*_v[0-9]*.py")))

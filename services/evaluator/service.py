@@ -74,8 +74,8 @@ class Evaluator(Service):
         self._best: float | None = None  #: the highest
         self._trouble = ""
         self._opponent: Policy | None = None
-        self._elsewhere = instance.env_server
-        self._hosting, self._endpoint = contextlib.ExitStack(), ""  #: the env-server, once there is one
+        self._elsewhere = self._endpoint = instance.env_server or ""
+        self._hosting = contextlib.ExitStack()  #: the env-server that it has started, whose endpoint that is then
 
     def open(self) -> None:
         """Find out what was evaluated before.
@@ -176,21 +176,17 @@ class Evaluator(Service):
             path, state = read(self.config.env.opponent, self.config.root, policy.env)
             self._opponent = Policy(policy.loaded, state, path)
         try:
-            self._endpoint = self._endpoint or self._hosting.enter_context(self._env_server())
+            self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
             for task, level in self._levels.items():
                 alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
                 self._before, self._steps = self._before + self._steps, 0
                 found = play(policy, alone, self._endpoint, opponent=self._opponent, watch=self._watch)
                 rows.append({**found.row(), "elapsed_s": round(elapsed_s, 1), "level": level})
         except BaseException as error:  # the next one gets a fresh env-server
-            self._endpoint = ""
+            self._endpoint = self._elsewhere
             self._hosting.__exit__(type(error), error, error.__traceback__)  # may raise an error that explains more
             raise
         return rows
-
-    def _env_server(self) -> contextlib.AbstractContextManager[str]:
-        """Yields the endpoint of the env-server in which to play."""
-        return contextlib.nullcontext(self._elsewhere) if self._elsewhere else env_server(self.config)
 
     def _record(self, policy: Policy) -> None:
         """Every Nth time, a video of the first episode in each environment. Without one, an evaluation is as good."""

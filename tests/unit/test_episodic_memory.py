@@ -480,7 +480,7 @@ LSTM = ["--net.use_lstm=true"]
         (["--net.memory=momentum", *LSTM, "--memory.contrastive_rate=0"], "memory.contrastive_rate 0.0 with net.mem"),
         (["--net.memory=knn", *LSTM, "--algo=ppo", "--memory.replay_share=0.5"], "replay_share 0.5 with algo ppo:"),
         (["--net.memory=knn", *LSTM, "--learner.unroll_length=1"], "learner.unroll_length 1 with net.memory knn"),
-        (["--net.memory=knn", *LSTM, "--memory.familiar=100"], "memory.familiar 100: expected at least 128"),
+        (["--net.memory=knn", *LSTM, "--memory.familiar=100"], "memory.steps_per_batch 8: expected at least 128"),
         (
             ["--net.memory=knn", *LSTM, "--memory.replay_share=0.5", "--impala.replay_share=0.5"],
             "memory.replay_share 0.5 with impala.replay_share 0.5: expected 0 for one of them",

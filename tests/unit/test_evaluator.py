@@ -135,7 +135,7 @@ def test_a_policy_that_is_played_again_and_again_is_no_progress(
             raise ConfigError("No space left on device")
 
     monkeypatch.setattr(Evaluator, "_play", play)
-    monkeypatch.setattr(EvaluationQueue, "show", lambda _self, progress, _now: shown.append(progress))
+    monkeypatch.setattr(EvaluationQueue, "report_progress", lambda _self, progress, _now: shown.append(progress))
     monkeypatch.setattr(evaluations, "append", full)
     monkeypatch.setattr(service, "DISK_S", 0.0)
     with closing(Evaluator(run, Instance())) as evaluator:

@@ -102,7 +102,7 @@ class OldRollouts:
             self._held.clear()  # they were collected with another unroll_length, before this run was resumed
         picks = torch.randint(len(self._held), (old,), generator=self._generator).tolist() if self._held else []
         mixed = Batch.joined([batch, *(self._held[pick] for pick in picks)])
-        self._hold(batch)
+        self._held.extend(batch.each())
         return mixed
 
     def state(self) -> dict[str, Any]:
@@ -117,11 +117,7 @@ class OldRollouts:
         if self._per_new:
             self._owed = state["owed"]
             for entries in state["held"]:
-                self._hold(Batch.restored(entries, self._device))
-
-    def _hold(self, batch: Batch) -> None:
-        rows = torch.arange(batch.mask.shape[1], device=batch.mask.device)
-        self._held.extend(batch.pick(row) for row in rows.view(-1, 1))
+                self._held.extend(Batch.restored(entries, self._device).each())
 
 
 class EntropyWeight(Parts):

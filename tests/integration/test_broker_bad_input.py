@@ -127,7 +127,7 @@ def test_the_first_hello_does_not_decide_what_is_served_before_anything_is_learn
         the.broker.clock = lambda: time.monotonic() + YIELDS_S + 1
     second.until(Reply.WELCOME)
     the.learner.publish(1)
-    assert second.ask().version == 1
+    wait_until(lambda: second.ask().version == 1)
     assert "this broker serves Echo-v0 with [3]" in refusal(the.client(env=first.env))
 
 

@@ -174,7 +174,8 @@ def test_a_learner_ends_once_all_is_evaluated_by_an_env_server_apart_and_the_ima
         listed = [*once, "sh", "learner", "-c", "cd /app/runs/cartpole; wc -l < evaluations.csv; find . -type f"]
         rows, *files = project.compose(*listed).stdout.split()
         assert int(rows) == 1 + 2
-        assert not [file for file in map(Path, files) if file.parent.name == run_files.TO_EVALUATE]
+        waiting = [file for file in map(Path, files) if file.parent.name == run_files.TO_EVALUATE]
+        assert [file.name for file in waiting] == [".lock"], "none waits; that is the lock of the table"
         assert len([file for file in files if file.endswith(".mp4")]) == 1
         found = project.health()
         assert (found["code"], found["verdict"]) == (0, "finished: the run has reached its last step")

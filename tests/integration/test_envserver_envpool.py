@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
-from zerobeast.common import plugins
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.services.envserver import workers
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.vector import VectorEnv
@@ -39,7 +39,7 @@ def games() -> set[psutil.Process]:
 
 def test_vizdoom_ends_with_its_worker_and_goes_on_in_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plugins, "start_folder", lambda: tmp_path)  # worker processes begin there
+    monkeypatch.setattr(workers, "start_folder", lambda: tmp_path)  # worker processes begin there
     env = make_vector_env(EnvConfig(id="envpool/Basic-v1"), 1, 0, EnvServerConfig())
     env.infos = InfoTable(1)
     collected(env)

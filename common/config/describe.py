@@ -37,7 +37,12 @@ TORCHBEAST = "--env is short for --env.id. TorchBeast's flags are understood as 
 
 def dump(config: RunConfig) -> str:
     """Every setting as YAML that `load` reads back to the same tree."""
-    text: str = yaml.dump(config.model_dump(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
+    return as_yaml(config.model_dump())
+
+
+def as_yaml(tree: Mapping[str, Any]) -> str:
+    """Settings as YAML that `load` reads back."""
+    text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
     return text
 
 

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Number
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
 from zerobeast.common.config.table import RUN, SHORT, TREE, Table, of_algorithm
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import reference_to
+from zerobeast.common.settings.arguments import plain
 from zerobeast.common.text import as_text, did_you_mean
 from zerobeast.common.wire import short
 
@@ -162,7 +162,7 @@ def flags_for(settings: Mapping[str, Any]) -> list[str]:
     """Flags for settings by section or by path; classes and other objects become references, and None is not given.
 
     Raises:
-      ConfigError: no other process can import one of those, or one is an entry of a list or dict.
+      ConfigError: no other process can import one of those, or what is in a list or dict is not `plain`.
 
     >>> flags_for({"seed": 3, "net": {"hidden_size": 64, "use_lstm": True}, "learner.batch_size": 8, "name": None})
     ['--seed=3', '--net.hidden_size=64', '--net.use_lstm=true', '--learner.batch_size=8']
@@ -180,17 +180,9 @@ def _leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any
 
 def _text(path: str, value: Any) -> str:
     if isinstance(value, dict | list | tuple):
-        return json.dumps(value, default=partial(_plain, path))
+        return json.dumps(plain(value, path))
     if hasattr(type(value), "tolist"):
         return _text(path, value.tolist())
     if isinstance(value, str | os.PathLike):
         return str(value)
     return as_text(value) if isinstance(value, Number) else reference_to(value, path)
-
-
-def _plain(path: str, entry: Any) -> Any:
-    if isinstance(entry, os.PathLike):
-        return str(entry)
-    if hasattr(type(entry), "tolist"):
-        return entry.tolist()
-    raise ConfigError(f"{path} holds {entry!r:.100}, expected text, numbers, lists and dicts")

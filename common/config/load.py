@@ -133,7 +133,7 @@ def gather(
             mistakes += remarks.unused(config, origins)
     own_good, _ = check(line.own, mistakes, own)
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError("\n".join(dict.fromkeys(mistakes)))  # `describe` may have found some of them too
     if not partial:
         trust.confirm(in_files, config, origins)
     own_values = {path: given.value for path, given in own_good.items()}
@@ -205,7 +205,7 @@ def _preset(
             preset = preset._replace(where=f"{preset.where}, {why}")
         return preset, list(from_tree(tree, f"preset {preset.value}", mistakes))
     except ConfigError as error:
-        mistakes.append(str(error))
+        mistakes += str(error).split("\n")
         return preset, []
 
 
@@ -238,8 +238,6 @@ def check(
         except ValidationError as error:
             detail = error.errors()[0]
             custom = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
-            if detail["type"] == "finite_number" and isinstance(given.value, dict):
-                custom = "expected finite numbers"
             sentence = custom or f"expected {expectation((settings_of(own) if own else TREE)[path])}"
             mistakes.append(f"{given.where}: got {short(given.value)}, {sentence}")
             refused.add(path)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.arguments import arguments
 from zerobeast.common.settings.guards import ARGUMENTS, ENVIRONMENT, PLAIN, TEXT, is_plain
 from zerobeast.common.settings.section import Section, setting, whole_numbers
 from zerobeast.common.text import split_ids
@@ -19,6 +20,7 @@ PADDING = ("pad_obs", "pad_actions")  #: settings that make environments of uneq
 MAX_AGENTS = 1024  #: of an environment
 LATEST, PAST = "latest", "past"  #: values of `env.opponent`
 PROGRESS = "{progress}"  #: a value in `env.options`
+MAX_KWARGS, MAX_OPTIONS = 48 << 10, 4 << 10  #: bytes, of the 64 KiB that a message to an env-server may have
 NO_RUN = ("", LATEST, PAST)  #: those that name no run
 
 
@@ -59,11 +61,13 @@ class EnvConfig(Section):
         decides=ENVIRONMENT,
         max_length=10_000,  # a mix of 200 environments, or a long path; checked before anything reads the list
     )
-    kwargs: dict[str, JsonValue] = setting({}, "arguments of the environment's constructor", decides=ARGUMENTS)
+    kwargs: Annotated[dict[str, JsonValue], arguments(MAX_KWARGS)] = setting(
+        {}, "arguments of the environment's constructor: text, numbers, lists and mappings", decides=ARGUMENTS
+    )
     action_mask: str = setting(
         "", "key of the action mask (1: legal) in a Dict observation or in the info of a step", decides=PLAIN
     )
-    options: dict[str, JsonValue] = setting(
+    options: Annotated[dict[str, JsonValue], arguments(MAX_OPTIONS)] = setting(
         {},
         f"options of every reset of the environment; a value {PROGRESS} is the share of total_steps trained, 0 to 1",
         decides=TEXT._replace(matters=lambda options, _: not is_plain(filled(options, 0.0)), always=False),

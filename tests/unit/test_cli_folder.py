@@ -219,6 +219,8 @@ def test_a_run_that_a_learner_trains_without_a_launcher_cannot_be_started_over(t
         ({"env": {"frame_stack": 1}}, "env.frame_stack"),
         ({"net": {"use_lstm": True}}, "net.use_lstm"),
         ({"impala": {"optimizer": "adam"}}, "impala.optimizer"),
+        ({"seed": 5}, "seed"),
+        ({"parent": {"run": "y"}}, "parent.run"),
     ],
 )
 def test_a_checkpoint_cannot_go_on_with_another_task_network_or_optimiser(change: dict[str, object], path: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from zerobeast.common.config.confirmed import remember
-from zerobeast.common.config.load import differences, dump, gather, load, settings_help
+from zerobeast.common.config.layers import Given
+from zerobeast.common.config.load import check, differences, dump, gather, load, settings_help
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.trust import decisive
 from zerobeast.common.errors import ConfigError
@@ -275,7 +276,28 @@ def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, t
         (["--config", str(path)], {}),
     ):
         [sentence] = mistakes([*CLASSIC, *flags], environ)
-        assert sentence.endswith(", expected finite numbers")
+        assert "expected text, finite numbers" in sentence
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "named"),
+    [
+        ({"sizes": {"entropy": 1 << 64}}, "sizes.entropy is 18446744073709551616"),
+        ({"sizes": [0, -(1 << 63) - 1]}, "sizes[1] is -9223372036854775809"),
+        ({"levels": {1: "easy"}}, "levels has the key 1"),
+        ({"name": "\ud800"}, "name is"),
+        ({"prices": [0.5] * 9000}, "expected at most 49,152, or the name of a file"),
+    ],
+)
+def test_arguments_that_would_not_arrive_are_refused_before_anything_starts(kwargs: Any, named: str) -> None:
+    for path in ("env.kwargs", "env.options"):
+        found: list[str] = []
+        check([Given(path, kwargs, f"file x: {path}")], found)
+        [sentence] = found
+        assert sentence.startswith(f"file x: {path}: got {{")
+        assert (named if path == "env.kwargs" else named.replace("49,152", "4,096")) in sentence
+    edges = {"most": (1 << 64) - 1, "least": -(1 << 63)}
+    assert load([*CLASSIC, "--env.kwargs", json.dumps(edges)], {}).env.kwargs == edges
 
 
 def test_differences_are_what_is_not_the_default() -> None:

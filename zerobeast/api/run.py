@@ -254,10 +254,12 @@ class Run(contextlib.AbstractContextManager["Run"]):
                 fleet = stack.enter_context(begun(settled, environ, say=log.info))
                 own = settled.flags
                 stack.enter_context(tracked(fleet.config, own.track, own.track_project, environ))
-                curves = stack.enter_context(contextlib.closing(Curves(self.folder)))
+                curves = stack.enter_context(contextlib.closing(Curves(fleet.config.folder.absolute())))
                 children = fleet.add_all()
                 self._pages = stack.enter_context(Gatherer(lambda: children, curves.update))
                 self.config, self._supervisor = fleet.config, fleet.supervisor()
+                self.folder = self.config.folder.absolute()  # another run may have taken its name meanwhile
+                self._rows = metrics.Rows(self.folder)
                 self._begun.set()
                 self.ending = judged(self._supervisor.run(signals=()), self.config)
             if self.ending.sentence:

@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     if helped("beast slurm", HELP, argv, SlurmFlags):
         return 0
     now = datetime.now().astimezone()
-    config, flags, saved, _, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))
+    config, flags, saved, origins, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))
     config = padded(config)
     _demand_disk(config)
     if flags.submit:
@@ -72,6 +72,7 @@ def main(argv: list[str]) -> int:
         _demand_room(flags)
     if flags.fresh:
         run_folder.set_aside(config.folder, now)
+    config, _ = run_folder.make(config, named="name" in origins)
     with run_folder.claimed(config.folder):
         if run_folder.trained(config.folder) and saved is not None:
             run_folder.refuse_changes(saved, config)

@@ -7,8 +7,9 @@ itself was killed, and two learners never write into one folder.
 import contextlib
 import os
 import re
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,13 @@ from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import without_folders
 
-#: what a checkpoint is bound to: the network's shape and the task that it was trained on
-BOUND = ("algo", "env", "net")
+#: what a checkpoint is bound to: the network's shape, the task that it was trained on, and what made its weights
+BOUND = ("algo", "env", "net", "seed", "parent")
 #: settings of these sections that may change: a limit, who else acts, a stage
 FREE = ("net.max_parameters", "env.opponent", "env.opponents", "env.options")
 HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
 RETRY_S = 0.1
-MAX_NAME = 100
+MAX_NAME, MAX_NUMBER = 100, 999
 
 
 def default_name(config: RunConfig, now: datetime) -> str:
@@ -39,13 +40,40 @@ def default_name(config: RunConfig, now: datetime) -> str:
     suffix = f"-{config.section}-{now:%Y%m%d-%H%M%S}"
     env_id = re.sub(r"\(([^,;()]*)[^()]*\)", r"-\1", without_folders(config.env.id))  # of a mix, law and first part
     env = re.sub(r"[^A-Za-z0-9._]+", "-", env_id).strip("-._") or "run"
-    return _free(Path(config.root).expanduser() / (env[: MAX_NAME - len(suffix) - 3] + suffix)).name
+    return _free(Path(config.root).expanduser() / (env[: MAX_NAME - len(f"{suffix}-{MAX_NUMBER}")] + suffix)).name
 
 
 def _free(folder: Path) -> Path:
     """This folder or, if it exists, one with a number after its name that does not."""
-    numbered = (folder.with_name(f"{folder.name}-{n}") for n in range(2, 100))
-    return next(path for path in (folder, *numbered) if not path.exists())
+    return next(path for path in _numbered(folder) if not path.exists())
+
+
+def _numbered(folder: Path) -> Iterator[Path]:
+    yield folder
+    yield from (folder.with_name(f"{folder.name}-{number}") for number in range(2, MAX_NUMBER + 1))
+
+
+def make(config: RunConfig, *, named: bool) -> tuple[RunConfig, bool]:
+    """Make the folder of a run, unless there is one.
+
+    Args:
+      config: of the run.
+      named: whether somebody has named it; if not, and another run that began in the same second has this folder, its
+        name gets a number.
+
+    Returns:
+      The settings, and whether the folder was made now.
+
+    Raises:
+      ConfigError: it cannot be made.
+    """
+    with explained(f"run folder {config.folder} cannot be written"):
+        config.folder.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (config.folder,) if named else _numbered(config.folder):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return config.model_copy(update={"name": folder.name}), True
+    return config, False
 
 
 @contextlib.contextmanager
@@ -128,6 +156,16 @@ def name_latest(folder: Path) -> None:
     """Write the run's name to the file `latest` beside its folder, or in place of a link of that name."""
     with contextlib.suppress(ConfigError):  # something else has that name
         write_atomically(folder.with_name(run_files.LATEST), f"{folder.name}\n", durable=False)
+
+
+def forget(folder: Path, latest: Path) -> None:
+    """Remove the folder of a new run that has not trained; `latest` is the run before it."""
+    if not trained(folder) and not metrics.last(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        if run_files.is_run(latest):
+            name_latest(latest)
+        else:
+            folder.with_name(run_files.LATEST).unlink(missing_ok=True)
 
 
 def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:

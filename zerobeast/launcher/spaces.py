@@ -1,6 +1,5 @@
 """What an environment looks like, as described by a process that makes it once: nothing here may import simulators."""
 
-import contextlib
 import functools
 import json
 import os
@@ -10,9 +9,13 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from zerobeast.common.config.layers import Given, variable_of
+from zerobeast.common.config.describe import as_yaml
+from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.layers import Given
+from zerobeast.common.config.load import check
 from zerobeast.common.config.preset import family_of
-from zerobeast.common.config.table import LEVELS, RUN, value_at
+from zerobeast.common.config.table import LEVELS, RUN, nested, value_at
+from zerobeast.common.config.trust import confirmation
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import NO_RUN, EnvConfig, EnvServerConfig, RunConfig
@@ -29,7 +32,6 @@ SHAPING = (
     LEVELS,
     LIMIT := "envserver.step_timeout_s",
 )
-HIDDEN = ("env.kwargs", "env.options")  #: passed on as variables, which unlike flags no other user can see
 
 
 def spec_of(given: Mapping[str, Given]) -> EnvSpec:
@@ -98,16 +100,15 @@ def _described(given: Mapping[str, Given]) -> tuple[EnvSpec, Mapping[str, Any]]:
     """The spec, and settings of `env` with which all environments have it."""
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
-    limit_s = LIMIT_S
-    values = {path: given[path].value for path in SHAPING if path in given}
-    with contextlib.suppress(KeyError, ValueError, TypeError):  # not given, or wrong, which is refused later
-        values[LIMIT] = float(values[LIMIT])  # a number as text is the same flag as the number
-        limit_s = max(limit_s, values[LIMIT])
-    tasks, levels = (sum(map(bool, split_ids(str(values.get(path, ""))))) for path in ("env.id", LEVELS))
-    limit_s = min(LONGEST_S, limit_s * tasks * (1 + levels))  # each may have each level; they are made one by one
+    mistakes: list[str] = []
+    good, _ = check([given[path] for path in SHAPING if path in given], mistakes)
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    values = {path: one.value for path, one in good.items()}
+    tasks, levels = (sum(map(bool, split_ids(values.get(path, "")))) for path in ("env.id", LEVELS))
+    limit_s = max(LIMIT_S, values.get(LIMIT, 0.0)) * tasks * (1 + levels)  # each may have each level; made one by one
     changed = {path: value for path, value in values.items() if value != RUN[path].default}
-    texts = [value if isinstance(value, str) else json.dumps(value, default=str) for value in changed.values()]
-    return _ask(values["env.id"], tuple(zip(changed, texts, strict=True)), limit_s)
+    return _ask(values["env.id"], json.dumps(changed), min(LONGEST_S, limit_s))
 
 
 def spec_for(config: RunConfig) -> EnvSpec | None:
@@ -123,16 +124,17 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
 
 
 @functools.cache
-def _ask(env_id: str, settings: tuple[tuple[str, str], ...], limit_s: float) -> tuple[EnvSpec, Mapping[str, Any]]:
-    command = service_command("envserver", "describe")
-    flags = {path: f"--{path}={text}" for path, text in settings}
-    hidden = {variable_of(path): text for path, text in settings if path in HIDDEN}
-    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaint:
+def _ask(env_id: str, settings: str, limit_s: float) -> tuple[EnvSpec, Mapping[str, Any]]:
+    values, command = json.loads(settings), service_command("envserver", "describe")
+    files = (tempfile.TemporaryFile(), tempfile.TemporaryFile(), tempfile.NamedTemporaryFile("w", suffix=".yaml"))
+    with files[0] as answer, files[1] as complaint, files[2] as given:  # no other user can read them
+        given.write(as_yaml(nested(values)))
+        given.flush()
         try:
             code = subprocess.run(
-                [*command, *(flag for path, flag in flags.items() if path not in HIDDEN)],
+                [*command, "--config", given.name, *confirmation(values)],
                 check=False,
-                env=child_environ(os.environ) | hidden,
+                env=child_environ(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=answer,  # files: a pipe would stay open as long as any process that the environment started
                 stderr=complaint,
@@ -148,5 +150,5 @@ def _ask(env_id: str, settings: tuple[tuple[str, str], ...], limit_s: float) -> 
             return EnvSpec.from_wire(found), found["settings"]
         lines = complaint.read().decode(errors="replace").strip().splitlines()
     sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else f"env.id {env_id!r}: exit code {code}"
-    more = f"; to see where: {shlex.join([*command, *flags.values()])}" if len(lines) > 1 else ""
+    more = f"; to see where: {shlex.join([*command, *flags_for(values)])}" if len(lines) > 1 else ""
     raise ConfigError(f"{sentence}{more}")

@@ -138,7 +138,8 @@ def _forked(parent: Parent, read: Callable[..., Loaded], section: str, now: date
     _refuse(loaded._replace(config=config))
     for note in (*loaded.notes, *_ineffective(loaded, but=label)):
         say(note)
-    return Settled(config, loaded.own, None, loaded.origins, parent)
+    origins = {path: where for path, where in loaded.origins.items() if path not in theirs}
+    return Settled(config, loaded.own, None, origins, parent)
 
 
 def section_named(algo: str) -> str:
@@ -178,7 +179,12 @@ def begun(
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
         say(f"the earlier run {config.name} is now {aside}")
-    with run_folder.claimed(config.folder) as lock, private_folder() as sockets:
+    config, is_new = run_folder.make(config, named="name" in origins)
+    with (
+        run_folder.claimed(config.folder) as lock,
+        _or_nothing(config, is_new=is_new) as fleets,
+        private_folder() as sockets,
+    ):
         continues = run_folder.trained(config.folder)
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
@@ -203,7 +209,23 @@ def begun(
             keys = f", with keys {config.security.keys}" if config.security.keys else ""
             broker = "" if own_broker else f"broker {config.broker.endpoint} and "
             say(f"programs connect to {broker}learner {config.learner.endpoint}{keys}")
+        fleets.append(fleet)
         yield fleet
+
+
+@contextlib.contextmanager
+def _or_nothing(config: RunConfig, *, is_new: bool) -> Iterator[list[Fleet]]:
+    """Remove a new run that does not begin, since its start fails or a service refuses its input; takes its services.
+
+    Of services that crash, the logs stay.
+    """
+    latest, fleets, fails = run_files.at(config.folder.with_name(run_files.LATEST)), list[Fleet](), True
+    try:
+        yield fleets
+        fails = any(child.code == ConfigError.exit_code for fleet in fleets for child in fleet.children)
+    finally:
+        if is_new and fails:
+            run_folder.forget(config.folder, latest)
 
 
 def judged(ending: Ending, config: RunConfig) -> Ending:

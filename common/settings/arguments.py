@@ -1,0 +1,53 @@
+"""Arguments of environments: what arrives in another process as it was given, and how much of it."""
+
+from math import isfinite
+from typing import Any
+
+from pydantic import BeforeValidator
+
+from zerobeast.common.errors import ConfigError, LocalProtocolError
+from zerobeast.common.wire.codec import pack
+
+MAX_NESTING = 24  #: levels of lists and dicts
+PLAIN = f"text, finite numbers of at most 64 bits, True, False, None, or lists and dicts of these, {MAX_NESTING} deep"
+
+
+def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
+    """The same value: a number or array of numpy as Python's number or list, and a tuple as a list.
+
+    Raises:
+      ConfigError: it would not arrive in another process as it is; the error names its place, such as "walls.north[2]".
+    """
+    if isinstance(value, dict) and nesting:
+        if strange := [key for key in value if not isinstance(key, str)]:
+            raise ConfigError(f"{place} has the key {strange[0]!r:.100}, expected keys that are text")
+        return {key: plain(part, f"{place}.{key}", nesting - 1) for key, part in value.items()}
+    if isinstance(value, list | tuple) and nesting:
+        return [plain(part, f"{place}[{index}]", nesting - 1) for index, part in enumerate(value)]
+    if hasattr(type(value), "tolist"):
+        return plain(value.tolist(), place, nesting)
+    try:
+        if isinstance(value, str | int | None) or (isinstance(value, float) and isfinite(value)):
+            pack(value)  # not a larger number, or text with half a character
+            return value
+    except LocalProtocolError:
+        pass
+    raise ConfigError(f"{place} is {value!r:.100}, expected {PLAIN}")
+
+
+def arguments(most: int) -> BeforeValidator:
+    """A mapping of plain values of at most so many bytes, as they are sent to env-servers."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value  # which is refused as no mapping
+        try:
+            given = {name: plain(part, str(name)) for name, part in value.items()}
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        if (size := len(pack(given))) > most:
+            file = "the name of a file, which the environment reads"
+            raise ValueError(f"{size:,} bytes, expected at most {most:,}, or {file}")
+        return given
+
+    return BeforeValidator(read)

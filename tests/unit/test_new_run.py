@@ -1,0 +1,86 @@
+"""How a new run takes its folder, and what a start that fails leaves."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zerobeast.cli.train import TrainFlags
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.launcher import start
+from zerobeast.launcher.start import Settled, settle
+
+NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
+SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(start, "spec_for", lambda _: SPEC)
+    monkeypatch.setattr(start, "padded", lambda config: config)
+    return tmp_path
+
+
+def settled(root: Path, *flags: str) -> Settled[TrainFlags]:
+    return settle(["--root", str(root), "--env", "CartPole-v1", *flags], {}, NOW, own=TrainFlags, say=lambda _: None)
+
+
+def begun(run: Settled[TrainFlags], *codes: int | None) -> RunConfig:
+    """Begin a run whose services end with these exit codes."""
+    with start.begun(run, {}, say=lambda _: None) as fleet:
+        children: list[Any] = fleet.children
+        children += [SimpleNamespace(code=code) for code in codes]
+        return fleet.config
+
+
+def test_runs_that_are_settled_in_the_same_second_get_folders_of_their_own(root: Path) -> None:
+    runs = [settled(root, "--seed", str(seed)) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        names = [config.name for config in pool.map(begun, runs)]
+    first = "CartPole-v1-impala-20260131-235958"
+    assert sorted(names) == [first, *(f"{first}-{number}" for number in (2, 3, 4))]
+    for name, run in zip(names, runs, strict=True):
+        assert f"seed: {run.config.seed}\n" in (root / name / "config.yaml").read_text()
+        assert f"name: {name}\n" in (root / name / "config.yaml").read_text()
+
+
+def test_a_new_run_that_a_service_refuses_leaves_nothing(root: Path) -> None:
+    begun(settled(root, "--name", "before"))
+    for codes in ((0, 2, None), (2,)):
+        begun(settled(root, "--name", "refused"), *codes)
+        assert {path.name for path in root.iterdir()} == {"before", "latest"}
+        assert (root / "latest").read_text() == "before\n"
+
+
+def test_a_new_run_that_cannot_be_started_leaves_nothing(root: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), start.begun(settled(root), {}, say=lambda _: None):
+        raise KeyboardInterrupt
+    assert not list(root.iterdir())
+
+
+@pytest.mark.parametrize("codes", [(1,), (0, -15), (None,)])
+def test_what_has_crashed_or_was_interrupted_keeps_its_logs(root: Path, codes: tuple[int | None, ...]) -> None:
+    assert (begun(settled(root), *codes).folder / "logs").is_dir()
+
+
+def test_a_start_that_fails_leaves_what_was_there(root: Path) -> None:
+    begun(settled(root, "--name", "x"))
+    begun(settled(root, "--name", "x"), 2)
+    assert (root / "x" / "config.yaml").exists(), "it was there before"
+    (root / "mine").mkdir()
+    (root / "mine" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="is not the folder of a run"):
+        begun(settled(root, "--name", "mine"))
+    assert (root / "mine" / "thesis.tex").exists()
+    trained = settled(root, "--name", "trained")
+    with start.begun(trained, {}, say=lambda _: None) as fleet:
+        (fleet.config.folder / "checkpoint.pt").touch()
+        children: list[Any] = fleet.children
+        children.append(SimpleNamespace(code=2))
+    assert trained.config.folder.exists()

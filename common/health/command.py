@@ -6,7 +6,6 @@ health` reports whether the run trains. Imports little, because a health check r
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +15,7 @@ from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.health.table import as_json, hop_table, table
 from zerobeast.common.health.verdict import Verdict, ready
 from zerobeast.common.process.roles import HOSTED
-from zerobeast.common.process.terminal import write
+from zerobeast.common.process.terminal import is_terminal, write
 from zerobeast.common.text import printable
 
 WATCH_PERIOD_S = 2.0
@@ -78,7 +77,7 @@ def show(
         services = look()
         verdict = judge(services)
         text = render(services, verdict, as_json_text=as_json_text)
-        clear = CLEAR if watch and not as_json_text and sys.stdout.isatty() else ""
+        clear = CLEAR if watch and not as_json_text and is_terminal() else ""
         write("", end=clear)
         write(text)
         if not watch:

@@ -21,12 +21,22 @@ def write(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     Raises:
       OSError: nobody reads any more.
     """
-    encoding = getattr(file or sys.stdout, "encoding", None) or "utf-8"
+    stream = sys.stdout if file is None else file
+    encoding = getattr(stream, "encoding", None) or "utf-8"
     text = printable(text, lines=True).encode(encoding, "backslashreplace").decode(encoding)
-    print(text, file=file, end=end, flush=True)
+    print(text, file=stream, end=end)
+    getattr(stream, "flush", bool)()  # a program may have put any object with `write` in the place of stdout, or None
 
 
 def say(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     """As `write`, but whoever stopped reading misses it."""
     with contextlib.suppress(OSError, ValueError):
         write(text, file, end)
+
+
+def is_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    asked = getattr(sys.stdout, "isatty", None)
+    with contextlib.suppress(ValueError):  # it is closed
+        return bool(asked and asked())
+    return False

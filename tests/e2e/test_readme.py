@@ -42,11 +42,12 @@ def test_the_lines_run_in_a_notebook_whose_own_classes_are_refused(
     kernel = manager.KernelManager()
     kernel.start_kernel(cwd=str(tmp_path))
     client = kernel.blocking_client()
-    written: list[str] = []
+    written, shown = list[str](), list[tuple[str, str]]()
 
     def execute(cell: str) -> dict[str, Any]:
         def take(message: dict[str, Any]) -> None:
             written.append(message["content"].get("text", ""))
+            shown.append((message["msg_type"], message["content"].get("data", {}).get("text/plain", "")))
 
         content: dict[str, Any] = client.execute_interactive(cell, timeout=200, output_hook=take)["content"]
         return content
@@ -59,9 +60,12 @@ def test_the_lines_run_in_a_notebook_whose_own_classes_are_refused(
     finally:
         client.stop_channels()
         kernel.shutdown_kernel(now=True)
-    progress, *_, result = "".join(written).rstrip().split("\n")
-    assert progress.count("\r") > 1
-    assert "ended: 1,000/1,000 agent steps" in progress
+    progress = [(kind, text) for kind, text in shown if "CartPole-v1-" in text]
+    assert progress[0][0] == "display_data"  # one output, with name and folder, which is updated in place
+    assert {kind for kind, _ in progress[1:]} == {"update_display_data"}
+    assert f"in {tmp_path}" in progress[0][1]
+    assert "1,000/1,000 agent steps" in progress[-1][1]
+    *_, result = "".join(written).rstrip().split("\n")
     assert float(result) > 0
     assert (refused["ename"], refused["evalue"].partition(",")[0]) == (
         "ConfigError",

@@ -11,9 +11,7 @@ import contextlib
 import logging
 import math
 import os
-import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zerobeast.api.parent import parent_in
+from zerobeast.api.progress import Progress
 from zerobeast.api.saved import load
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
@@ -30,7 +29,6 @@ from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.metrics import Row
 from zerobeast.common.health import figures
 from zerobeast.common.plugins import refuse_imported
-from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TURN_S = 0.2  #: how late a callback is
-LINE_S, LINES_S = 1.0, 10.0  #: between two lines of progress that overwrite each other, or that do not
 NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100")
 ERRORS = {ConfigError.exit_code: ConfigError, PeerLost.exit_code: PeerLost}
 
@@ -83,7 +80,7 @@ def train(
     """Train to the end, with a line of progress. Ctrl-C ends the run in order, with a checkpoint, and is raised.
 
     Args:
-      progress: whether to print that line.
+      progress: whether to print that line, below the name and the folder of the run.
       env, algo, total_steps, **given: as for `start`.
 
     Returns:
@@ -93,17 +90,11 @@ def train(
       ConfigError: nothing was started, for the reason it gives.
       BeastError: a service failed.
     """
-    over = sys.stdout.isatty() or "ipykernel" in sys.modules  # one line, overwritten; elsewhere one now and then
-    due, ended = 0.0 if progress else math.inf, False
-    with start(env, algo, total_steps, **given) as run, contextlib.ExitStack() as stack:
-        if over and progress:
-            stack.callback(say, "")
-        while not ended:
-            ended = run.wait(TURN_S)
-            if (now := time.monotonic()) >= due or (ended and progress):
-                due = now + (LINE_S if over else LINES_S)
-                text, width = str(run.status()), shutil.get_terminal_size((120, 24)).columns - 1
-                say(f"{text[:width]:<{width}}" if over else text, end="\r" if over else "\n")
+    with start(env, algo, total_steps, **given) as run:
+        heading = f"{run.config.name} ({run.config.env.id}, {run.config.section}) in {run.folder}"
+        with Progress(heading, run.status, wanted=progress) as shown:
+            while not run.wait(TURN_S):
+                shown.update()
     return run
 
 

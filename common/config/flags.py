@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 from zerobeast.common.config import torchbeast
 from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
 from zerobeast.common.config.table import RUN, SHORT, TREE, Table, of_algorithm
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import reference_to
 from zerobeast.common.settings.arguments import plain
 from zerobeast.common.text import as_text, did_you_mean

@@ -126,8 +126,11 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
 @functools.cache
 def _ask(env_id: str, settings: str, limit_s: float) -> tuple[EnvSpec, Mapping[str, Any]]:
     values, command = json.loads(settings), service_command("envserver", "describe")
-    files = (tempfile.TemporaryFile(), tempfile.TemporaryFile(), tempfile.NamedTemporaryFile("w", suffix=".yaml"))
-    with files[0] as answer, files[1] as complaint, files[2] as given:  # no other user can read them
+    with (  # which no other user can read
+        tempfile.TemporaryFile() as answer,
+        tempfile.TemporaryFile() as complaint,
+        tempfile.NamedTemporaryFile("w", suffix=".yaml") as given,
+    ):
         given.write(as_yaml(nested(values)))
         given.flush()
         try:

@@ -44,7 +44,7 @@ class GradientDescent:
     Args:
       config: of the run.
       settings: of the algorithm.
-      parameters: to train, on the device where they are.
+      parameters: to train, on the device where they are; those that need no gradient, as of frozen layers, are left.
       rate: path of the setting that is the learning rate, for messages; by default that of the algorithm.
     """
 
@@ -54,7 +54,7 @@ class GradientDescent:
         self._settings = settings
         self._rate = rate or f"{config.section}.learning_rate"
         self._total_steps = config.total_steps
-        self._parameters = list(parameters)
+        self._parameters = [weights for weights in parameters if weights.requires_grad]
         self._device = self._parameters[0].device
         self._dtype = pick_dtype(config.learner.precision, self._device)
         self.optimizer = make_optimizer(settings, self._parameters)
@@ -99,12 +99,18 @@ class GradientDescent:
         """Continue from what `state` returned; settings remain those of this start.
 
         Raises:
-          CheckpointError: it is from another kind of optimiser.
+          CheckpointError: it is from another kind of optimiser, or of another number of parameters.
         """
         kind = type(self.optimizer).__name__
         if saved["kind"] != kind:
             raise CheckpointError(f"the checkpoint was made with optimizer {saved['kind']}, this run uses {kind}")
-        pairs = zip(self.optimizer.param_groups, saved["state"]["param_groups"], strict=True)
+        pairs = list(zip(self.optimizer.param_groups, saved["state"]["param_groups"], strict=True))
+        now, before = (sum(len(pair[side]["params"]) for pair in pairs) for side in (0, 1))
+        if now != before:
+            raise CheckpointError(
+                f"the checkpoint was made with {before} trained parameters, and this run trains {now}: layers have been "
+                f"frozen or unfrozen since; a new run may begin --from it"
+            )
         groups = [{**own, "params": theirs["params"]} for own, theirs in pairs]
         self.optimizer.load_state_dict({**saved["state"], "param_groups": groups})
 

@@ -131,3 +131,10 @@ def test_a_loaded_state_goes_on_exactly_under_the_settings_of_this_start(net: nn
 def test_a_state_of_another_optimizer_is_refused_by_name(net: nn.Linear) -> None:
     with pytest.raises(CheckpointError, match="made with optimizer Adam, this run uses RMSprop"):
         descent(net).load(descent(net, optimizer="adam").state())
+
+
+def test_a_checkpoint_of_other_trained_parameters_is_refused_in_one_sentence() -> None:
+    before, now = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)) for _ in range(2))
+    before[0].requires_grad_(requires_grad=False)
+    with pytest.raises(CheckpointError, match="made with 2 trained parameters, and this run trains 4"):
+        descent(now).load(descent(before).state())

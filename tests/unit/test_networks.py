@@ -5,12 +5,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.algo_fakes import ALGORITHMS, REACH, values_of
 from tests.algo_fakes import NESTED as NESTED_ACTION
-from tests.algo_fakes import values_of
 from tests.e2e.token_torso import Tokens
 from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import dump, gather, load
@@ -26,6 +27,7 @@ from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.weights import layout_id
+from zerobeast.services.learner.update import Trainer
 
 HERE = "tests.unit.test_networks"
 POLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
@@ -206,6 +208,52 @@ def test_weights_of_another_activation_or_torso_of_the_same_shapes_do_not_fit() 
     ids += [layout_id(make_algorithm(RunConfig.model_validate({"net": net}), POLE).network()) for net in NETS]
     assert len(set(ids)) == 4
     assert ids[2] == ids[3]
+
+
+class Frozen(nn.Module):
+    """A pretrained encoder behind which one layer is trained; for algorithms that train it, a part of the network."""
+
+    def __init__(self, _net: NetConfig, env: EnvSpec) -> None:
+        super().__init__()
+        self.out_size = 6
+        self.encoder = nn.Linear(*env.obs.arrays[0].shape, 8).requires_grad_(requires_grad=False)
+        self.adapter = nn.Linear(8, 6)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        features: Tensor = self.adapter(self.encoder(obs).tanh())
+        return features
+
+
+@pytest.mark.parametrize("algo", sorted(ALGORITHMS))
+def test_frozen_parameters_are_saved_and_stay_as_they_are_while_all_others_are_trained(
+    tmp_path: Path, algo: str
+) -> None:
+    small = {"batch_size": 4, "samples_per_insert": 2.0, "replay_size": 200, "replay_min_size": 10, "random_steps": 0}
+    small |= {"target_period": 1, "schedule": "constant", "minibatches": 1, "sequence_length": 4, "burn_in": 0}
+    small |= {"batches": 1, "policy_delay": 1}
+    tree = {
+        "algo": algo,
+        "root": str(tmp_path),
+        "name": "run",
+        "net": {"torso": f"{HERE}:Frozen", "hidden_size": 8, "lstm_size": 8},
+        "learner": {"unroll_length": 5, "batch_size": 4, "precision": "float32", "device": "cpu"},
+        algo: {name: value for name, value in small.items() if name in ALGORITHMS[algo].model_fields},
+    }
+    env = REACH if algo in ("ddpg", "td3", "sac") else replace(POLE, obs=REACH.obs)
+    trainer = Trainer(RunConfig.model_validate(tree), torch.device("cpu"), env)
+    before = {name: value.clone() for name, value in trainer.net.state_dict().items()}
+    random = np.random.default_rng(1)
+    for number in range(8):
+        rows = np.zeros(4, trainer.record.dtype)
+        rows["obs"], rows["reward"] = (random.normal(size=rows[name].shape) for name in ("obs", "reward"))
+        trainer.add(rows, None, np.array([[9, row, number, 0, 1] for row in range(4)]))
+        while trainer.learning.due:
+            trainer.step()
+    after = trainer.net.state_dict()
+    assert any("encoder" in name for name in before)
+    for name, value in before.items():
+        frozen = "encoder" in name
+        assert torch.equal(value, after[name]) == frozen or not value.is_floating_point(), name
 
 
 class Endless2(Tokens):

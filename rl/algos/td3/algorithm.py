@@ -52,7 +52,8 @@ class TD3Learning(DDPGLearning):
         before = self._updates // self._td3.policy_delay
         learned = super().step(agent_steps)
         improved = self._updates // self._td3.policy_delay > before
-        return learned if list(self._net.vectors.parameters()) else learned._replace(changed=improved)
+        encodes = any(weights.requires_grad for weights in self._net.vectors.parameters())
+        return learned if encodes else learned._replace(changed=improved)
 
     def state(self) -> dict[str, Any]:
         """The training state besides the policy, for a checkpoint."""

@@ -243,7 +243,7 @@ def test_frozen_parameters_are_saved_and_stay_as_they_are_while_all_others_are_t
     trainer = Trainer(RunConfig.model_validate(tree), torch.device("cpu"), env)
     before = {name: value.clone() for name, value in trainer.net.state_dict().items()}
     random = np.random.default_rng(1)
-    for number in range(8):
+    for number in range(5):
         rows = np.zeros(4, trainer.record.dtype)
         rows["obs"], rows["reward"] = (random.normal(size=rows[name].shape) for name in ("obs", "reward"))
         trainer.add(rows, None, np.array([[9, row, number, 0, 1] for row in range(4)]))

@@ -1,8 +1,8 @@
 """What this user has confirmed: values that the files of a folder may give without a flag from now on.
 
-They are kept as digests in the user's state directory, each as the name of an empty file, and hold for one folder and
-for one working directory, from which relative references and paths lead elsewhere. Where nothing can be written there,
-nothing is remembered.
+They are kept as digests in the user's state directory, each as the name of an empty file, and hold for one folder and,
+unless they are absolute paths, for one working directory, since from another they lead elsewhere. Each argument of a
+mapping has one of its own. Where nothing can be written there, nothing is remembered.
 """
 
 import json
@@ -19,38 +19,43 @@ from zerobeast.common.files.state import state_folder
 MOST = 10_000  #: digests that are kept, the newest
 
 
-def digest(path: str, value: Any, *places: Path) -> str:
-    """The digest of a setting's value, for some places; empty for what no setting can have as a value."""
-    try:
-        text = json.dumps([path, value, *map(str, places)], default=str)
-    except (TypeError, ValueError, RecursionError):
-        return ""
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+def digests(path: str, value: Any, file: Path | None = None) -> list[str]:
+    """The digest of a setting's value, of each entry of a mapping; none for what no setting can have as a value.
+
+    With a file they hold for the folder of the run that it belongs to, or else for its own. Raises OSError then.
+    """
+    entries = value.items() if isinstance(value, dict) else [("", value)]
+    places = [_places(file, each) if file else () for _, each in entries]
+    with suppress(TypeError, ValueError, RecursionError):
+        texts = [json.dumps([path, *each, *where], default=str) for each, where in zip(entries, places, strict=True)]
+        return [blake2b(text.encode(), digest_size=16).hexdigest() for text in texts]
+    return []
 
 
 def is_known(one: Given, known: Collection[str]) -> bool:
     """Whether a file may give a setting this value here; `known` are digests that a flag confirms."""
-    if digest(one.path, one.value) in known:
-        return True
+    given = [digest in known for digest in digests(one.path, one.value)]
+    if all(given):
+        return bool(given)
     with suppress(OSError, RuntimeError):
-        assert one.file is not None, "of what others give nothing has to be known"
-        return (_folder() / _digest_here(one.file, one.path, one.value)).is_file()
+        here = digests(one.path, one.value, one.file)
+        return all(by_flag or (_folder() / digest).is_file() for by_flag, digest in zip(given, here, strict=True))
     return False
 
 
 def remember(file: Path, values: Mapping[str, Any]) -> None:
     """Let a file, or a folder, give settings these values here; none is already known to be wrong."""
     with suppress(OSError, RuntimeError):
-        for path, value in values.items():
-            (_folder() / _digest_here(file, path, value)).touch(mode=0o600)
+        for digest in [digest for path, value in values.items() for digest in digests(path, value, file)]:
+            (_folder() / digest).touch(mode=0o600)
             for old in sorted(_folder().iterdir(), key=lambda each: each.stat().st_mtime)[:-MOST]:
                 old.unlink(missing_ok=True)
 
 
-def _digest_here(file: Path, path: str, value: Any) -> str:
-    """For the folder of a run, if the file belongs to one, or else for that of the file."""
+def _places(file: Path, value: Any) -> list[str]:
     folder = run_files.folder_of(file) or (file if file.is_dir() else file.parent)
-    return digest(path, value, folder.resolve(), Path.cwd())
+    is_absolute = isinstance(value, str) and value.startswith("/") and "," not in value
+    return [str(folder.resolve()), *([] if is_absolute else [str(Path.cwd())])]
 
 
 def _folder() -> Path:

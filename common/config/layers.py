@@ -6,7 +6,7 @@ reports every mistake of every layer.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_origin
@@ -41,6 +41,38 @@ class Given(NamedTuple):
         """The file that gives it, or a folder of files."""
         kind, _, place = self.where.rpartition(": ")[0].partition(" ")
         return Path(place) if kind == "file" else None
+
+    def over(self, lower: "Given | None") -> "Given":
+        """The same above a value of a lower layer: a mapping gets its entries too, but those that are null here."""
+        if not (lower and isinstance(lower.value, dict) and isinstance(self.value, dict)):
+            return self
+        dropped = {key for key, value in self.value.items() if value is None and lower.value.get(key) is not None}
+        entries = {**lower.value, **self.value}
+        return self._replace(value={key: value for key, value in entries.items() if key not in dropped})
+
+    def below(self, higher: "Given") -> "Given | None":
+        """What of it still counts below the value of a higher layer."""
+        if not (isinstance(higher.value, dict) and isinstance(self.value, dict)):
+            return None
+        rest = {key: value for key, value in self.value.items() if key not in higher.value}
+        return self._replace(value=rest) if rest else None
+
+
+def merged(given: Iterable[Given]) -> dict[str, Given]:
+    """The value of each setting, from the lowest layer to the highest."""
+    found: dict[str, Given] = {}
+    for one in given:
+        found[one.path] = one.over(found.get(one.path))
+    return found
+
+
+def by_files(given: Iterable[Given]) -> tuple[Given, ...]:
+    """What files give and nothing above them replaces, from the lowest layer to the highest."""
+    counting: dict[str, list[Given]] = {}
+    for one in given:
+        left = (lower.below(one) for lower in counting.get(one.path, ()))
+        counting[one.path] = [*filter(None, left), one]
+    return tuple(one for several in counting.values() for one in several if one.file)
 
 
 class _Resolver(yaml.resolver.Resolver):

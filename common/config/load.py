@@ -2,7 +2,8 @@
 
     config = load(sys.argv[1:], os.environ)
 
-Several --config files are read in order, each over the one before; BEAST_CONFIG is used if there is no --config.
+Several --config files are read in order, each over the one before; BEAST_CONFIG is used if there is no --config. The
+entries of a mapping, such as `env.kwargs`, are added to those of the layers below (`Given.over`).
 Every value of every layer is checked, even one that a higher layer replaces, and all mistakes are reported at once.
 """
 
@@ -20,7 +21,16 @@ from zerobeast.common.config import preset as presets
 from zerobeast.common.config import remarks, torchbeast, trust
 from zerobeast.common.config.describe import differences, dump, expectation, settings_help
 from zerobeast.common.config.flags import CommandLine, read_flags, split, unknown
-from zerobeast.common.config.layers import CONFIG, PREFIX, Given, from_environment, from_tree, read_yaml
+from zerobeast.common.config.layers import (
+    CONFIG,
+    PREFIX,
+    Given,
+    by_files,
+    from_environment,
+    from_tree,
+    merged,
+    read_yaml,
+)
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
@@ -46,6 +56,7 @@ class Loaded(NamedTuple):
     own: Any  #: an instance of the `own` of `gather`
     origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
     notes: tuple[str, ...]  #: remarks for the log, such as on flags without effect
+    in_files: tuple[Given, ...] = ()  #: what files alone give
 
     def for_its_env(self, file: str) -> "Loaded":
         """The same, without `evaluate.levels` of a run's file if another layer gives another environment.
@@ -58,9 +69,10 @@ class Loaded(NamedTuple):
             return self
         evaluate = self.config.evaluate.model_copy(update={"levels": ""})
         origins = {path: where for path, where in self.origins.items() if path != LEVELS}
+        in_files = tuple(one for one in self.in_files if one.path != LEVELS)
         config = self.config.model_copy(update={"evaluate": evaluate})
         note = f"{self.origins[LEVELS]} has no effect, because env.id is given anew"
-        return Loaded(config, self.own, origins, (*self.notes, note))
+        return Loaded(config, self.own, origins, (*self.notes, note), in_files)
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
@@ -107,11 +119,12 @@ def gather(
         list(from_environment(environ, mistakes)),
         line.settings,
     ]
-    refusals = trust.refusals(_highest(above), line.confirmed, read_only=read_only)
+    given = [one for layer in above for one in layer]
+    in_files = by_files(given)
+    refusals = trust.refusals(in_files, merged(given), line.confirmed, read_only=read_only)
     if any(trust.guard_at(path).always for path in refusals):  # nothing below may import it
         raise ConfigError("\n".join(refusals.values()))
     mistakes += refusals.values()
-    in_files = [given for layer in above for given in layer if given.file]
     spec = _algorithm(_highest(above), mistakes)
     mistakes += unknown(line, own_table, spec.name)
     preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
@@ -119,7 +132,7 @@ def gather(
     good, refused = dict[str, Given](), set[str]()
     for layer in (lowest, *above, flags, [preset]):
         checked, bad = check(layer, mistakes)
-        good |= checked
+        good = merged([*good.values(), *checked.values()])
         refused |= bad
     _add_counts(good, spec, line, mistakes)
     good |= check(list(deterministic_layer(_tree(good, spec), good, groups)), mistakes)[0]
@@ -135,9 +148,11 @@ def gather(
     if mistakes:
         raise ConfigError("\n".join(dict.fromkeys(mistakes)))  # `describe` may have found some of them too
     if not partial:
-        trust.confirm(in_files, config, origins)
+        trust.confirm(given, config)
     own_values = {path: given.value for path, given in own_good.items()}
-    return Loaded(config, own.model_validate(own_values), origins, tuple(remarks.notes(config, origins, line)))
+    return Loaded(
+        config, own.model_validate(own_values), origins, tuple(remarks.notes(config, origins, line)), in_files
+    )
 
 
 def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -> Iterator[list[Given]]:
@@ -153,7 +168,7 @@ def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -
 def _trees(trees: Mapping[str, Mapping[str, Any]], known: set[str], mistakes: list[str]) -> Iterator[list[Given]]:
     for label, tree in trees.items():
         algo = Given(ALGO, str(tree.get(ALGO)), f"{label}: {ALGO}")
-        if ":" in algo.value and not trust.refusals({ALGO: algo}, known):
+        if ":" in algo.value and not trust.refusals([algo], {}, known):
             with suppress(ConfigError):  # which `_algorithm` reports
                 spec_of(algo.value)  # so that its settings are among those that are read
         yield list(from_tree(tree, label, mistakes))
@@ -212,7 +227,7 @@ def _preset(
 def _highest(layers: list[list[Given]]) -> dict[str, Given]:
     """The highest value given for each setting, unchecked, with defaults for the settings that choose the preset."""
     chosen_by = {path: Given(path, RUN[path].default, DEFAULTS) for path in ("env.id", ALGO, "preset")}
-    return chosen_by | {entry.path: entry for layer in layers for entry in layer}
+    return chosen_by | merged(entry for layer in layers for entry in layer)
 
 
 def _resolved(flags: list[Given], spec: AlgorithmSpec, mistakes: list[str]) -> Iterator[Given]:
@@ -231,7 +246,7 @@ def check(
     """The valid values of one layer, parsed, and the paths of those that are refused; `own` are a command's flags."""
     good: dict[str, Given] = {}
     refused: set[str] = set()
-    for path, given in {entry.path: entry for entry in layer}.items():
+    for path, given in merged(layer).items():
         try:
             model, field = (own, path) if own else home_of(path)
             parsed = model.model_validate(nested({field: given.value}))

@@ -9,12 +9,12 @@ to their services as a flag, which unlike the values anyone may see.
 
 import json
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from zerobeast.common.config import confirmed
-from zerobeast.common.config.layers import CONFIRMED, Given
+from zerobeast.common.config.layers import CONFIRMED, Given, merged
 from zerobeast.common.config.table import LEVELS, RUN, SHORT, TREE, table_of, value_at
 from zerobeast.common.settings import PEERS, PLACE, PLAIN, REACH, RunConfig
 from zerobeast.common.settings.guards import Around, Guard, guard_of
@@ -31,16 +31,23 @@ def guard_at(path: str) -> Guard:
     return guard_of(TREE[path])
 
 
-def refusals(given: Mapping[str, Given], known: Collection[str] = (), *, read_only: bool = False) -> dict[str, str]:
+def refusals(
+    in_files: Iterable[Given],
+    given: Mapping[str, Given],
+    known: Collection[str] = (),
+    *,
+    read_only: bool = False,
+) -> dict[str, str]:
     """By the paths of settings, a sentence for every value, valid or not, that a file alone gives and may not.
 
     Args:
+      in_files: what files give and nothing else replaces.
       given: the highest value of each setting.
       known: digests of values that a flag confirms.
       read_only: nothing is started under these settings.
     """
     around = _around({path: one.value for path, one in given.items()})
-    asked = [one for one in given.values() if one.file and (guard_at(one.path).always or not read_only)]
+    asked = [one for one in in_files if guard_at(one.path).always or not read_only]
     decide = [
         one
         for one in asked
@@ -54,9 +61,9 @@ def _refusal(path: str, value: Any, where: str) -> str:
     return f"{where}: {sentence}: give {shlex.join(flag_of(path, value))} as well"
 
 
-def refusals_of(config: RunConfig, origins: Mapping[str, str]) -> dict[str, str]:
-    """As `refusals`, for the settings of a run and where each is from."""
-    return refusals({path: Given(path, value_at(config, path), where) for path, where in origins.items()})
+def refusals_of(config: RunConfig, in_files: Iterable[Given]) -> dict[str, str]:
+    """As `refusals`, for the settings of a run and what files alone have given of them."""
+    return refusals(in_files, {path: Given(path, value_at(config, path), "") for path in ("env.id", LEVELS)})
 
 
 def decisive(config: RunConfig) -> dict[str, Any]:
@@ -80,17 +87,24 @@ def flags_of(config: RunConfig) -> list[str]:
 
 def confirmation(values: Mapping[str, Any]) -> list[str]:
     """The flag with which a file may give settings these values."""
-    digests = [confirmed.digest(path, value) for path, value in values.items()]
+    digests = [digest for path, value in values.items() for digest in confirmed.digests(path, value)]
     return [f"--{CONFIRMED}", ",".join(digests)] if digests else []
 
 
-def confirm(layers: Sequence[Given], config: RunConfig, origins: Mapping[str, str]) -> None:
+def confirm(given: Sequence[Given], config: RunConfig) -> None:
     """Remember what files give and flags or variables give too: from now on those files need none."""
-    values = decisive(config) if layers else {}
-    for one in layers:
-        is_by_hand = one.path in values and one._replace(where=origins[one.path]).file is None
-        if one.file and is_by_hand and one.value == values[one.path]:
-            confirmed.remember(one.file, {one.path: one.value})
+    in_files, by_hand = [one for one in given if one.file], merged(one for one in given if not one.file)
+    values = decisive(config) if in_files else {}
+    for one in in_files:
+        if one.file and one.path in values and (hand := by_hand.get(one.path)):
+            confirmed.remember(one.file, {one.path: _both(one.value, hand.value, values[one.path])})
+
+
+def _both(by_file: Any, by_hand: Any, value: Any) -> Any:
+    """What of a value in effect a file gives as well, of a mapping the entries given by hand; empty if nothing."""
+    if isinstance(by_file, dict) and isinstance(by_hand, dict):
+        return {key: one for key, one in by_file.items() if key in by_hand and value.get(key) == one}
+    return by_file if by_file == value else {}
 
 
 def _around(values: Mapping[str, Any]) -> Around:

@@ -219,6 +219,14 @@ def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_
     assert load(["--config", str(above)], {"BEAST_CONFIG": str(run_file)}) == load(["--config", str(above)], {})
 
 
+def test_arguments_of_a_higher_layer_are_added_to_those_below_and_null_leaves_one_out(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("env: {kwargs: {target: 7, size: 5, inner: {a: 1}}, options: {level: 2}}")
+    flags = [*CLASSIC, "--config", str(tmp_path / "run.yaml"), "--env.kwargs", '{"size": null, "width": null}']
+    config = load([*flags, "--env.kwargs", '{"inner": {"b": 2}}'], {"BEAST_ENV__KWARGS": "{height: 3}"})
+    assert config.env.kwargs == {"target": 7, "inner": {"b": 2}, "height": 3, "width": None}
+    assert config.env.options == {"level": 2}
+
+
 def test_variables_that_kubernetes_injects_are_ignored() -> None:
     environ = {
         "BEAST_BROKER_PORT": "tcp://10.0.0.1:5555",

@@ -146,6 +146,16 @@ def test_a_fork_has_the_settings_of_its_parent_under_those_that_are_given_and_na
     assert settled.origins["net.hidden_size"].startswith(f"file {run}/config.yaml")
 
 
+def test_arguments_of_a_fork_are_added_to_those_of_its_parent(run: Path) -> None:
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("kwargs: {}", "kwargs: {sutton_barto_reward: true}"))
+    kwargs = [["--env.kwargs", text] for text in ('{"max_episode_steps": 9}', '{"sutton_barto_reward": null}')]
+    assert [forked(run, *flags).config.env.kwargs for flags in kwargs] == [
+        {"sutton_barto_reward": True, "max_episode_steps": 9},
+        {},
+    ]
+
+
 @pytest.mark.parametrize("by", ["--name", "--from"])
 def test_help_shows_the_settings_of_a_run_that_goes_on(run: Path, by: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--root", str(run.parent), by, "old", "--help"]) == 0

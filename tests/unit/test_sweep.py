@@ -352,3 +352,19 @@ def test_a_sweep_whose_parent_has_trained_on_is_refused(tmp_path: Path, monkeypa
         journal.refuse_changes(begun(300))
         with pytest.raises(ConfigError, match=r"started with --parent.agent_steps=300, .* now has --parent.agent_st"):
             journal.refuse_changes(begun(400))
+
+
+def test_arguments_that_vary_are_added_to_those_of_all_runs_and_of_the_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zerobeast.sweep.trials.spec_of", lambda _: ENV)
+    vary = {"env.kwargs": [{"width": 32}, {"target": None}]}
+    given = {**BASE, "env.kwargs": {"target": 7}}
+    trials = planned(tmp_path, vary, settings=given)
+    assert [trial.name for trial in trials] == ["kwargs-width-32", "kwargs-target-null"]
+    assert [json.loads(settings(trial)["env.kwargs"]) for trial in trials] == [{"target": 7, "width": 32}, {}]
+    tree = {"env": {"kwargs": {"target": 1, "size": 2}}}
+    parent = Parent("base", tmp_path / "config.yaml", tree, {"counters": {"agent_steps": 9}})
+    monkeypatch.setattr("zerobeast.sweep.trials.parent_in", lambda _: parent)
+    trials = planned(tmp_path, vary, settings=given, **{"from": "base"})
+    assert json.loads(settings(trials[1])["env.kwargs"]) == {"target": None, "size": 2}, "over those of the parent"

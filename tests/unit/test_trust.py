@@ -20,7 +20,7 @@ from tests.helpers import finished, python
 from zerobeast import cli
 from zerobeast.cli.evaluate import main as evaluate
 from zerobeast.cli.train import TrainFlags
-from zerobeast.common.config import confirmed
+from zerobeast.common.config import confirmed, trust
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import LEVELS, TREE, section_of, value_at
@@ -300,11 +300,34 @@ def test_a_folder_from_elsewhere_needs_the_flag_once(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gift.yaml").write_text(json.dumps({"env": {"id": "Own-v0", "kwargs": HARMLESS}, "preset": "classic"}))
     gift = ["--config", "gift.yaml"]
-    for flags in ([], ["--env.kwargs", "{}"], ["--env.kwargs", json.dumps(HARMLESS)]):
+    without = json.dumps(dict.fromkeys(HARMLESS))
+    for flags in ([], ["--env.kwargs", without], ["--env.kwargs", json.dumps(HARMLESS)]):
         with pytest.raises(ConfigError, match=r"give --env.kwargs"):
             gather(gift, {})
         gather([*gift, *flags], {}) if flags else None
     assert gather(gift, {}).config.env.kwargs == HARMLESS
+
+
+def test_what_a_file_gives_beside_a_flag_is_judged_as_if_it_stood_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gift.yaml").write_text(json.dumps({"env": {"id": "Own-v0", "kwargs": HARMLESS}, "preset": "classic"}))
+
+    def given(**kwargs: object) -> list[str]:
+        return ["--config", "gift.yaml", "--env.kwargs", json.dumps(kwargs)]
+
+    refused = [(given(width=3), "{'symbol'"), (given(width=3, symbol="NASDAQ:AAPL"), "{'host'")]
+    for flags, left in refused:
+        with pytest.raises(ConfigError, match=rf"env\.kwargs: {left}: .* may name a file"):
+            gather(flags, {})
+        seen = gather(flags, {}, read_only=True)
+        assert list(trust.refusals_of(seen.config, seen.in_files)) == ["env.kwargs"], "as before environments are made"
+    replaced = gather(given(symbol="A", host=None, width=3), {})
+    assert replaced.config.env.kwargs == {"symbol": "A", "width": 3}
+    assert not trust.refusals_of(replaced.config, replaced.in_files)
+    gather(given(**HARMLESS, width=3), {})
+    assert gather(given(width=4), {}).config.env.kwargs == {**HARMLESS, "width": 4}, "the file's own are known by now"
 
 
 def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(

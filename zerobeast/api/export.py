@@ -102,7 +102,7 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
                     shutil.copyfile(video, folder / f"replay{video.suffix}")
             _fill(folder, policy, rows, graph, with_weights="safetensors" in kinds)
             folder.rename(place)
-        refused, values = trust.refusals_of(policy.config, policy.loaded.origins), trust.decisive(policy.config)
+        refused, values = trust.refusals_of(policy.config, policy.loaded.in_files), trust.decisive(policy.config)
         confirmed.remember(place, {path: value for path, value in values.items() if path not in refused})
     except OSError as error:
         raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from error

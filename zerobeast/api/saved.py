@@ -181,8 +181,10 @@ def evaluate(
     if env is not None:
         origins["env.id"], env_id = "env", env if isinstance(env, str) else reference_to(env, "env")
         config = config.model_copy(update={"env": config.env.alone(env_id)})
-    config, _, where, _ = Loaded(config, None, origins, ()).for_its_env("file ")
-    if refusals := trust.refusals_of(config, where):
+    anew = {"env.id": env, LEVELS: levels}
+    in_files = tuple(one for one in policy.loaded.in_files if anew.get(one.path) is None)
+    config, _, _, _, in_files = Loaded(config, None, origins, (), in_files).for_its_env("file ")
+    if refusals := trust.refusals_of(config, in_files):
         raise ConfigError("\n".join(refusals.values()))
     tasks = evaluated(config)
     if levels is None and len(tasks) > 1:

@@ -94,8 +94,8 @@ def read(file: Path, flags: Sequence[Given], mistakes: Sequence[str] = ()) -> Sw
     mistakes += (f"{file}: {key}: unknown entry{_hint(str(key))}" for key in tree if key not in (*known, *PARTS))
     given = [Given(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None]
     remember(file, by_flag := {one.path: one.value for one in flags if one.path == "root"})
-    alone = {one.path: one._replace(where=f"file {one.where}") for one in given if one.path == "root" and not by_flag}
-    mistakes += (sentence.removeprefix("file ") for sentence in trust.refusals(alone).values())
+    alone = [one._replace(where=f"file {one.where}") for one in given if one.path == "root" and not by_flag]
+    mistakes += (sentence.removeprefix("file ") for sentence in trust.refusals(alone, {}).values())
     good = {path: one.value for path, one in check([*given, *flags], mistakes, SweepSettings)[0].items()}
     own = SweepSettings.model_validate(good)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name := own.name or file.stem):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from zerobeast.api.parent import parent_in
 from zerobeast.common.config import trust
-from zerobeast.common.config.confirmed import digest, remember
+from zerobeast.common.config.confirmed import digests, remember
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.config.layers import Given, from_tree
+from zerobeast.common.config.layers import Given, by_files, from_tree, merged
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import value_at
 from zerobeast.common.errors import ConfigError
@@ -52,12 +52,13 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
     settings = [one.path for one in from_tree(sweep.settings, "", [])]
     # with these flags, a sweep that goes on is refused once the parent has other weights
     begun = flags_for({f"parent.{path}": value for path, value in parent.entry.model_dump().items()} if parent else {})
+    below = {one.path: one.value for one in from_tree(parent.tree, "", [])} if parent else {}
     found, known = list[Trial](), dict[str, Values]()
     for label, values in sweep.combinations():
         try:
             _refuse_alone(sweep, values, confirmed)
             config = _config(sweep, values, parent)
-            name = _name(label, [path for path in values if not label or path == "seed"], config)
+            name = _name(label, {path: values[path] for path in values if not label or path == "seed"}, config)
             for key, what in ((config.model_dump_json(), "give the same run"), (name, f"are both called {name}")):
                 if (other := known.setdefault(key, values)) is not values:
                     raise ConfigError(f"vary: {_shown(other)} and {_shown(values)} {what}; expected runs that differ")
@@ -67,12 +68,18 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
             if len(mistakes) > MAX_MISTAKES:
                 break
         else:
-            own = {path: value_at(config, path) for path in (*settings, *values) if _has(config, path)}
+            paths = [path for path in (*settings, *values) if _has(config, path)]
+            own = {path: _above(below.get(path), value_at(config, path)) for path in paths}
             found.append(Trial(name, (*flags_for(own), *begun), parent))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     remember(sweep.file, {one.path: one.value for one in confirmed})
     return found
+
+
+def _above(lower: Any, value: Any) -> Any:
+    """What gives a setting this value above that of the parent, of whose mapping entries may be left out."""
+    return {**dict.fromkeys(lower), **value} if isinstance(lower, dict) and isinstance(value, dict) else value
 
 
 def _has(config: RunConfig, path: str) -> bool:
@@ -97,21 +104,23 @@ def _refuse_alone(sweep: Sweep, values: Values, confirmed: Sequence[Given]) -> N
     """Refuse what a file may not decide alone, and what is not the file's to set."""
     parts = ("settings", sweep.settings), ("vary", values)  # unknown ones are refused later
     layers = [from_tree(tree, f"file {sweep.file}: {part}", []) for part, tree in parts]
-    given = {one.path: one for layer in layers for one in layer}
+    every = [one for layer in layers for one in layer]
+    given = merged(every)
     mistakes = [f"{given[path].where}: {why}" for path, why in OURS.items() if path in given]
-    mistakes += trust.refusals(given, {digest(one.path, one.value) for one in confirmed}).values()
+    known = {digest for one in confirmed for digest in digests(one.path, one.value)}
+    mistakes += trust.refusals(by_files(every), given, known).values()
     if mistakes:
         raise ConfigError("\n".join(sentence.removeprefix("file ") for sentence in mistakes))
 
 
-def _name(label: str, paths: Sequence[str], config: RunConfig) -> str:
+def _name(label: str, varied: Values, config: RunConfig) -> str:
     """A name that shows what varies: ppo-learning_rate-0.0003-seed-1."""
-    leaves = [path.rpartition(".")[2] for path in paths]
+    leaves = [path.rpartition(".")[2] for path in varied]
     parts = [label]
-    for path, leaf in zip(paths, leaves, strict=True):
+    for (path, entry), leaf in zip(varied.items(), leaves, strict=True):
         if _has(config, path):
             parts += ["" if path in NAMELESS else leaf if leaves.count(leaf) == 1 else path]
-            parts += [_text(value_at(config, path))]
+            parts += [_text(entry if isinstance(entry, dict) else value_at(config, path))]
     name = re.sub(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$", "", "-".join(filter(None, parts))) or "run"
     digest = blake2b(name.encode(), digest_size=DIGEST).hexdigest()
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from zerobeast.api.callbacks import Callbacks as Callbacks
     from zerobeast.api.export import export as export
-    from zerobeast.api.run import Callbacks as Callbacks
     from zerobeast.api.run import Run as Run
-    from zerobeast.api.run import start as start
-    from zerobeast.api.run import train as train
+    from zerobeast.api.run import runs as runs
     from zerobeast.api.saved import evaluate as evaluate
     from zerobeast.api.saved import load as load
+    from zerobeast.api.train import start as start
+    from zerobeast.api.train import train as train
     from zerobeast.clients.env_client import EnvClient as EnvClient
     from zerobeast.clients.own_env import OwnEnv as OwnEnv
     from zerobeast.clients.policy import Policy as Policy
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
 #: module -> the names that it defines; env-servers and actors import this file too and never load torch
 _NAMES = {
     "zerobeast.api.export": ["export"],
-    "zerobeast.api.run": ["Callbacks", "Run", "start", "train"],
+    "zerobeast.api.callbacks": ["Callbacks"],
+    "zerobeast.api.run": ["Run", "runs"],
     "zerobeast.api.saved": ["evaluate", "load"],
+    "zerobeast.api.train": ["start", "train"],
     "zerobeast.clients.env_client": ["EnvClient"],
     "zerobeast.clients.own_env": ["OwnEnv"],
     "zerobeast.clients.policy": ["Policy"],

@@ -1,7 +1,6 @@
 """Commands with subcommands: `beast`, `beast bench` and `beast chaos`."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -62,8 +61,9 @@ def about(argv: list[str], text: str) -> tuple[str, list[str]]:
 
 def add_root(parser: argparse.ArgumentParser) -> None:
     """Add --root, whose default is the environment variable of the setting."""
-    default = os.environ.get("BEAST_ROOT") or run_files.ROOT
-    parser.add_argument("--root", default=default, help="folder of run folders; default %(default)s")
+    parser.add_argument(
+        "--root", default=str(run_files.root_of(None)), help="folder of run folders; default %(default)s"
+    )
 
 
 def parser(prog: str, description: str | None, epilog: str | None = None) -> argparse.ArgumentParser:

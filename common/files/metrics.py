@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.growing import LONGEST, Growing, whole
 from zerobeast.common.files.opening import MOST_ROWS, opened, rest
-
-LONGEST = 1 << 16  #: bytes of a row
 
 Row = dict[str, float | None]  #: by column, None where a cell is empty
 
@@ -50,7 +49,7 @@ def read(folder: Path) -> Columns:
     if not (path := folder / run_files.METRICS).exists():
         return Columns()
     with explained(f"{path}: cannot be read"), opened(path) as file:
-        return Columns(file.readline(LONGEST), _whole(rest(file, MOST_ROWS)))
+        return Columns(file.readline(LONGEST), whole(rest(file, MOST_ROWS)))
 
 
 def last(folder: Path) -> dict[str, float]:
@@ -59,7 +58,7 @@ def last(folder: Path) -> dict[str, float]:
     with suppress(OSError), opened(folder / run_files.METRICS) as file:
         header = file.readline(LONGEST)
         file.seek(max(len(header), os.fstat(file.fileno()).st_size - LONGEST))
-        row = next(_rows(header, reversed(_whole(file.read(LONGEST)))), {})
+        row = next(_rows(header, reversed(whole(file.read(LONGEST)))), {})
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -72,24 +71,12 @@ class Rows:
     """The rows of a run as they come, each once; all of them again if the file was replaced."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._table, self._at = folder, (0, b""), 0
+        self._lines = Growing(folder / run_files.METRICS)
 
     def new(self) -> list[Row]:
         """Rows that were completed since the last call."""
-        rows: list[bytes] = []
-        with suppress(OSError), opened(self._folder / run_files.METRICS) as file:
-            status, header = os.fstat(file.fileno()), file.readline(LONGEST)
-            if self._table != (status.st_ino, header) or status.st_size < self._at:
-                self._table, self._at = (status.st_ino, header), len(header)
-            file.seek(self._at)
-            rows = _whole(file.read(MOST_ROWS))
-        self._at += sum(len(row) + 1 for row in rows)
-        return list(_rows(self._table[1], rows))
-
-
-def _whole(lines: bytes) -> list[bytes]:
-    """Those that are complete."""
-    return lines.split(b"\n")[:-1]
+        lines = self._lines.new()
+        return list(_rows(self._lines.header, lines))
 
 
 def _rows(header: bytes, lines: Iterable[bytes]) -> Iterator[Row]:

@@ -48,6 +48,11 @@ TRIES, RETRY_S = 3, 0.02  #: of a lock that `is_held` may have for an instant
 warn_once = functools.cache(logging.getLogger(__name__).warning)
 
 
+def root_of(root: str | os.PathLike[str] | None) -> Path:
+    """The folder of run folders: this one, or for None that of the variable, or else ROOT."""
+    return Path(root or os.environ.get("BEAST_ROOT") or ROOT).expanduser()
+
+
 def is_run(folder: Path) -> bool:
     """Whether a folder has the settings of a run."""
     return os.path.isfile(folder / CONFIG)

@@ -93,22 +93,24 @@ class _Signals:
         self.loop.stop()
 
 
-def main(role: str, argv: Sequence[str], environ: Mapping[str, str] = os.environ, *, build: Build = services_of) -> int:
+def main(
+    role: str, argv: Sequence[str], environ: Mapping[str, str] | None = None, *, build: Build = services_of
+) -> int:
     """Run one process to its end; returns the exit code.
 
     Args:
       role: as in `services.<role>`.
       argv: flags, without the program's name.
-      environ: environment variables with settings.
+      environ: environment variables with settings; None: those of this process.
       build: makes its services.
     """
+    environ = dict(os.environ if environ is None else environ)  # settings may have such names too
     if argv[:1] == ["health"]:
         from zerobeast.common.health.command import main as health
 
         return health(role, argv[1:], environ)
     signals = _Signals()
     restrict_imports()
-    environ = dict(environ)  # settings may have such names too
     withhold_secrets()
     try:
         with explained("the current folder"):

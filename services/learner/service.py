@@ -8,6 +8,7 @@ writes the last weights and checkpoint and ends by itself, unless learner.when_d
 import contextlib
 import logging
 import math
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -68,7 +69,7 @@ class Learner(Service):
         super().__init__(clock=clock)
         self.config = config
         self.training: TrainingRun | None = None
-        self._rank = Rank.of(config, instance)
+        self._rank = Rank.of(config, instance, os.environ)
         self._together = Together() if config.learner.ranks > 1 else Alone()
         self.meters = Meters(config.env.tasks)
         self._make_trainer = make_trainer
@@ -94,12 +95,12 @@ class Learner(Service):
             )
         shared_place(config)
         self.resources.callback(register_optimizer_step_post_hook(lambda *_: self.progressed()).remove)
-        device = self._rank.device(config)
+        device = self._rank.device(config, os.environ)
         dtype = pick_dtype(config.learner.precision, device)
         self._computes = {"device": str(device), "precision": str(dtype).removeprefix("torch.")}
         if self._together.several:
             self.resources.callback(meeting.leave)
-            self._rank.join(config, device.type, lambda: self.stopping)
+            self._rank.join(config, device.type, lambda: self.stopping, os.environ)
         self._kept = None if self._rank.number else Kept(config, self.resources, self.computing)
         lead_away(config)
         saved = of_the_first(lambda: self._kept.checkpoints.load() if self._kept else None)

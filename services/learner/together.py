@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -52,7 +51,7 @@ class Rank:
     endpoint: str  #: that it binds: the one of its number in `learner.rank_endpoints`, if there are any
 
     @classmethod
-    def of(cls, config: RunConfig, instance: Instance, environ: Mapping[str, str] = os.environ) -> Rank:
+    def of(cls, config: RunConfig, instance: Instance, environ: Mapping[str, str]) -> Rank:
         """The rank of this process: its --index, or what torchrun has given it.
 
         Raises:
@@ -69,7 +68,7 @@ class Rank:
         endpoints = config.learner.endpoints
         return cls(number, endpoints[number] if number < len(endpoints) else endpoints[0])
 
-    def device(self, config: RunConfig, environ: Mapping[str, str] = os.environ) -> torch.device:
+    def device(self, config: RunConfig, environ: Mapping[str, str]) -> torch.device:
         """What this rank learns on: of several GPUs, each rank of a machine has its own.
 
         Raises:
@@ -80,9 +79,7 @@ class Rank:
             return device
         return torch.device("cuda", int(environ.get("LOCAL_RANK", self.number)) % torch.cuda.device_count())
 
-    def join(
-        self, config: RunConfig, device: str, stopped: Callable[[], bool], environ: Mapping[str, str] = os.environ
-    ) -> None:
+    def join(self, config: RunConfig, device: str, stopped: Callable[[], bool], environ: Mapping[str, str]) -> None:
         """Meet the other ranks.
 
         Args:

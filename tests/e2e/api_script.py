@@ -18,18 +18,31 @@ def doubled() -> gymnasium.Env:
 
 
 def whole() -> None:
-    steps, episodes, saved = [], [], []
-    told = zb.Callbacks(
-        on_update=lambda run, row: steps.append(row["agent_steps"]),
-        on_episode=lambda run, row: episodes.append(row["episodes"]),
-        on_checkpoint=lambda run, path: saved.append(path),
-    )
-    run = zb.train(doubled, "ppo", 3000, name="whole", callbacks=told, **SMALL)
+    steps, episodes, evaluated, saved = [], [], [], []
+
+    class Own(zb.Callbacks):
+        def on_update(self, run: zb.Run, row: dict) -> None:
+            steps.append(row["agent_steps"])
+
+    told = [
+        Own(),
+        zb.Callbacks(
+            on_episode=lambda run, new: episodes.extend(new),
+            on_evaluation=lambda run, row: evaluated.append(row),
+            on_checkpoint=lambda run, path: saved.append(path),
+        ),
+    ]
+    evaluate = {"every_steps": 1500, "episodes": 2, "actions": "greedy"}
+    run = zb.train(doubled, "ppo", 3000, name="whole", callbacks=told, evaluate=evaluate, **SMALL)
     assert "torch" not in sys.modules
-    assert (run.status().state, run.status().agent_steps) == ("ended", 3000)
-    assert steps == sorted({row["agent_steps"] for row in run.metrics()} - {0})
+    assert (run.status().state, run.status().agent_steps) == ("done", 3000)
+    assert repr(run).startswith("<Run 'whole', done: 3,000/3,000 agent steps"), run
+    assert steps == sorted({*run.metrics()["agent_steps"]} - {0})
     assert steps[-1] == 3000
-    assert episodes == sorted(set(episodes))
+    assert episodes == run.episodes().to_dict("records")
+    assert [row["return"] for row in episodes] == [2.0 * row["length"] for row in episodes]
+    assert [row["mean_return"] for row in evaluated] == [*run.evaluations()["mean_return"]]
+    assert len(evaluated) > 1
     assert saved[-1] == run.folder / "checkpoint.pt"
     played = zb.evaluate(run, episodes=3)
     assert played.returns == [2.0 * length for length in played.lengths]
@@ -59,7 +72,7 @@ def failing() -> None:
 
 def until_killed(name: str) -> None:
     run = zb.start("CartPole-v1", name=name, **SMALL)
-    while not run.metrics():
+    while not len(run.metrics()):
         time.sleep(0.05)
     sys.stdout.write(f"{run.status().state}\n")
     sys.stdout.flush()

@@ -26,7 +26,7 @@ def run_in(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
 def test_a_script_trains_its_own_environment_continues_and_evaluates(tmp_path: Path) -> None:
     code, out, error = run_in(tmp_path, SCRIPT, "whole")
     assert (code, error) == (0, ""), error
-    assert "ended: 3,000/3,000 agent steps" in out
+    assert "done: 3,000/3,000 agent steps" in out
     assert f"'{SCRIPT}:doubled' imports a module, which a file may not decide alone" in out.splitlines()[-1]
 
 
@@ -74,7 +74,10 @@ def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path
             "zb.start(env={'id': 'X', 'kwargs': {'size': int}})",
             "env.kwargs holds <class 'int'>, expected text, numbers",
         ),
-        ("zb.start('CartPole-v1', callbacks=3)", "callbacks is 3, expected a function or zerobeast.Callbacks"),
+        (
+            "zb.start('CartPole-v1', callbacks=3)",
+            "callbacks is 3, expected a function, zerobeast.Callbacks, or a list of",
+        ),
         ("zb.train(name='no-such-run')", "no such run in"),
         ("zb.train('CartPole-v1', local={'placement': 'serial'})", "local.placement serial: expected one of several"),
         ("zb.evaluate('nothing')", "there is no run 'nothing': expected runs/nothing/config.yaml"),

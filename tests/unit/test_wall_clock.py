@@ -11,7 +11,7 @@ WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
 SHOWN = {
     "common/files/event_file.py",
     "zerobeast/cli/slurm.py",
-    "zerobeast/api/run.py",
+    "zerobeast/api/train.py",
     "zerobeast/cli/runs.py",
     "zerobeast/cli/train.py",
     "zerobeast/launcher/start.py",

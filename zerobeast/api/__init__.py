@@ -2,8 +2,8 @@
 
 >>> import zerobeast as zb
 >>> run = zb.train("CartPole-v1", total_steps=1000, root=root, net={"hidden_size": 16}, progress=False)
->>> run.status().agent_steps, run.metrics()[-1]["agent_steps"]
-(1000, 1000.0)
+>>> run.status().agent_steps, len(run.episodes()) > 0
+(1000, True)
 >>> policy = run.policy()
 >>> obs = [[0.0, 0.0, 0.0, 0.0]] * 2  # of two environments
 >>> actions, state = policy.predict(obs)

@@ -1,67 +1,41 @@
-"""Training from a script or a notebook: `train` waits for the end, `start` does not.
-
-The services of a run are processes of this machine, as with `beast train`. A thread of the calling process supervises
-them. It sets no signal handler, and they end in order if the calling process does, even if it is killed.
-"""
+"""A run as an object: what its folder has of it, whoever trains it, and what is to be done with that."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import logging
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zerobeast.api.parent import parent_in
-from zerobeast.api.progress import Progress
+from zerobeast.api.callbacks import Given, News, each_of
 from zerobeast.api.saved import load
-from zerobeast.common.config.flags import flags_for
-from zerobeast.common.errors import BeastError, ConfigError, PeerLost
-from zerobeast.common.files import metrics, run_files
-from zerobeast.common.files.metrics import Row
+from zerobeast.common.config import trust
+from zerobeast.common.config.load import gather
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import episodes, evaluations, metrics, run_files
 from zerobeast.common.health import figures
-from zerobeast.common.plugins import refuse_imported
+from zerobeast.common.health.pages import announced_page
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher.curves import Curves
-from zerobeast.launcher.pages import Gatherer
-from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
-from zerobeast.launcher.supervisor import Ending, Supervisor
-from zerobeast.launcher.tracker import tracked
+from zerobeast.launcher import attached
+from zerobeast.results.overview import RUNNING, folders, state
+from zerobeast.results.run import read
+from zerobeast.results.table import table
 
 if TYPE_CHECKING:
     from zerobeast.clients.policy import Policy
 
-log = logging.getLogger(__name__)
-
 TURN_S = 0.2  #: how late a callback is
+TRIES = 3  #: of a question whether a run of another process goes on
 NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100")
-ERRORS = {ConfigError.exit_code: ConfigError, PeerLost.exit_code: PeerLost}
-
-
-@dataclass
-class Callbacks:
-    """Functions that are called in the thread that waits for a run. If `train` waits, what they raise ends the run."""
-
-    #: with each row of metrics.csv after updates, one per `learner.log_every_s`: `agent_steps`, `loss`, ...
-    on_update: Callable[[Run, Row], Any] = lambda _run, _row: None
-    #: with the same row if it counts more `episodes` than the one before: `mean_return_100`, ...
-    on_episode: Callable[[Run, Row], Any] = lambda _run, _row: None
-    #: with its path, after each `learner.checkpoint_every_s`
-    on_checkpoint: Callable[[Run, Path], Any] = lambda _run, _path: None
 
 
 class Status(NamedTuple):
     """Where a run is; None: not known yet."""
 
-    state: str  #: starting, training or ended
+    state: str  #: starting, training, or as `beast runs` shows it: done, stopped, failed, unknown
     agent_steps: int
     total_steps: int
     agent_steps_per_s: float | None
@@ -74,124 +48,103 @@ class Status(NamedTuple):
         return f"{self.state}: {done}, return {figures.two(self.mean_return)}, {episodes} episodes"
 
 
-def train(
-    env: Any = None, algo: Any = None, total_steps: int | None = None, *, progress: bool = True, **given: Any
-) -> Run:
-    """Train to the end, with a line of progress. Ctrl-C ends the run in order, with a checkpoint, and is raised.
-
-    Args:
-      progress: whether to print that line, below the name and the folder of the run.
-      env, algo, total_steps, **given: as for `start`.
-
-    Returns:
-      The run, which has ended.
-
-    Raises:
-      ConfigError: nothing was started, for the reason it gives.
-      BeastError: a service failed.
-    """
-    with start(env, algo, total_steps, **given) as run:
-        heading = f"{run.config.name} ({run.config.env.id}, {run.config.section}) in {run.folder}"
-        with Progress(heading, run.status, wanted=progress) as shown:
-            while not run.wait(TURN_S):
-                shown.update()
-    return run
-
-
-def start(
-    env: Any = None,
-    algo: Any = None,
-    total_steps: int | None = None,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    name: str | None = None,
-    from_run: str | os.PathLike[str] | Run | None = None,
-    callbacks: Callbacks | Callable[[Run, Row], Any] | None = None,
-    **settings: Any,
-) -> Run:
-    """Start a run and return at once. It has the defaults and checks of `beast train`, and ends when this process does.
-
-    Args:
-      env: an id, `module:Name`, or a class or function that makes one environment, wrapped or not: at the top level of
-        a module, or of the script itself if that starts runs below `if __name__ == "__main__":` alone.
-      algo: a name, `module:NAME`, or an `AlgorithmSpec` at the top level of a module.
-      total_steps: agent steps of the run in all.
-      root: the folder of all runs.
-      name: of the run and its folder. A run that exists goes on, unless `fresh=True` moves it aside.
-      from_run: a run whose weights and settings a new one begins with, as for `load`: "x", "x:50000" or "x:best". What
-        is given here changes its settings, and its steps do not count.
-      callbacks: what `wait` and `train` call, or a function that is `Callbacks.on_update`.
-      settings: by section, such as `net={"hidden_size": 64}`, or by path, `**{"net.hidden_size": 64}`; and flags of
-        `beast train`, such as `track="trackio"`.
-
-    Raises:
-      ConfigError: nothing was started, for the reason it gives.
-    """
-    refuse_imported("starts a run")
-    if not (callbacks is None or callable(callbacks) or isinstance(callbacks, Callbacks)):
-        raise ConfigError(f"callbacks is {callbacks!r:.100}, expected a function or zerobeast.Callbacks")
-    parent = getattr(from_run, "folder", from_run)
-    own = {"env": env, "algo": algo, "total_steps": total_steps, "root": root, "name": name, "from_run": parent}
-    flags = flags_for({**own, **settings})
-    now = datetime.now().astimezone()
-    settled = settle(flags, os.environ, now, own=RunFlags, say=log.info, parent=parent_in(flags))
-    if settled.config.local.placement == "serial":
-        raise ConfigError("local.placement serial: expected one of several processes; `beast train` has the serial one")
-    return Run(settled, Callbacks(callbacks) if callable(callbacks) else callbacks or Callbacks())
-
-
 class Run(contextlib.AbstractContextManager["Run"]):
-    """A run that trains, or has; `start` makes it. As a context manager it stops the run when it is left.
+    """A run that exists: one that trains, in this process or in another one, or that has ended.
+
+    `zerobeast.train` and `zerobeast.start` return one of a run that they have started.
+
+    Args:
+      name: of the run, such as "x", or "lr/seed-1" of a sweep; its folder; or "latest", which was started last.
+      root: the folder of all runs; None: `BEAST_ROOT`, or else `runs`.
+      callbacks: what `wait` calls: see `zerobeast.start`.
+
+    Raises:
+      ConfigError: there is no such run, or its settings cannot be read.
 
     Attributes:
-      config: its settings.
       folder: has the checkpoint, metrics.csv, TensorBoard events and logs.
-      ending: how it ended; None before that, and after an error.
     """
 
     def __init__(
-        self, settled: Settled[RunFlags], callbacks: Callbacks, environ: Mapping[str, str] = os.environ
+        self,
+        name: str | os.PathLike[str] = run_files.LATEST,
+        root: str | os.PathLike[str] | None = None,
+        callbacks: Given = None,
     ) -> None:
-        self.config: RunConfig = settled.config
-        self.ending: Ending | None = None
-        self.folder = self.config.folder.absolute()
-        self._callbacks, self._owner = callbacks, os.getpid()
-        self._rows = metrics.Rows(self.folder)
-        self._last: Row = {} if settled.flags.fresh else next(reversed(self._rows.new()), {})
-        self._before = self._last.get("agent_steps") or 0
-        self._saved_at = 0
-        self._has_saved()
-        self._begun, self._ended = threading.Event(), threading.Event()
-        self._pages: Gatherer | None = None
-        self._supervisor: Supervisor | None = None
-        self._error: BaseException | None = None
-        atexit.register(self.stop)
-        self._thread = threading.Thread(target=self._run, args=(settled, environ), name=self.config.name, daemon=True)
-        self._thread.start()
-        try:
-            self._begun.wait()
-        except BaseException:
-            self.stop()
-            raise
-        if self._supervisor is None and self._error:
-            raise self._error
+        self.folder = run_files.find(os.fspath(name), run_files.root_of(root))
+        total = read(self.folder).settings.get("total_steps")
+        self._total = total if isinstance(total, int) else 0
+        told = [*each_of(callbacks)]
+        self._news = News(self.folder, told) if told else None
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name!r}, {self.status()}, in {self.folder}>"
 
     def __exit__(self, *_error: object) -> None:
-        self.stop()
+        """Leave a run of another process alone."""
+
+    @property
+    def name(self) -> str:
+        """The name of the run, which is that of its folder."""
+        return self.folder.name
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings of the run. Raises ConfigError if its file has values that cannot be read here."""
+        file = self.folder / run_files.CONFIG
+        return gather(["--config", str(file), *trust.ALONE], {}, read_only=True).config
+
+    def decided(self) -> Mapping[str, Any]:
+        """The settings, by path, of which a file decides none alone and this process has decided for this run."""
+        return {}
 
     def status(self) -> Status:
-        """The newest figures."""
-        page = self._pages.snapshot().page("learner") if self._pages else {}
+        """The newest figures, from the health page of the learner if the run trains now, or else from its folder."""
+        now = self._state()
+        page = self._page() if now == RUNNING else {}
         final = metrics.last(self.folder)  # a page may be a second old; the last row is the end itself
         newest = {**page, **(final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else {})}
         steps = int(newest.get("agent_steps") or 0)
-        state = "ended" if self._ended.is_set() else "training" if steps > self._before else "starting"
-        rate, episodes, mean = (figures.number(newest, name) for name in NEWEST)
-        return Status(state, steps, self.config.total_steps, rate, episodes, mean)
+        if now == RUNNING:
+            now = "training" if self._trains(page, steps) else "starting"
+        rate, ended, mean = (figures.number(newest, name) for name in NEWEST)
+        return Status(now, steps, self._total, rate, ended, mean)
 
-    def metrics(self) -> list[Row]:
-        """The rows of metrics.csv so far, oldest first, by name of the column; its README describes them."""
-        return metrics.Rows(self.folder).new()
+    def metrics(self) -> Any:
+        """The rows of metrics.csv so far, oldest first, by name of the column; the learner's README describes them.
+
+        Returns:
+          a pandas.DataFrame if pandas is installed, or else a list of dicts; None stands for what is not known.
+        """
+        return table(metrics.Rows(self.folder).new())
+
+    def episodes(self) -> Any:
+        """The training episodes so far, oldest first: agent_steps, env, return, length, and numbers of the last info.
+
+        Returns:
+          as `metrics`. Of a run with more than a million episodes or so, the first are no longer there.
+        """
+        return table(episodes.read(self.folder))
+
+    def evaluations(self) -> Any:
+        """The rows of evaluations.csv so far, one for each policy and environment, oldest first.
+
+        Returns:
+          as `metrics`; returns and lengths of the episodes are lists.
+        """
+        return table(evaluations.read(self.folder))
+
+    def policy(self, which: str | int | None = None, **settings: Any) -> Policy:
+        """A policy of the run.
+
+        Args:
+          which: "best", or the agent steps of a checkpoint that was kept; None: the newest checkpoint.
+          settings: as for `zerobeast.load`.
+
+        Raises: as `zerobeast.load`.
+        """
+        place = str(self.folder) if which is None else f"{self.folder}:{which}"
+        return load(place, **{**self.decided(), **settings})
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, and call the callbacks meanwhile, in this thread.
@@ -203,79 +156,62 @@ class Run(contextlib.AbstractContextManager["Run"]):
           Whether it has ended.
 
         Raises:
-          BeastError: it ended because a service failed.
+          BeastError: a run of this process ended because a service failed.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        ended = self._ended.is_set()
-        while not ended and (left_s := deadline - time.monotonic()) > 0:
-            ended = self._ended.wait(min(TURN_S, left_s))
-            self._call_back()
+        while not (ended := self._has_ended(max(0.0, min(TURN_S, deadline - time.monotonic())))):
+            if self._news:
+                self._news.tell(self)
+            if time.monotonic() >= deadline:
+                break
         if ended:
-            self._thread.join()  # which may hold tensors: a process that ends while they are freed there would crash
-        if ended and self._error:
-            raise self._error
+            self._conclude()
         return ended
 
     def stop(self) -> None:
-        """End the run in order, with a checkpoint; returns when all its processes have ended, after 10 s at most."""
-        if self._owner != os.getpid():  # in a fork of this process, which has not the thread
-            return
-        self._begun.wait()
-        try:
-            self.ask(signal.SIGTERM)
-            self._thread.join()
-        except KeyboardInterrupt:
-            self.ask(signal.SIGINT, signal.SIGINT)  # end at once
-            self._thread.join()
-            raise
+        """End the run, with a checkpoint; return when all its processes have ended, after 10 s at most.
 
-    def ask(self, *signals: int) -> None:
-        """Act as if these signals had come, and return at once."""
-        for number in signals:
-            if self._supervisor is not None:
-                self._supervisor.ask(number)
+        Raises:
+          ConfigError: the run belongs to another process.
+        """
+        if not self._has_ended(0.0):
+            raise ConfigError(f"run {self.name!r} was started by another process, which has to end it")
 
-    def policy(self, **settings: Any) -> Policy:
-        """The policy of the newest checkpoint: see `load`."""
-        return load(self, **settings)
+    def _has_ended(self, seconds: float) -> bool:
+        """Whether the run has ended, or does so within this time; a busy learner may miss a question."""
+        time.sleep(seconds)
+        return not any(attached.runs(self.folder) for _ in range(TRIES))
 
-    def _run(self, settled: Settled[RunFlags], environ: Mapping[str, str]) -> None:
-        try:
-            with contextlib.ExitStack() as stack:
-                fleet = stack.enter_context(begun(settled, environ, say=log.info))
-                own = settled.flags
-                stack.enter_context(tracked(fleet.config, own.track, own.track_project, environ))
-                curves = stack.enter_context(contextlib.closing(Curves(fleet.config.folder.absolute())))
-                children = fleet.add_all()
-                self._pages = stack.enter_context(Gatherer(lambda: children, curves.update))
-                self.config, self._supervisor = fleet.config, fleet.supervisor()
-                self.folder = self.config.folder.absolute()  # another run may have taken its name meanwhile
-                self._rows = metrics.Rows(self.folder)
-                self._begun.set()
-                self.ending = judged(self._supervisor.run(signals=()), self.config)
-            if self.ending.sentence:
-                raise ERRORS.get(self.ending.code, BeastError)(self.ending.sentence)
-        except BaseException as error:  # which the thread that waits raises
-            self._error = error
-        finally:
-            self._ended.set()
-            self._begun.set()
-            atexit.unregister(self.stop)
+    def _conclude(self) -> None:
+        """Tell what came last."""
+        if self._news:
+            self._news.tell(self)
 
-    def _call_back(self) -> None:
-        """Call the callbacks for what is new in the folder."""
-        for row in self._rows.new():
-            before, steps = self._last, row["agent_steps"] or 0
-            if steps > (before.get("agent_steps") or 0):
-                self._last = row
-                self._callbacks.on_update(self, row)
-                if (row["episodes"] or 0) > (before.get("episodes") or 0):
-                    self._callbacks.on_episode(self, row)
-        if self._has_saved():
-            self._callbacks.on_checkpoint(self, self.folder / run_files.CHECKPOINT)
+    def _state(self) -> str:
+        """One of the states of `beast runs`."""
+        return state(self.folder, finished=metrics.is_over(self.folder, self._total), known=True)
 
-    def _has_saved(self) -> bool:
-        """Whether there is a checkpoint that was not there at the last call."""
-        path, before = self.folder / run_files.CHECKPOINT, self._saved_at
-        self._saved_at = path.stat().st_mtime_ns if path.exists() else 0
-        return self._saved_at not in (before, 0)
+    def _page(self) -> Mapping[str, Any]:
+        """The newest health page of the learner; empty if there is none."""
+        return announced_page(self.folder / run_files.SERVICES / attached.FIRST, remote=False) or {}
+
+    def _trains(self, page: Mapping[str, Any], _steps: int) -> bool:
+        """Whether a run that is running has begun to train."""
+        return bool(page.get("agent_steps"))
+
+
+def runs(root: str | os.PathLike[str] | None = None) -> list[Run]:
+    """Every run below a folder, the one that was started last first: finished, interrupted or running.
+
+    Args:
+      root: as for `Run`.
+
+    Raises:
+      ConfigError: there is no such folder, or the settings of a run cannot be read.
+    """
+    found = filter(run_files.is_run, folders(run_files.root_of(root)))
+    return [Run(folder) for folder in sorted(found, key=_begun_at, reverse=True)]
+
+
+def _begun_at(folder: Path) -> float:
+    return (folder / run_files.CONFIG).stat().st_mtime

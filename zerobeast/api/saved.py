@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -41,11 +41,11 @@ def load(run: str | os.PathLike[str] | Run, *, algo: Any = None, **settings: Any
       ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
-    known: dict[str, Any] = {"algo": algo}
-    if not isinstance(run, str | os.PathLike):
-        if not isinstance(config := getattr(run, "config", None), RunConfig):
-            raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
-        run, known = run.folder, trust.of_its_user(config)  # the call that began it has decided them
+    known: Mapping[str, Any] = {"algo": algo}
+    if decided := getattr(run, "decided", None):
+        run, known = run.folder, decided() or known  # type: ignore[union-attr]
+    elif not isinstance(run, str | os.PathLike):
+        raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
     flags = flags_for({**known, **settings})
     return open_policy(find(run, flags), flags, read_only=True)
 

@@ -59,7 +59,7 @@ def overview(folder: Path, now: float) -> dict[str, Any]:
         "name": run.name,
         "env": run.env,
         "algo": run.algo,
-        "state": _state(folder, finished=finished, known=bool(run.settings)),
+        "state": state(folder, finished=finished, known=bool(run.settings)),
         "agent_steps": steps,
         "total_steps": total,
         "last_score": last,
@@ -71,7 +71,7 @@ def overview(folder: Path, now: float) -> dict[str, Any]:
     }
 
 
-def _state(folder: Path, *, finished: bool, known: bool) -> str:
+def state(folder: Path, *, finished: bool, known: bool) -> str:
     """Running: somebody holds its lock. Failed: it was started and ended before its first checkpoint."""
     if any(run_files.is_held(folder / name) for name in LOCKS):
         return RUNNING

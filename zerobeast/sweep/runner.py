@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.api.run import Callbacks, Run
+from zerobeast.api.started import StartedRun
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health.figures import count, two
@@ -38,7 +38,7 @@ INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
 class Current(NamedTuple):
     """A run that trains now."""
 
-    run: Run
+    run: StartedRun
     place: int  #: number of its cores
     since: float  #: monotonic seconds
 
@@ -102,13 +102,13 @@ class Runner:
         if self._signals:  # one came meanwhile
             self._ask(self._signals.pop())
 
-    def _begun(self, trial: Trial, place: int) -> Run:
+    def _begun(self, trial: Trial, place: int) -> StartedRun:
         flags = [f"--name={trial.name}", f"--root={self._folder}", *trial.flags]
         environ = helper_environ(os.environ) | gpu_of(place, os.environ)  # settings come from the file alone
         # a run that has a checkpoint goes on from that one
         parent = None if trained(self._folder / trial.name) else trial.parent
         now = datetime.now().astimezone()
-        return Run(settle(flags, environ, now, own=RunFlags, say=log.info, parent=parent), Callbacks(), environ)
+        return StartedRun(settle(flags, environ, now, own=RunFlags, say=log.info, parent=parent), environ)
 
     def _take_ends(self) -> None:
         """Note which runs have ended, and how."""

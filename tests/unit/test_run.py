@@ -1,0 +1,134 @@
+"""A run that exists, by its name: figures, state, callbacks; and what the signatures of the public names show."""
+
+import ast
+import inspect
+import os
+import pydoc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zerobeast as zb
+from tests.helpers import ROOT
+from tests.results_fakes import evaluation, saved
+from zerobeast.api.callbacks import News, each_of
+from zerobeast.api.saved import load
+from zerobeast.common.files import evaluations
+from zerobeast.launcher.run_folder import claimed
+
+EPISODES = 'agent_steps,env,return,length,infos\n100,X,1.5,9,"{""success"": 1.0}"\n200,X,,7,\nhalf a li'
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BEAST_ROOT", str(tmp_path))
+    done = saved(tmp_path, "done", {200: 1.0, 400: 2.0}, {200: 3.0})
+    (done / "episodes.csv").write_text(EPISODES)
+    (saved(tmp_path / "lr", "seed-1", {100: 1.0}) / "checkpoint.pt").touch()
+    (tmp_path / "latest").write_text("done\n")
+    os.utime(done / "config.yaml", (1, 1))
+    saved(tmp_path, "new")
+    return tmp_path
+
+
+def test_a_run_is_found_by_name_folder_place_in_a_sweep_or_as_the_latest(root: Path) -> None:
+    found = [zb.Run("done"), zb.Run(root / "done"), zb.Run(), zb.Run("done", root=root)]
+    assert {run.folder for run in found} == {(root / "done").resolve()}
+    assert found[0].name == "done"
+    assert zb.Run("lr/seed-1").status().state == "stopped"
+    assert (found[0].status().state, found[0].status().agent_steps, found[0].status().total_steps) == ("done", 400, 400)
+    assert "'done', done: 400/400 agent steps" in repr(found[0])
+    assert [run.name for run in zb.runs()][-2:] == ["new", "done"], "the one that was started last comes first"
+    with pytest.raises(zb.ConfigError, match="there is no run 'nothing'"):
+        zb.Run("nothing")
+
+
+def test_its_figures_are_data_frames_or_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = zb.Run("done")
+    assert run.metrics()["mean_return_100"].tolist() == [1.0, 2.0]
+    assert run.evaluations()["returns"].tolist() == [[2.0, 4.0]]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert [row["agent_steps"] for row in run.metrics()] == [200, 400]
+    assert run.episodes() == [
+        {"agent_steps": 100, "env": "X", "return": 1.5, "length": 9, "info/success": 1.0},
+        {"agent_steps": 200, "env": "X", "return": None, "length": 7},
+    ]
+    assert zb.Run("new").metrics() == zb.Run("new").episodes() == zb.Run("new").evaluations() == []
+
+
+def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path) -> None:
+    run = zb.Run("lr/seed-1")
+    with claimed(run.folder), run:
+        assert run.status().state == "starting"
+        assert not run.wait(timeout=0.0)
+        with pytest.raises(zb.ConfigError, match="another process"):
+            run.stop()
+    assert run.wait()
+    run.stop()
+
+
+def test_a_file_of_a_run_decides_no_more_for_a_handle_than_for_its_name(root: Path) -> None:
+    saved(root, "strange", algo="nowhere:SPEC")
+    for run in ("strange", zb.Run("strange")):
+        with pytest.raises(zb.ConfigError, match=r"has no checkpoint|imports a module"):
+            load(run)
+
+
+def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
+    told: list[tuple[str, Any]] = []
+
+    class Own(zb.Callbacks):
+        def on_update(self, run: zb.Run, row: dict[str, Any]) -> None:
+            told.append(("update", row["agent_steps"]))
+
+    also = zb.Callbacks(
+        on_episode=lambda _, new: told.append(("episodes", [row["length"] for row in new])),
+        on_evaluation=lambda _, row: told.append(("evaluation", row["agent_steps"])),
+        on_checkpoint=lambda _, path: told.append(("checkpoint", path.name)),
+    )
+    run = zb.Run("done")
+    news = News(run.folder, [*each_of([Own(), [also]])])
+    news.tell(run)
+    assert told == [], "what was there before is not new"
+    with (run.folder / "metrics.csv").open("a") as file:
+        file.write("50,500,2000,7\n")
+    (run.folder / "episodes.csv").write_text(f"{EPISODES}ne\n200,X,2.0,8,\n".replace("half a line\n", ""))
+    evaluations.append(run.folder, [evaluation(500, 4.0, "CartPole-v1")])
+    (run.folder / "checkpoint.pt").touch()
+    for _ in range(2):
+        news.tell(run)
+    assert told == [("update", 500), ("episodes", [8]), ("evaluation", 500), ("checkpoint", "checkpoint.pt")]
+    draft = run.folder / "draft"  # a start of the learner writes anew what its checkpoint knows
+    draft.write_text((run.folder / "episodes.csv").read_text() + "600,X,3.0,6,\n")
+    draft.replace(run.folder / "episodes.csv")
+    news.tell(run)
+    assert told[4:] == [("episodes", [6])]
+
+
+def public() -> dict[str, Any]:
+    """Every public name, and the methods of the public classes that are ours."""
+    names = {name: getattr(zb, name) for name in zb.__all__}
+    kinds = {name: value for name, value in names.items() if inspect.isclass(value)}
+    methods = {f"{name}.{key}": one for name, kind in kinds.items() for key, one in inspect.getmembers(kind, callable)}
+    return names | {key: one for key, one in methods.items() if "zerobeast" in str(getattr(one, "__module__", ""))}
+
+
+def test_no_signature_shows_a_value_of_the_environment_and_each_public_name_is_explained() -> None:
+    for name, value in public().items():
+        if not name.rpartition(".")[2].startswith("_"):
+            assert inspect.getdoc(value), name
+    assert os.environ["PATH"] not in "".join(pydoc.render_doc(value) for value in (zb.Run, zb.train, zb.start))
+    files = [
+        path for folder in ("common", "rl", "services", "tools", "zerobeast") for path in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    assert [f"{path}: {text}" for path in files for text in defaults(path) if "environ" in text] == []
+
+
+def defaults(path: Path) -> Iterator[str]:
+    """The defaults of all arguments of functions in a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.arguments):
+            yield from (ast.unparse(default) for default in (*node.defaults, *node.kw_defaults) if default)

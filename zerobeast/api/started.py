@@ -1,0 +1,135 @@
+"""A run that this process has started: a thread supervises its services, which are processes of this machine.
+
+It sets no signal handler, and the services end as on SIGTERM if this process ends, even if it is killed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from zerobeast.api.callbacks import Given
+from zerobeast.api.run import Run
+from zerobeast.common.config import trust
+from zerobeast.common.errors import BeastError, ConfigError, PeerLost
+from zerobeast.common.files import metrics
+from zerobeast.common.settings import RunConfig
+from zerobeast.launcher.curves import Curves
+from zerobeast.launcher.pages import Gatherer
+from zerobeast.launcher.start import RunFlags, Settled, begun, judged
+from zerobeast.launcher.supervisor import Ending, Supervisor
+from zerobeast.launcher.tracker import tracked
+from zerobeast.results.overview import RUNNING
+
+log = logging.getLogger(__name__)
+
+ERRORS = {ConfigError.exit_code: ConfigError, PeerLost.exit_code: PeerLost}
+
+
+class StartedRun(Run):
+    """As a context manager it stops the run when it is left.
+
+    Args:
+      settled: what to run.
+      environ: environment variables of its services.
+      callbacks: as for `Run`.
+
+    Raises:
+      ConfigError: nothing was started, for the reason it gives.
+
+    Attributes:
+      ending: how it ended; None before that, and after an error.
+    """
+
+    def __init__(self, settled: Settled[RunFlags], environ: Mapping[str, str], callbacks: Given = None) -> None:
+        self.ending: Ending | None = None
+        self._config, self._owner = settled.config, os.getpid()
+        self._begun, self._ended = threading.Event(), threading.Event()
+        self._pages: Gatherer | None = None
+        self._supervisor: Supervisor | None = None
+        self._error: BaseException | None = None
+        atexit.register(self.stop)
+        self._thread = threading.Thread(target=self._run, args=(settled, environ), daemon=True)
+        self._thread.start()
+        try:
+            self._begun.wait()
+            if self._supervisor is None and self._error:
+                raise self._error
+            super().__init__(self._config.folder.absolute(), callbacks=callbacks)  # perhaps under another name
+        except BaseException:
+            self.stop()
+            raise
+        self._before = metrics.last(self.folder).get("agent_steps", 0)
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+    @property
+    def config(self) -> RunConfig:
+        return self._config
+
+    def decided(self) -> Mapping[str, Any]:
+        return trust.of_its_user(self._config)
+
+    def stop(self) -> None:
+        if self._owner != os.getpid():  # in a fork of this process, which has not the thread
+            return
+        self._begun.wait()
+        try:
+            self.ask(signal.SIGTERM)
+            self._thread.join()
+        except KeyboardInterrupt:
+            self.ask(signal.SIGINT, signal.SIGINT)  # end at once
+            self._thread.join()
+            raise
+
+    def ask(self, *signals: int) -> None:
+        """Have the supervisor act as if these signals had come, and return at once."""
+        for number in signals:
+            if self._supervisor is not None:
+                self._supervisor.ask(number)
+
+    def _has_ended(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+    def _conclude(self) -> None:
+        self._thread.join()  # which may hold tensors: a process that ends while they are freed there would crash
+        super()._conclude()
+        if self._error:
+            raise self._error
+
+    def _state(self) -> str:
+        return super()._state() if self._ended.is_set() else RUNNING
+
+    def _page(self) -> Mapping[str, Any]:
+        return self._pages.snapshot().page("learner") if self._pages else {}
+
+    def _trains(self, _page: Mapping[str, Any], steps: int) -> bool:
+        return steps > self._before
+
+    def _run(self, settled: Settled[RunFlags], environ: Mapping[str, str]) -> None:
+        try:
+            with contextlib.ExitStack() as stack:
+                fleet = stack.enter_context(begun(settled, environ, say=log.info))
+                own = settled.flags
+                stack.enter_context(tracked(fleet.config, own.track, own.track_project, environ))
+                curves = stack.enter_context(contextlib.closing(Curves(fleet.config.folder.absolute())))
+                children = fleet.add_all()
+                self._pages = stack.enter_context(Gatherer(lambda: children, curves.update))
+                self._config, self._supervisor = fleet.config, fleet.supervisor()
+                self._begun.set()
+                self.ending = judged(self._supervisor.run(signals=()), self._config)
+            if self.ending.sentence:
+                raise ERRORS.get(self.ending.code, BeastError)(self.ending.sentence)
+        except BaseException as error:  # which the thread that waits raises
+            self._error = error
+        finally:
+            self._ended.set()
+            self._begun.set()
+            atexit.unregister(self.stop)

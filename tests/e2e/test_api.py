@@ -72,7 +72,7 @@ def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path
         ("zb.start('CartPole-v1', net={'hidden_siz': 1})", "net.hidden_siz: unknown setting; did you mean"),
         (
             "zb.start(env={'id': 'X', 'kwargs': {'size': int}})",
-            "env.kwargs holds <class 'int'>, expected text, numbers",
+            "env.kwargs.size is <class 'int'>, expected text, finite numbers",
         ),
         (
             "zb.start('CartPole-v1', callbacks=3)",

@@ -9,9 +9,11 @@ UNKNOWN = "-"
 READY, STALLED = "ready", "stalled"  #: both take work; a stalled service gets none of it done
 BLOCKS = "▁▂▃▄▅▆▇█"
 SILENT_S = 10.0  #: a page older than this counts as no answer
+STARTING_S = 60.0  #: the same for a service that has not answered yet
 SPARK_WIDTH = 24
 LARGEST = 1e18  #: a page may come from any peer, and a JSON integer may be too large for a float
 MIB, GIB = 1 << 20, 1 << 30
+FIRST = ("steps", "done", "return", "losses", "speed")  #: of the figures of a run's progress
 #: per role: what it waits for -> key of its page for the share of time spent waiting for that
 WAITS = {
     "actor": {
@@ -144,11 +146,14 @@ def evaluated(evaluator: Mapping[str, Any]) -> str:
 
 def progress(total_steps: int, learner: Mapping[str, Any]) -> dict[str, str]:
     """How far a run is and how well it does, figure by figure."""
+    rate, frames = number(learner, "agent_steps_per_s"), frames_per_s(learner)
+    losses = {name: value for name in ("loss", "entropy") if (value := number(learner, name)) is not None}
     return {
         "steps": f"{count(number(learner, 'agent_steps'))}/{total_steps:,} agent steps",
         "done": f"{percent(done(total_steps, learner))}, ETA {duration(eta_s(total_steps, learner))}",
-        "speed": f"{count(number(learner, 'agent_steps_per_s'))} steps/s, {count(frames_per_s(learner))} frames/s",
         "return": f"return {two(number(learner, 'mean_return_100'))}, {count(number(learner, 'episodes'))} episodes",
+        **({"losses": ", ".join(f"{name} {value:.3g}" for name, value in losses.items())} if losses else {}),
+        "speed": f"{count(rate)} steps/s" + (f", {count(frames)} frames/s" if frames != rate else ""),
         "lag": f"lag {decimal(number(learner, 'policy_lag_mean'))} mean {count(number(learner, 'policy_lag_max'))} max",
         "updates": f"{count(number(learner, 'updates'))} updates",
     }
@@ -158,7 +163,7 @@ def state(view: ServiceView) -> str:
     """What a service is doing, in a word or two."""
     if view.code is not None:
         return "ended" if view.code == 0 else f"ended ({view.code})"
-    if view.silent_s > SILENT_S:
+    if view.silent_s > (SILENT_S if view.page else STARTING_S):
         return "no answer"
     if not view.page:
         return "starting"

@@ -116,6 +116,7 @@ METRICS: dict[str, Metric] = {
     "update_ms": _gauge("milliseconds of one update"),
     "learning_rate": _gauge("present learning rate"),
     "loss": _gauge("newest loss"),
+    "entropy": _gauge("mean entropy of the policy in the last updates"),
     "grad_norm": _gauge("newest norm of the gradient, before clipping"),
     "syncs_by_acting": _counter("versions that a broker was seen to act with", "acting"),
     "lag_by_acting": _gauge("versions between a broker's newest and the newest published", "acting"),

@@ -47,6 +47,11 @@ def healthy(view: ServiceView) -> bool:
 
 def judge(services: Sequence[ServiceView]) -> Verdict:
     """The verdict on a whole run."""
+    return remark(services) or Verdict(_limit([view for view in services if view.role != ELSEWHERE]), good=True)
+
+
+def remark(services: Sequence[ServiceView]) -> Verdict | None:
+    """The verdict on a run that does not simply train: one that starts, has ended or has trouble."""
     away, services = len(services), [view for view in services if view.role != ELSEWHERE]
     learner = next((view.page for view in _of(services, "learner")), {})
     if fault := learner.get("unsaved"):
@@ -64,7 +69,8 @@ def judge(services: Sequence[ServiceView]) -> Verdict:
         return Verdict(sentence, good=False)
     if found := learner.get("collapsed"):
         return Verdict(f"collapsed: the policy hardly explores and has lost what it learned ({found})", good=True)
-    return Verdict(_limit(services), good=True)
+    beginning = _beginning(services)
+    return Verdict(beginning, good=True) if beginning else None
 
 
 def _starting(services: Sequence[ServiceView]) -> str:
@@ -124,7 +130,8 @@ def _counts(page: Any) -> dict[str, float]:
     return {str(key): many for key in page if (many := number(page, key) or 0.0) > 0}
 
 
-def _limit(services: Sequence[ServiceView]) -> str:
+def _beginning(services: Sequence[ServiceView]) -> str:
+    """A sentence if there are no rates yet, or none while an update lasts."""
     learner = _of(services, "learner")[0].page
     making = sum(number(view.page, "sessions_making") or 0.0 for view in _of(services, "envserver"))
     if making and not number(learner, "agent_steps_per_s"):
@@ -135,11 +142,15 @@ def _limit(services: Sequence[ServiceView]) -> str:
         return f"training-bound: an update or a checkpoint has taken {figures.duration(lasts)} so far: a GPU helps"
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
         return "starting: no update yet"
+    return ""
+
+
+def _limit(services: Sequence[ServiceView]) -> str:
     return (
         _lag_bound(services)
         or _cpu_bound(services)
         or _pace_bound(services)
-        or _training_bound(learner)
+        or _training_bound(_of(services, "learner")[0].page)
         or _server_bound(services)
         or _wire_bound(services)
         or _latency_bound(services)

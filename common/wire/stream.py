@@ -42,7 +42,7 @@ class Stream:
         self.slot = slot  #: which of the client's streams this is
         self.hello_terms = terms  #: what HELLO asks for
         self.terms: dict[str, Any] = {}  #: of the newest WELCOME
-        self.server = server.partition(" at inproc:")[0]  #: how error sentences name the other side
+        self.server, self._inside, _ = server.partition(" at inproc:")  #: how error sentences name the other side
         self.epoch = 0
         self.seq = 0
         self.open = False
@@ -248,7 +248,8 @@ class Stream:
             return Reply.STALE
         self._outstanding = None  # after a refusal another request may follow
         failed = self.open and reason == Reason.ENVIRONMENT  # what it had accepted: no input is wrong
-        refused = Refused(f"{self.server}{'' if failed else ' refuses'}: {printable(sentence)}", reason)
+        by = "" if self._inside else f"{self.server}{'' if failed else ' refuses'}: "  # who, if it is not this process
+        refused = Refused(f"{by}{printable(sentence)}", reason)
         refused.exit_code = 1 if failed else refused.exit_code
         raise refused
 

@@ -116,6 +116,7 @@ class Meters:
         self._waited_s = self._busy_s = 0.0
         self._receiving, self._learning = SlidingWindow(RATE_SPAN_S), SlidingWindow(RATE_SPAN_S)
         self._sums: dict[str, Tensor] = {}  #: of the algorithm's metrics since `losses` was called
+        self._means: dict[str, float] = {}  #: of the same at that call
         self._summed = 0
 
     @property
@@ -192,6 +193,7 @@ class Meters:
             "learning_rate": self.last.learning_rate if self.last else None,
             "loss": self.last.loss if self.last else None,
             "grad_norm": self.last.grad_norm if self.last else None,
+            "entropy": self._means.get("entropy"),
             **({} if self.pace is None else self._pace_page(self.pace, now)),
         }
 
@@ -228,7 +230,7 @@ class Meters:
 
     def losses(self, now: float) -> dict[str, float]:
         """Means of the algorithm's metrics over the updates since the last call, which show whether it collapses."""
-        means = {name: float(value) / self._summed for name, value in self._sums.items()}
+        self._means = means = {name: float(value) / self._summed for name, value in self._sums.items()}
         self._sums, self._summed = {}, 0
         if "entropy" in means and len(self.episodes.returns) == RECENT_EPISODES:
             self.collapse.note(self.episodes.returns, means["entropy"], now)

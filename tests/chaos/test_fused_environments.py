@@ -89,7 +89,7 @@ def test_environments_that_take_seconds_to_be_made_hold_up_their_worker_alone(ru
     ("deed", "sentence"),
     [
         ("abort", "worker 0 was killed by SIGABRT"),
-        ("raise", "worker 0 ended with exit code 1: env-server: environment 'CartPole-v1' has failed: Zero"),
+        ("raise", "environment 'CartPole-v1' has failed: Zero"),
     ],
 )
 def test_an_environment_that_ends_its_worker_is_named_and_costs_no_other(

@@ -68,7 +68,7 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9_and_a_failed_run_stops_no
     assert code == 1, error
     assert "| agent steps |" in out, "what is done is compared"
     assert [line.split(": ")[1] for line in error.splitlines()] == [names[1], names[3]]
-    assert "learner 0: learner.device" in error
+    assert "learner.device" in error
     assert [steps(folder / name) for name in names[::2]] == [12_000, 12_000]
     for name in names:
         assert f"{name} {'is done' if 'cpu' in name else 'failed'}" in out or name in events(folder, "end")

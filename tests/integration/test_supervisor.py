@@ -149,14 +149,14 @@ def test_training_goes_on_without_an_evaluator_and_its_end_is_reported(
     ending = fleet.run(lambda: None, lambda: None, lambda: (tmp_path / "go").write_text("up"))
     assert (ending.code, ending.finished) == (1, True)
     assert [record.args for record in caplog.records] == [(ending.sentence,)]
-    assert ending.sentence.startswith("evaluator 0")
-    assert ending.sentence.endswith(": no")
+    assert ending.sentence.startswith("the evaluator has ended: no")
+    assert "ended with exit code" in ending.sentence if code == 3 else "exit code" not in ending.sentence
 
 
 def test_an_evaluator_that_has_ended_earlier_is_not_blamed_for_another_death(tmp_path: Path) -> None:
     dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last="broker: the learner stayed away", code=75)
     ending = Fleet(tmp_path, evaluator="print('up')", broker=dies).run()
-    assert (ending.code, ending.sentence) == (75, "broker 0 ended with exit code 75: the learner stayed away")
+    assert (ending.code, ending.sentence) == (75, "the learner stayed away (broker 0 ended with exit code 75)")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -215,7 +215,7 @@ def test_a_learner_that_cannot_write_its_checkpoint_is_named_and_the_exit_code_i
         '"down", time.monotonic_ns()', '"learner: checkpoint.pt: cannot be written: disk full"'
     )
     ending = Fleet(tmp_path, learner=fails).run(interrupt())
-    assert (ending.code, ending.sentence) == (1, "learner 0: checkpoint.pt: cannot be written: disk full")
+    assert (ending.code, ending.sentence) == (1, "checkpoint.pt: cannot be written: disk full")
 
 
 @pytest.mark.parametrize(("limit_s", "code"), [(60.0, 130), (0.2, 1)])
@@ -240,9 +240,9 @@ def test_a_learner_that_had_to_be_killed_is_reported(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("last", "own", "code", "sentence"),
     [
-        ("broker: cannot listen", 2, 2, "broker 0: cannot listen"),
-        ("broker: env.id: unknown\nbroker: seed: too low", 2, 2, "broker 0: env.id: unknown\nseed: too low"),
-        ("broker: the learner stayed away", 75, 75, "broker 0 ended with exit code 75: the learner stayed away"),
+        ("broker: cannot listen", 2, 2, "cannot listen"),
+        ("broker: env.id: unknown\nbroker: seed: too low", 2, 2, "env.id: unknown\nseed: too low"),
+        ("broker: the learner stayed away", 75, 75, "the learner stayed away (broker 0 ended with exit code 75)"),
         ("ValueError: boom", 1, 1, "broker 0 ended with exit code 1; its log: {log}\n  ValueError: boom"),
         ("bye", 0, 1, "broker 0 ended with exit code 0; its log: {log}\n  bye"),
     ],
@@ -262,7 +262,7 @@ def test_of_several_deaths_the_one_that_names_bad_input_is_reported(tmp_path: Pa
     broker = ENDS.format(other=learner, last="broker: the actor is gone", code=75)
     after_broker = f"import time; time.sleep(0.1)\n{ENDS.format(other=learner, last='actor: no such game', code=2)}"
     ending = Fleet(tmp_path, broker=broker, actor=after_broker).run()
-    assert (ending.code, ending.sentence) == (2, "actor 0: no such game")
+    assert (ending.code, ending.sentence) == (2, "no such game")
 
 
 def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_bad_input_is_not_tried_again(tmp_path: Path) -> None:
         tmp_path, actor=ENDS.format(other=str(tmp_path / "learner-0.log"), last="actor: no such game", code=2)
     )
     fleet.supervisor = Supervisor(list(fleet.children.values()), fleet._watch, restarts=9)
-    assert fleet.run() == Ending(2, "actor 0: no such game")
+    assert fleet.run() == Ending(2, "no such game")
 
 
 def test_a_child_that_cannot_be_started_stops_the_rest(tmp_path: Path) -> None:

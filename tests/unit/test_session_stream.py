@@ -265,4 +265,7 @@ def test_any_other_refusal_is_final_and_names_the_server(reason: str) -> None:
 
 
 def test_a_server_in_the_same_process_is_named_without_its_address() -> None:
-    assert Stream(ME, SLOT, {}, "broker at inproc://broker").server == "broker"
+    found = Stream(ME, SLOT, {}, "broker at inproc://broker")
+    assert found.server == "broker"
+    with pytest.raises(ConfigError, match=r"^no$"):  # a reason is enough: who runs a worker has started no broker
+        found.accept(error(Reason.VERSION), 0.0)

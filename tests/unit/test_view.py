@@ -95,14 +95,14 @@ def test_a_missing_or_absurd_number_shows_as_a_dash(broken: Any) -> None:
     page = dict.fromkeys(LEARNER, broken) | {"state": "ready"}
     shown = snapshot(learner=page, broker={"state": "ready", "batch_rows_mean": broken})
     assert "-/10,000,000 agent steps  -, ETA -" in text_of(screen(RUN, shown))
-    assert "-/10,000,000 agent steps | -, ETA - | - steps/s, - frames/s | return -, - episodes" in line(RUN, shown)
+    assert "-/10,000,000 agent steps | -, ETA - | return -, - episodes | - steps/s" in line(RUN, shown)
 
 
 def test_services_without_a_page_are_shown_as_starting() -> None:
     nothing = Snapshot((ServiceView("learner 0", "learner"), ServiceView("actor 0", "actor")))
     assert text_of(screen(RUN, nothing)).count("starting") == 2
     assert text_of(screen(RUN, Snapshot()))
-    assert line(RUN, nothing).endswith("learner 0 starting | actor 0 starting")
+    assert line(RUN, nothing) == "starting"
 
 
 def test_large_numbers_still_fit_80_columns() -> None:
@@ -139,12 +139,31 @@ def test_the_screen_shows_when_it_is_stopping() -> None:
     assert line(RUN, snapshot(), stopping=True).endswith("stopping")
 
 
-def test_a_line_has_the_same_figures() -> None:
-    assert line(RUN, snapshot()) == (
-        "1,234,567/10,000,000 agent steps | 12.3%, ETA 1:58:20 | 1,234 steps/s, 4,938 frames/s | "
-        "return -3.46, 1,500 episodes | lag 1.2 mean 3 max | 7 updates | "
+def test_a_line_shows_how_well_the_run_does() -> None:
+    learned = snapshot(learner=LEARNER | {"loss": 0.12345, "entropy": 0.6789})
+    begins = "1,234,567/10,000,000 agent steps | 12.3%, ETA 1:58:20 | return -3.46, 1,500 episodes | "
+    assert line(RUN, snapshot()) == begins + "1,234 steps/s, 4,938 frames/s"
+    assert line(RUN, learned) == begins + "loss 0.123, entropy 0.679 | 1,234 steps/s, 4,938 frames/s"
+
+
+def test_a_full_line_has_the_figures_of_services_and_what_limits_them() -> None:
+    assert line(RUN, snapshot(), full=True) == (
+        "1,234,567/10,000,000 agent steps | 12.3%, ETA 1:58:20 | return -3.46, 1,500 episodes | "
+        "1,234 steps/s, 4,938 frames/s | lag 1.2 mean 3 max | 7 updates | "
         "batch 27.5/256 | queue 12/64 | environment-bound"
     )
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_line_names_a_service_that_has_trouble_and_none_that_starts(full: bool) -> None:
+    views = [*snapshot().services, ServiceView("evaluator 0", "evaluator", silent_s=30.0)]
+    assert "evaluator" not in line(RUN, Snapshot(tuple(views)), full=full)
+    views[-1] = ServiceView("evaluator 0", "evaluator", {"state": "ready"}, silent_s=30.0)
+    assert line(RUN, Snapshot(tuple(views)), full=full).count("evaluator 0") == 1
+
+
+def test_a_line_says_in_a_sentence_why_nothing_is_learned() -> None:
+    assert line(RUN, snapshot(learner=LEARNER | {"replay_fill": 0.2})).endswith("before the first update")
 
 
 def test_what_limits_a_run_is_shown_until_it_is_stopped() -> None:
@@ -154,7 +173,7 @@ def test_what_limits_a_run_is_shown_until_it_is_stopped() -> None:
 
 
 def test_a_line_has_no_figures_before_the_learner_has_any() -> None:
-    assert line(RUN, snapshot(learner={}, broker={})) == "starting | broker 0 starting | learner 0 starting"
+    assert line(RUN, snapshot(learner={}, broker={})) == "starting"
 
 
 def test_without_colour_nothing_but_text_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def watch(folder: Path, config: RunConfig, *, plain: bool, remote: bool) -> tupl
     began = time.monotonic()
     with (
         Gatherer(lambda: attached(folder, remote=remote)) as pages,
-        contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen,
+        contextlib.closing(make_screen(config, pages.snapshot, plain=plain, full=True)) as screen,
     ):
         misses, look_at = 0, 0.0
         while misses < MISSES:

@@ -176,12 +176,12 @@ class Child:
         lines = self._last_lines()
         sentence = self._own_words(lines)
         if code == ConfigError.exit_code and sentence:
-            return f"{self.spec.name}: {sentence}"
+            return sentence
         how = f"{'was' if code < 0 else 'ended with'} {how_it_ended(code, self._oom_before)}"
         if self.was_killed:
             how = "was killed by the launcher"
         if sentence:
-            return f"{self.spec.name} {how}: {sentence}"
+            return f"{sentence} ({self.spec.name} {how})"
         tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:] if not _ROUTINE.match(line))
         return f"{self.spec.name} {how}; its log: {self.spec.log}{tail}"
 

@@ -48,10 +48,13 @@ class Screen:
       source: returns the newest snapshot.
       console: where to show it.
       live: whether one picture is redrawn in place; else a line is added now and then, and every new warning.
+      full: whether the lines have all figures of the services.
     """
 
-    def __init__(self, run: RunConfig, source: Callable[[], Snapshot], console: Console, *, live: bool) -> None:
-        self._run, self._source, self._console = run, source, console
+    def __init__(
+        self, run: RunConfig, source: Callable[[], Snapshot], console: Console, *, live: bool, full: bool = False
+    ) -> None:
+        self._run, self._source, self._console, self._full = run, source, console, full
         self._live = live and Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
         self._due = 0.0 if live else time.monotonic() + LINE_PERIOD_S  # there is nothing to show yet
         self._broken = False
@@ -76,7 +79,8 @@ class Screen:
     def _add_lines(self, snapshot: Snapshot, *, stopping: bool) -> None:
         news = [warning for warning in snapshot.warnings if warning not in self._warned]
         self._warned = snapshot.warnings
-        for text in (*news, f"{time.strftime('%H:%M:%S')} {view.line(self._run, snapshot, stopping=stopping)}"):
+        line = view.line(self._run, snapshot, stopping=stopping, full=self._full)
+        for text in (*news, f"{time.strftime('%H:%M:%S')} {line}"):
             self._console.out(text)
         self._console.file.flush()
 
@@ -89,10 +93,10 @@ class Screen:
                 self._live.stop()
 
 
-def make_screen(run: RunConfig, source: Callable[[], Snapshot], *, plain: bool) -> Screen:
+def make_screen(run: RunConfig, source: Callable[[], Snapshot], *, plain: bool, full: bool = False) -> Screen:
     """The live view on a terminal that can show it; lines elsewhere, or if `plain`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # blocks and bars on a terminal that only has ASCII
     console = PipeConsole()
     able = console.is_terminal and not console.is_dumb_terminal and console.width >= MIN_WIDTH
-    return Screen(run, source, console, live=able and not plain)
+    return Screen(run, source, console, live=able and not plain, full=full)

@@ -111,7 +111,8 @@ class Supervisor:
 
     def _not_evaluating(self) -> str:
         """Why the evaluator has ended; empty if it has not."""
-        return "".join(child.explain() for child in self._evaluators if not child.running)
+        ended = [child.explain() for child in self._evaluators if not child.running]
+        return "".join(f"the evaluator has ended: {reason}" for reason in ended)
 
     def _finished(self) -> Ending:
         """Stop all that train, then wait for the last evaluations; a signal ends the wait, since the run is done."""

@@ -1,10 +1,10 @@
 """What a run looks like while it trains: snapshots of pages in, text out. Nothing here waits, reads or keeps state.
 
-`screen` is the live view, at most as wide as the terminal and good from 80 columns on; `line` is the same in one line
+`screen` is the live view, at most as wide as the terminal and good from 80 columns on; `line` is one line
 for logs and pipes; `summary` is what stays when it is over.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,7 +15,7 @@ from rich.text import Text
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import ServiceView, count, duration, milliseconds, number, two
 from zerobeast.common.health.table import COLUMNS, LEFT
-from zerobeast.common.health.verdict import judge
+from zerobeast.common.health.verdict import STARTING, Verdict, judge, remark
 from zerobeast.common.process.roles import EVALUATOR
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.pages import Snapshot
@@ -23,6 +23,7 @@ from zerobeast.launcher.pages import Snapshot
 MAX_SERVICES = 12  #: rows of the table; more are counted in a line
 SHOWN = ("service", "state", "uptime", "rate", "waits for", "memory", "CPU")  #: columns
 MAX_TROUBLED = 3  #: services that a plain line names
+UNTROUBLED = ("ready", "starting", "draining")  #: states in which it names none
 STATE_STYLES = {"ready": "green", "starting": "yellow", "draining": "yellow", "ended": "dim"}
 
 
@@ -44,18 +45,21 @@ def screen(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> Ren
     return Group(*parts)
 
 
-def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> str:
-    """The same numbers in one line."""
-    learner = snapshot.page("learner")
-    flow = _load(snapshot, "broker"), _load(snapshot, "learner")
-    known = [*figures.progress(run.total_steps, learner).values(), *flow] if learner else ["starting"]
-    known += [evaluated] if (evaluated := figures.evaluated(snapshot.page(EVALUATOR))) else []
+def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False, full: bool = False) -> str:
+    """One line: how far the run is, how well it does, and what is wrong; if `full`, all figures and what limits it."""
+    learner, evaluated = snapshot.page("learner"), figures.evaluated(snapshot.page(EVALUATOR))
     if any(view.role == "learner" and view.code == 0 for view in snapshot.services):
-        return " | ".join(["trained, the last policies are evaluated", *known[-1:]])
-    if learner and (sentence := _verdict(snapshot, stopping=stopping)):
-        known.append(sentence.partition(":")[0])
-    troubled = [f"{view.name} {state}" for view in snapshot.services if (state := figures.state(view)) != "ready"]
-    return " | ".join([*known, *troubled[:MAX_TROUBLED], *["stopping"][: int(stopping)]])
+        return " | ".join(filter(None, ["trained, the last policies are evaluated", evaluated]))
+    known = figures.progress(run.total_steps, learner) if learner else {}
+    shown = [*known.values(), *_flow(snapshot)] if full else [known[name] for name in figures.FIRST if name in known]
+    said = _verdict(snapshot, judge if full else remark, stopping=stopping)
+    said = said.partition(":")[0] if full or said.startswith(STARTING) else said
+    states = {view.name: figures.state(view) for view in snapshot.services}
+    troubled = [f"{name} {state}" for name, state in states.items() if state not in UNTROUBLED][:MAX_TROUBLED]
+    if said and not full:
+        troubled = []  # which are what it says
+    parts = [*shown, evaluated, said if known else STARTING, *troubled, "stopping" * stopping]
+    return " | ".join(filter(None, parts))
 
 
 def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
@@ -67,14 +71,16 @@ def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finis
     return f"{run.name}: {verb} {count(steps)} agent steps, {result}, in {duration(seconds)}"
 
 
-def _verdict(snapshot: Snapshot, *, stopping: bool) -> str:
+def _verdict(snapshot: Snapshot, judged: Callable[..., Verdict | None] = judge, *, stopping: bool) -> str:
     """What limits the run; empty while it ends, since the launcher prints the reason."""
     ending = stopping or any(view.code is not None for view in snapshot.services)
-    return "" if ending else judge(snapshot.services).sentence
+    verdict = None if ending else judged(snapshot.services)
+    return verdict.sentence if verdict else ""
 
 
-def _load(snapshot: Snapshot, role: str) -> str:
-    return figures.load(ServiceView(role, role, snapshot.page(role)))
+def _flow(snapshot: Snapshot) -> list[str]:
+    """How full the broker's batches and the learner's queue are."""
+    return [figures.load(ServiceView(role, role, snapshot.page(role))) for role in ("broker", "learner")]
 
 
 def _title(run: RunConfig, *, stopping: bool) -> Text:
@@ -107,8 +113,8 @@ def _figures(known: Mapping[str, str], snapshot: Snapshot) -> Table:
         grid.add_row("of each", ", ".join(f"{task} {two(number(by_task, task))}" for task in by_task))
     if evaluated := figures.evaluated(snapshot.page(EVALUATOR)):
         grid.add_row("evaluated", evaluated)
-    grid.add_row("policy", f"{known['lag']}, {known['updates']}")
-    grid.add_row("flow", f"inference {_load(snapshot, 'broker')} rows, learner {_load(snapshot, 'learner')} rollouts")
+    grid.add_row("policy", ", ".join(known[name] for name in ("losses", "lag", "updates") if name in known))
+    grid.add_row("flow", "inference {} rows, learner {} rollouts".format(*_flow(snapshot)))
     grid.add_row("times", _times(snapshot))
     return grid
 

@@ -25,7 +25,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from zerobeast.common.errors import BeastError, ConfigError
@@ -237,4 +237,10 @@ def _described() -> Any:  # EntryPoints; Python 3.11 has SelectableGroups
 
 
 def public(module: ModuleType) -> list[str]:
-    return [name for name in vars(module) if not name.startswith("_")]
+    """The names that a reference to a module may mean: its own, and none of what it imports from other packages."""
+    return [name for name, part in vars(module).items() if not name.startswith("_") and not _is_foreign(part, module)]
+
+
+def _is_foreign(part: Any, module: ModuleType) -> bool:
+    homes = [str(each).partition(".")[0] for each in (getattr(part, "__module__", ""), module.__name__)]
+    return isinstance(part, ModuleType) or (isinstance(part, type | FunctionType) and homes[0] != homes[1])

@@ -87,12 +87,16 @@ def without_folders(ids: str) -> str:
 def _closest(name: str, known: Iterable[str]) -> str:
     """The most similar of the names, if any.
 
-    Short names need more: env is too unlike evn, with swapped letters, and environment, which it begins.
+    Short names need more: env is too unlike evn, with swapped letters, enf, and environment, which it begins.
     """
     names = list(known)
-    swapped = (each for each in names if sorted(each) == sorted(name))
+    swapped = (each for each in names if sorted(each) == sorted(name) or _is_one_off(each, name))
     begun = (each for each in names if len(each) >= MIN_BEGUN and name.startswith(each))
     return next(iter(get_close_matches(name, names, n=1, cutoff=SIMILAR)), "") or next(swapped, "") or next(begun, "")
+
+
+def _is_one_off(one: str, other: str) -> bool:
+    return len(one) == len(other) >= MIN_BEGUN and sum(map(str.__ne__, one, other)) == 1
 
 
 def _flat(name: str) -> str:

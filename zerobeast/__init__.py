@@ -14,6 +14,7 @@ What your own scripts need; each name is loaded when it is first used:
 """
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from zerobeast.version import __version__ as __version__
@@ -70,4 +71,10 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'zerobeast' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    part = getattr(import_module(_HOMES[name]), name)
+    if isinstance(part, FunctionType):
+        from zerobeast.api.words import in_python
+
+        part = in_python(part)
+    globals()[name] = part
+    return part

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
@@ -13,38 +14,16 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config import torchbeast
+from zerobeast.common.config.hints import hint
 from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
-from zerobeast.common.config.table import RUN, SHORT, TREE, Table, of_algorithm
-from zerobeast.common.plugins import reference_to
+from zerobeast.common.config.table import SHORT, TREE, Table
+from zerobeast.common.plugins import installed, reference_to
+from zerobeast.common.settings.algorithm import GROUP
 from zerobeast.common.settings.arguments import plain
-from zerobeast.common.text import as_text, did_you_mean
+from zerobeast.common.text import as_text
 from zerobeast.common.wire import short
 
-#: what other projects call settings like ours; suggested and not accepted, since few mean exactly the same
-ELSEWHERE = {
-    "lr": "learning_rate",
-    "gamma": "discount",
-    "gae_lambda": "trace_decay",
-    "ent_coef": "entropy_cost",
-    "vf_coef": "baseline_cost",
-    "clip_range": "clip",
-    "clip_coef": "clip",
-    "update_epochs": "epochs",
-    "n_steps": "learner.unroll_length",
-    "num_steps": "learner.unroll_length",
-    "batch_t": "learner.unroll_length",
-    "n_envs": "actor.envs_per_group",
-    "num_envs": "actor.envs_per_group",
-    "batch_b": "actor.envs_per_group",
-    "buffer_size": "replay_size",
-    "learning_starts": "replay_min_size",
-    "tau": "target_rate",
-    "target_network_frequency": "target_period",
-    "target_update_interval": "target_period",
-    "timesteps": "total_steps",
-    "exp_name": "name",
-    "eval_freq": "evaluate.every_steps",
-}
+_ENV = re.compile(r".-v\d+$|:[A-Z]|\w/[A-Z]")  #: in ids of environments
 ALIASES = {"from": "from_run"}  #: of flags of commands: a word of Python cannot name their field
 
 
@@ -98,13 +77,9 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
 
 
 def unknown(line: CommandLine, own: Table, section: str = "") -> Iterator[str]:
-    """A sentence for each unknown flag; suggestions for one without a dot are of the run and of algorithm `section`."""
-    settings = [*RUN, *of_algorithm(section)]
-    known = [*settings, *SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
-    for flag in line.unknown:
-        meant = ELSEWHERE.get(flag.key.lower())
-        ours = [path for path in settings if meant in (path, path.rpartition(".")[2])] if meant else known
-        yield f"{flag.where}: unknown setting{did_you_mean(meant or flag.key, TREE if '.' in flag.key else ours)}"
+    """A sentence for each unknown flag; suggestions are of the run and of algorithm `section`."""
+    others = [*SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
+    yield from (f"{flag.where}: unknown setting{hint(flag.key, section, others)}" for flag in line.unknown)
 
 
 def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
@@ -113,7 +88,9 @@ def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
     while words:
         word = words.pop(0)
         if not word.startswith("--") or word == "--":
-            mistakes.append(f"argument {short(word)}: expected a flag such as --learner.batch_size 32")
+            setting = "algo" if word in installed(GROUP) else "env" if _ENV.search(word) else ""
+            hint = f"; did you mean --{setting} {word}?" if setting else ""
+            mistakes.append(f"argument {short(word)}: expected a flag such as --learner.batch_size 32{hint}")
             continue
         name, assigned, text = word[2:].partition("=")
         if assigned:

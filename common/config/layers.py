@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, cast, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
+from zerobeast.common.config.hints import hint
 from zerobeast.common.config.table import SHORT, TREE, is_section
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.opening import small_text
-from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
 
 PREFIX = "BEAST_"
@@ -164,7 +164,7 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
             mistakes.append(f"{where}: got {short(value)}, expected a section with settings such as {example}")
         else:
             groups = {name.partition(".")[0] for name in TREE if "." in name}
-            mistakes.append(f"{where}: unknown setting{did_you_mean(path, [*TREE, *SHORT, *groups])}")
+            mistakes.append(f"{where}: unknown setting{hint(str(path), str(tree.get('algo', '')), [*SHORT, *groups])}")
 
 
 def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -196,7 +196,9 @@ def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterato
             first[path] = name
             yield Given(path, scalar(TREE[path], text), f"environment {name}")
         elif path != CONFIG:
-            mistakes.append(f"environment {name}: unknown setting{did_you_mean(path, [*TREE, *SHORT, CONFIG])}")
+            mistakes.append(
+                f"environment {name}: unknown setting{hint(path, environ.get(f'{PREFIX}ALGO', ''), [*SHORT, CONFIG])}"
+            )
 
 
 def _is_link(name: str, text: str) -> bool:

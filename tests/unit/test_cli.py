@@ -12,8 +12,11 @@ import pytest
 
 from zerobeast import commands
 from zerobeast.cli import main as cli
+from zerobeast.common.config.hints import elsewhere
 from zerobeast.common.config.load import gather
+from zerobeast.common.config.table import SHORT, TREE, settings_of
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.launcher.start import RunFlags
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,12 +93,39 @@ def test_help_shows_the_algorithm_of_the_run_and_all_of_them_on_request(
         (["--buffer-size", "8"], ""),
         (["--dqn.learning_rat", "1"], "dqn.learning_rate"),
         (["--buffer-size", "8", "--algo", "dqn"], "dqn.replay_size"),
+        (["--ppo.lr", "1"], "ppo.learning_rate"),
+        (["--sac.lr", "1"], "sac.learning_rate"),
+        (["--learner.gamma", "1"], "ppo.discount"),
+        (["--ppo.n_steps", "1"], "learner.unroll_length"),
+        (["--train_freq", "1", "--algo", "sac"], "sac.samples_per_insert"),
+        (["--gradient_steps", "1", "--algo", "sac"], "sac.samples_per_insert"),
+        (["--gradient_steps", "1"], ""),
+        (["--env_id", "1"], "env"),
+        (["--wandb-project-name", "x"], "track_project"),
     ],
 )
 def test_names_of_other_projects_suggest_settings_of_the_algorithm_of_the_run(flags: list[str], hint: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        gather(["--algo", "ppo", "--env", "CartPole-v1", *flags], {})
+        gather(["--algo", "ppo", "--env", "CartPole-v1", *flags], {}, own=RunFlags)
     assert str(refused.value).partition("unknown setting")[2] == (f"; did you mean {hint}?" if hint else "")
+
+
+@pytest.mark.parametrize("layer", ["flag", "variable", "file"])
+def test_every_layer_suggests_by_the_names_of_other_projects(layer: str, tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("algo: ppo\nppo: {lr: 1e-3}\nn_epochs: 4\npolicy_kwargs: {}\n")
+    names = {"ppo.lr": "1e-3", "n_epochs": "4", "policy_kwargs": "{}"}
+    flags = {"flag": [f"--{name}={text}" for name, text in names.items()], "file": ["--config", f"{tmp_path}/own.yaml"]}
+    variables = {f"BEAST_{name.upper().replace('.', '__')}": text for name, text in {**names, "algo": "ppo"}.items()}
+    with pytest.raises(ConfigError) as refused:
+        gather(["--algo", "ppo", *flags.get(layer, [])], variables if layer == "variable" else {})
+    for hint in ("did you mean ppo.learning_rate?", "did you mean ppo.epochs?", "no counterpart: the network"):
+        assert f"unknown setting; {hint}" in str(refused.value).replace("has no", "no")
+
+
+def test_every_name_of_another_project_leads_to_a_setting_or_a_sentence() -> None:
+    words = [*TREE, *(path.rpartition(".")[2] for path in TREE), *SHORT, *settings_of(RunFlags)]
+    assert not [name for name, ours in elsewhere().items() if " " not in ours and ours not in words]
+    assert not [name for name in elsewhere() if name in words], "it would never be looked up"
 
 
 def test_help_is_shown_despite_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:

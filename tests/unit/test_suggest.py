@@ -14,6 +14,8 @@ from zerobeast.common.text import did_you_mean, suggestion
         ("health_prot", ["health.port"], "; did you mean health.port?"),
         ("evn", ["seed", "env"], "; did you mean env?"),
         ("enviroment", ["seed", "env"], "; did you mean env?"),
+        ("pp0", ["a2c", "ppo", "sac"], "; did you mean ppo?"),
+        ("pt0", ["a2c", "ppo", "sac"], ""),
         ("zzz", ["Pong"], ""),
     ],
 )

@@ -1,0 +1,40 @@
+"""Errors of calls from Python name arguments, not flags."""
+
+from pathlib import Path
+
+import pytest
+
+import zerobeast as zb
+from zerobeast.api.words import with_arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "worded"),
+    [
+        ("flag --ppo.lr: unknown setting", "ppo.lr: unknown setting"),
+        ("flag --seed: got 'x', expected a number", "seed: got 'x', expected a number"),
+        ("(from flag --dqn.n_step, preset atari)", "(from dqn.n_step, preset atari)"),
+        ("a new one: give another --name, or --fresh", "a new one: give another name=, or fresh=True"),
+        ("and --from begins a new one", "and from_run= begins a new one"),
+        ("give --env 'my env.py:Walk' as well", "give env='my env.py:Walk' as well"),
+        ("--ppo.schedule constant holds it at --ppo.clip 0.1", "ppo.schedule constant holds it at ppo.clip=0.1"),
+        (
+            "`beast train --name x`; to see where: python --env=X",
+            "`beast train --name x`; to see where: python --env=X",
+        ),
+        ("a - b -- c", "a - b -- c"),
+    ],
+)
+def test_flags_become_arguments_except_in_commands(text: str, worded: str) -> None:
+    assert with_arguments(text) == with_arguments(worded) == worded
+
+
+def test_calls_speak_of_their_arguments(tmp_path: Path) -> None:
+    with pytest.raises(zb.ConfigError, match=r"^ppo\.lr: unknown setting; did you mean ppo\.learning_rate\?$"):
+        zb.train("CartPole-v1", "ppo", root=tmp_path, ppo={"lr": 1e-3})
+    with pytest.raises(zb.ConfigError, match=r"a new one needs env=$"):
+        zb.start(name="x", root=tmp_path)
+    with pytest.raises(zb.ConfigError, match=r"^batch_siz: unknown setting"):
+        zb.load("x", root=tmp_path, batch_siz=3)
+    assert not list(tmp_path.iterdir())
+    assert zb.train.__name__ == "train"

@@ -1,0 +1,49 @@
+"""Sentences about flags in terms of Python: what `--name` is to a command is the argument `name=` of a call."""
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from zerobeast.common.config.flags import ALIASES
+from zerobeast.common.errors import BeastError
+
+Given, Result = ParamSpec("Given"), TypeVar("Result")
+SWITCHES = ("fresh", "trust_folder", "insecure")  #: that take no value
+#: a command that a sentence quotes, which stays as it is; or a flag, and what joins it to a value
+_FLAG = re.compile(r"`[^`]*`|to see where: .*|(flag )?--([a-z][\w.]*)([ =](?=['\"\d{./A-Z]|\w+[:/.]\S))?")
+
+
+def in_python(call: Callable[Given, Result]) -> Callable[Given, Result]:
+    """The same function, whose errors name arguments instead of flags."""
+
+    @wraps(call)
+    def worded(*given: Given.args, **named: Given.kwargs) -> Result:
+        try:
+            return call(*given, **named)
+        except BeastError as error:
+            error.args = (with_arguments(str(error)), *error.args[1:])
+            raise
+
+    return worded
+
+
+def with_arguments(text: str) -> str:
+    """The same text, in which flags are arguments.
+
+    >>> with_arguments("flag --ppo.lr: unknown setting; did you mean ppo.learning_rate?")
+    'ppo.lr: unknown setting; did you mean ppo.learning_rate?'
+    >>> with_arguments("give another --name, or --fresh to start over; `beast train --fresh` does the same")
+    'give another name=, or fresh=True to start over; `beast train --fresh` does the same'
+    >>> with_arguments("a new one needs --env; give --env own.py:Env as well")
+    'a new one needs env=; give env=own.py:Env as well'
+    """
+    return _FLAG.sub(_argument, text)
+
+
+def _argument(found: re.Match[str]) -> str:
+    origin, flag, joint = found.groups()
+    name = ALIASES.get(flag, flag)
+    if not flag or origin:
+        return f"{name}{joint or ''}" if flag else found[0]
+    return f"{name}=True" if name in SWITCHES else f"{name}=" if joint or "." not in name else name

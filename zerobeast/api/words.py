@@ -8,7 +8,8 @@ from typing import ParamSpec, TypeVar
 from zerobeast.common.config.flags import ALIASES
 from zerobeast.common.errors import BeastError
 
-Given, Result = ParamSpec("Given"), TypeVar("Result")
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 SWITCHES = ("fresh", "trust_folder", "insecure")  #: that take no value
 #: a command that a sentence quotes, which stays as it is; or a flag, and what joins it to a value
 _FLAG = re.compile(r"`[^`]*`|to see where: .*|(flag )?--([a-z][\w.]*)([ =](?=['\"\d{./A-Z]|\w+[:/.]\S))?")

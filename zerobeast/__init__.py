@@ -22,6 +22,8 @@ from zerobeast.version import __version__ as __version__
 if TYPE_CHECKING:
     from zerobeast.api.callbacks import Callbacks as Callbacks
     from zerobeast.api.export import export as export
+    from zerobeast.api.results import compare as compare
+    from zerobeast.api.results import record as record
     from zerobeast.api.run import Run as Run
     from zerobeast.api.run import runs as runs
     from zerobeast.api.saved import evaluate as evaluate
@@ -44,11 +46,13 @@ if TYPE_CHECKING:
     from zerobeast.common.transport import Context as Context
     from zerobeast.common.wire import ArraySpace as ArraySpace
     from zerobeast.common.wire import EnvSpec as EnvSpec
+    from zerobeast.results.shown import plot as plot
 
 #: module -> the names that it defines; env-servers and actors import this file too and never load torch
 _NAMES = {
     "zerobeast.api.export": ["export"],
     "zerobeast.api.callbacks": ["Callbacks"],
+    "zerobeast.api.results": ["compare", "record"],
     "zerobeast.api.run": ["Run", "runs"],
     "zerobeast.api.saved": ["evaluate", "load"],
     "zerobeast.api.train": ["start", "train"],
@@ -63,6 +67,7 @@ _NAMES = {
     "zerobeast.common.settings": ["RunConfig"],
     "zerobeast.common.transport": ["Context"],
     "zerobeast.common.wire": ["ArraySpace", "EnvSpec"],
+    "zerobeast.results.shown": ["plot"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = list(_HOMES)

@@ -160,5 +160,5 @@ def _text(path: str, value: Any) -> str:
     if hasattr(type(value), "tolist"):
         return _text(path, value.tolist())
     if isinstance(value, str | os.PathLike):
-        return str(value)
+        return os.fspath(value)
     return as_text(value) if isinstance(value, Number) else reference_to(value, path)

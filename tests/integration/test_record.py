@@ -8,6 +8,7 @@ from typing import Any
 import av
 import pytest
 
+import zerobeast as zb
 from tests.integration.envservers import running
 from tests.integration.test_rendering import Odd
 from tests.unit.test_policy import saved
@@ -93,8 +94,8 @@ def test_the_command_reports_what_it_has_recorded(tmp_path: Path, capsys: pytest
     assert re.search(r"episode 2: return 5.00, 5 agent steps\n2 of them cut off at 5 agent steps\n", out)
     assert f"{run}/videos/0.mp4: 0.0 MB" in out
     assert (run / "videos" / "0.mp4").exists()
-    main([str(run), "--max_steps", "5", "--out", str(tmp_path / "x.gif"), "--greedy", "--seed", "3"])
-    assert (tmp_path / "x.gif").exists()
+    gif = zb.record(run, tmp_path / "x.gif", deterministic=True, evaluate={"max_steps": 5, "seed": 3})
+    assert gif.read_bytes().startswith(b"GIF")
     shutil.copy(run / "checkpoint.pt", run / "parent.pt")
     main([str(run / "parent.pt"), "--max_steps", "5"])
     assert (run / "parent-0.mp4").exists(), "not among the videos of the run, whose policy it is not"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+import zerobeast as zb
 from tests.results_fakes import evaluation, saved, seeds
 from zerobeast.cli import compare, plot, runs
 from zerobeast.cli.main import main
@@ -53,6 +54,9 @@ def test_a_group_is_a_line_with_a_band_and_its_number_of_runs(root: Path, monkey
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["PPO (n=3)", "DQN (n=1)"]
     assert first.get_ylabel() == "evaluation return\n(greedy, 2 episodes)"
+    shown = zb.plot("*", root=root, threshold=25.0)
+    assert [line.get_ydata().tolist() for line in shown.axes[0].lines[:2]] == [[10.0, 20.0, 30.0]] * 2
+    assert shown._repr_png_().startswith(b"\x89PNG")
 
 
 def test_training_is_shown_unless_all_runs_were_evaluated(
@@ -61,7 +65,7 @@ def test_training_is_shown_unless_all_runs_were_evaluated(
     saved(root, "ppo-seed4", {100: 1.0}, seed=4)
     figure = drawn(monkeypatch, ["ppo*", "--root", str(root), "--out", str(root / "c.pdf"), "--smooth", "2"])
     assert figure.axes[0].get_ylabel() == "training return\n(mean of up to 100 episodes),\nmean of the last 2 points"
-    assert "since ppo-seed4 has no evaluations" in capsys.readouterr().err
+    assert "since ppo-seed4 has no evaluations" in capsys.readouterr().out
 
 
 def test_an_algorithm_has_the_same_colour_in_every_picture(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +103,7 @@ def test_what_is_left_out_is_reported(root: Path, capsys: pytest.CaptureFixture[
         (["ppo*", "--x", "stepz"], "no column 'stepz'"),
         (["new", "--of", "los"], "nothing to draw: none of 1 runs has los yet"),
         (["ppo*", "--of", "los"], "no column 'los' there"),
-        (["mixed", "dqn*", "--by-env", "--of", "loss"], "--of loss: of mixed it is in metrics.csv, of dqn-seed1 in"),
+        (["mixed", "dqn*", "--by-env", "--of", "loss"], "of loss: of mixed it is in metrics.csv, of dqn-seed1 in"),
         (["*"], "--by-env"),
         (["ppo*", "--env", "CartPole"], "did you mean CartPole-v1?"),
         (
@@ -139,6 +143,7 @@ def test_a_comparison_counts_runs_that_never_reached_the_threshold(
     assert (ppo["reached"], ppo["steps_to_threshold"], ppo["seconds_to_threshold"]) == (2, 300.0, 30.0)
     ppo, dqn = rows(["*", "--root", str(root), "--threshold", "40"], capsys)
     assert (ppo["reached"], ppo["steps_to_threshold"], dqn["reached"]) == (1, None, 0)
+    assert zb.compare("*", root=root, threshold=40.0)["mean"].tolist() == [ppo["mean"], dqn["mean"]]
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "many"])

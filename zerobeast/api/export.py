@@ -31,7 +31,6 @@ from zerobeast.exporting.card import card
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
-    from zerobeast.api.run import Run
     from zerobeast.clients.policy import Policy
     from zerobeast.exporting.graph import Graph
 
@@ -43,7 +42,7 @@ HOW = {"broker.device": "cpu", "broker.precision": "float32"}
 
 
 def export(
-    run: str | os.PathLike[str] | Run,
+    run: str | os.PathLike[str],
     out: str | Path | None = None,
     to: str = KINDS[0],
     *,

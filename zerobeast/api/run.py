@@ -48,7 +48,7 @@ class Status(NamedTuple):
         return f"{self.state}: {done}, return {figures.two(self.mean_return)}, {episodes} episodes"
 
 
-class Run(contextlib.AbstractContextManager["Run"]):
+class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     """A run that exists: one that trains, in this process or in another one, or that has ended.
 
     `zerobeast.train` and `zerobeast.start` return one of a run that they have started.
@@ -79,6 +79,9 @@ class Run(contextlib.AbstractContextManager["Run"]):
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r}, {self.status()}, in {self.folder}>"
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     def __exit__(self, *_error: object) -> None:
         """Leave a run of another process alone."""

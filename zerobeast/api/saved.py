@@ -25,11 +25,10 @@ from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.results import Evaluation
 
 if TYPE_CHECKING:  # torch is loaded with the first policy
-    from zerobeast.api.run import Run
     from zerobeast.clients.policy import Policy
 
 
-def load(run: str | os.PathLike[str] | Run, *, algo: Any = None, **settings: Any) -> Policy:
+def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> Policy:
     """Load the policy of a run.
 
     Args:
@@ -43,7 +42,7 @@ def load(run: str | os.PathLike[str] | Run, *, algo: Any = None, **settings: Any
     """
     known: Mapping[str, Any] = {"algo": algo}
     if decided := getattr(run, "decided", None):
-        run, known = run.folder, decided() or known  # type: ignore[union-attr]
+        known = decided() or known
     elif not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
     flags = flags_for({**known, **settings})
@@ -59,11 +58,11 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
       ConfigError: there is none.
     """
     root = gather(flags, os.environ, own=own).config.root
-    if (first := run_files.first(str(run), root, is_export)) and is_export(first):
+    if (first := run_files.first(os.fspath(run), root, is_export)) and is_export(first):
         return first.resolve()
-    place = run_files.named(str(run), root)
+    place = run_files.named(os.fspath(run), root)
     if place.is_dir() and not trained(place):
-        raise ConfigError(f"run {str(run)!r} has no checkpoint yet: let it train for a while")
+        raise ConfigError(f"run {os.fspath(run)!r} has no checkpoint yet: let it train for a while")
     return place
 
 
@@ -110,7 +109,7 @@ def opponent_of(config: RunConfig, flags: Sequence[str]) -> Policy | None:
 
 @overload
 def evaluate(
-    run: Policy | str | os.PathLike[str] | Run,
+    run: Policy | str | os.PathLike[str],
     env: Any = None,
     episodes: int | None = None,
     deterministic: bool | None = None,  # noqa: FBT001
@@ -122,7 +121,7 @@ def evaluate(
 
 @overload
 def evaluate(
-    run: Policy | str | os.PathLike[str] | Run,
+    run: Policy | str | os.PathLike[str],
     env: None = None,
     episodes: int | None = None,
     deterministic: bool | None = None,  # noqa: FBT001
@@ -133,7 +132,7 @@ def evaluate(
 
 
 def evaluate(
-    run: Policy | str | os.PathLike[str] | Run,
+    run: Policy | str | os.PathLike[str],
     env: Any = None,
     episodes: int | None = None,
     deterministic: bool | None = None,  # noqa: FBT001 - as in Stable-Baselines3

@@ -27,7 +27,7 @@ def train(
     total_steps: int | None = None,
     *,
     name: str | None = None,
-    from_run: str | os.PathLike[str] | Run | None = None,
+    from_run: str | os.PathLike[str] | None = None,
     callbacks: Given = None,
     progress: bool = True,
     **settings: Any,
@@ -80,7 +80,7 @@ def start(
     total_steps: int | None = None,
     *,
     name: str | None = None,
-    from_run: str | os.PathLike[str] | Run | None = None,
+    from_run: str | os.PathLike[str] | None = None,
     callbacks: Given = None,
     **settings: Any,
 ) -> Run:
@@ -95,8 +95,7 @@ def start(
     """
     refuse_imported("starts a run")
     told = [*each_of(callbacks)]
-    parent = getattr(from_run, "folder", from_run)
-    own = {"env": env, "algo": algo, "total_steps": total_steps, "name": name, "from_run": parent}
+    own = {"env": env, "algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
     flags = flags_for({**own, **settings})
     now = datetime.now().astimezone()
     settled = settle(flags, os.environ, now, own=RunFlags, say=log.info, parent=parent_in(flags))

@@ -1,7 +1,7 @@
-"""A table of what runs came to.
+"""A table of the results of runs.
 
-RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs whose settings differ in
-nothing that decides what is learned, but for the seed, are one row: n of them, the mean and interquartile mean (IQM) of
+RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs that differ in their
+seed alone, or in settings that do not affect learning, are one row: n of them, the mean and interquartile mean (IQM) of
 their last values, each with its 95 % bootstrap interval. With --threshold, how many reached it, and the median of the
 agent steps and the time until then, in which those that never did count as the slowest. Returns in Atari games are
 human-normalised as well.
@@ -16,39 +16,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.cli.plot import add_runs, chosen, finite, positive
-from zerobeast.common.errors import ConfigError
+from zerobeast.cli.plot import add_runs, finite, positive
 from zerobeast.common.process.terminal import write
 from zerobeast.results import curves
-from zerobeast.results.comparison import Row, markdown, row, values
-from zerobeast.results.groups import by_env, by_level, grouped
-from zerobeast.results.run import SavedRun
+from zerobeast.results.comparison import Row, markdown
+from zerobeast.results.shown import chosen, compared
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  #: how a formula may begin in a spreadsheet
 
 
 def main(argv: list[str]) -> int:
     """Run `beast compare`. Raises ConfigError if the runs cannot be compared."""
-    flags = _parser().parse_args(argv)
-    runs, of = chosen(flags)
-    rows, remarks = list[Row](), list[str]()
-
-    def has(run: SavedRun, env: str) -> bool:
-        return len(values(run, of, env=env, at=flags.at).x) > 0
-
-    for own in by_env(runs, asked=flags.by_env).values():
-        known = [run for run in own if has(run, flags.env)]
-        when = "yet" if flags.at is None else "until then"
-        remarks += [f"left out: {run.name}, which has no {of} {when}" for run in own if run not in known]
-        for group in by_level(grouped(known, each=flags.each), of, has, flags.env):
-            rows.append(row(group, of, at=flags.at, threshold=flags.threshold))
-    if not rows:
-        raise ConfigError(f"nothing to compare: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
+    flags, remarks = vars(_parser().parse_args(argv)), list[str]()
+    as_json, as_csv, names = (flags.pop(name) for name in ("json", "csv", "runs"))
+    runs, of = chosen(names, flags.pop("root"), flags.pop("of"), flags["env"], remarks.append)
+    rows = compared(runs, of, **flags, say=remarks.append)
     text = (
         json.dumps(rows, indent=1) + "\n"
-        if flags.json
+        if as_json
         else _csv(rows)
-        if flags.csv
+        if as_csv
         else markdown(rows, curves.meaning(of, runs))
     )
     write(text, end="")

@@ -1,14 +1,12 @@
 """`beast record RUN`: episodes of the saved policy as a video."""
 
 import sys
-from pathlib import Path
 
 from zerobeast import commands
+from zerobeast.api.results import recorded
 from zerobeast.api.saved import find, open_policy
 from zerobeast.cli.evaluate import ACTIONS, spelt_out
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import run_files
-from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import PLACE, Section, setting
 
@@ -49,21 +47,12 @@ def main(argv: list[str]) -> int:
     if set(ACTIONS.values()) <= set(flags):
         raise ConfigError("--greedy and --sample exclude each other")
     policy = open_policy(find(run, flags, RecordFlags), flags, own=RecordFlags)
-    own, config = policy.loaded.own, policy.config
-    if own.out:
-        path = Path(own.out).expanduser()
-    elif folder := run_files.saver_of(policy.checkpoint):
-        refuse_links_outside(folder)
-        path = folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
-    else:
-        path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{policy.agent_steps}.mp4")
-    from zerobeast.services.evaluator.video import record
-
-    found = record(policy, config, path, episodes=own.episodes, watch=_announce)
+    own = policy.loaded.own
+    path, found = recorded(policy, own.out, own.episodes, _announce)
     for number, (value, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
         write(f"episode {number}: return {value:.2f}, {length:,} agent steps")
     if bounded := sum(found.bounded):
-        write(f"{bounded} of them cut off at {config.evaluate.max_steps:,} agent steps")
+        write(f"{bounded} of them cut off at {policy.config.evaluate.max_steps:,} agent steps")
     write(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 

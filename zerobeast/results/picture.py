@@ -1,16 +1,21 @@
 """Learning curves as a picture: PNG, SVG or PDF."""
 
+from __future__ import annotations
+
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.results.curves import EVALUATION, MeanCurve, meaning
 from zerobeast.results.groups import Group
 from zerobeast.results.style import ALGORITHMS, look
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 150
@@ -55,24 +60,20 @@ class Options(NamedTuple):
 def refuse_unknown(path: Path) -> None:
     """Raise ConfigError if no picture can have this name."""
     if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--out {path}: expected a name that ends with {', '.join(FORMATS)}")
+        raise ConfigError(f"out {path}: expected a name that ends with {', '.join(FORMATS)}")
 
 
-def draw(rows: Sequence[Sequence[Panel]], options: Options, path: Path) -> None:
-    """Draw rows of panels into a file.
-
-    Raises:
-      ConfigError: it cannot be written; a file that was there is as it was.
-    """
+def draw(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:
+    """Draw rows of panels."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure
+
+    from zerobeast.results.figure import Shown
 
     paper = DARK if options.dark else LIGHT
     ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), paper["ink"])
     settings: dict[Any, Any] = {
         **ink,
         "font.size": 9,
-        "svg.hashsalt": "zerobeast",
         "text.parse_math": False,
         "axes.titlesize": 10,
     }
@@ -82,7 +83,7 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options, path: Path) -> None:
         names = {tuple(map(_label, panel.lines)) for row in rows for panel in row}
         columns = _columns(names, inches)
         below = LEGEND_LINE * (1 - (-len(rows[0][0].lines) // columns)) if len(names) == 1 else 0.0
-        figure = Figure(figsize=(inches, PANEL[1] * height + below), layout="constrained", facecolor=paper["paper"])
+        figure = Shown(figsize=(inches, PANEL[1] * height + below), layout="constrained", facecolor=paper["paper"])
         for row, axes_row in zip(rows, figure.subplots(height, width, squeeze=False), strict=True):
             for axes in axes_row[len(row) :]:
                 axes.set_axis_off()
@@ -100,9 +101,21 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options, path: Path) -> None:
             _legend(figure, entries, panel.lines, loc="outside lower center", ncols=columns)
         if options.title:
             figure.suptitle(options.title)
-        drawn = io.BytesIO()
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
-        figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=DPI, metadata=metadata)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure to a file.
+
+    Raises:
+      ConfigError: it cannot be written; a file that was there is as it was.
+    """
+    import matplotlib as mpl
+
+    drawn, kind = io.BytesIO(), path.suffix.lower()
+    with mpl.rc_context({"svg.hashsalt": "zerobeast"}):
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(kind)
+        figure.savefig(drawn, format=kind[1:], dpi=DPI, metadata=metadata)
     write_atomically(path, drawn.getvalue(), durable=False)
 
 

@@ -1,0 +1,91 @@
+"""What runs have come to, as the commands of the same names show it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zerobeast.api.saved import find, open_policy
+from zerobeast.common.config.flags import flags_for
+from zerobeast.common.files import run_files
+from zerobeast.common.files.links_outside import refuse_links_outside
+from zerobeast.common.plugins import refuse_imported
+from zerobeast.results.shown import Names, chosen, compared, silent
+from zerobeast.results.table import table
+
+if TYPE_CHECKING:
+    from zerobeast.clients.policy import Policy
+    from zerobeast.services.evaluator.video import Recording, Watch
+
+
+def compare(
+    *runs: Names,
+    of: str | None = None,
+    env: str = "",
+    by_env: bool = False,
+    each: bool = False,
+    at: int | None = None,
+    threshold: float | None = None,
+    root: Names | None = None,
+) -> Any:
+    """Compare runs, as `beast compare` does: a row for all that differ in their seed alone.
+
+    Args:
+      runs, of, env, by_env, root: as for `zerobeast.plot`.
+      each: a row for each run.
+      at: values after so many agent steps; None: the last ones.
+      threshold: also how many reached this, and when.
+
+    Returns:
+      a pandas.DataFrame if pandas is installed, or else a list of dicts: `group`, `n`, `mean`, `mean_low`, `mean_high`,
+      `iqm`, ..., with 95 % bootstrap intervals.
+
+    Raises:
+      ConfigError: there is no such run, or there is nothing to compare.
+    """
+    found, of = chosen(runs, root, of, env, silent)
+    return table(compared(found, of, env=env, by_env=by_env, each=each, at=at, threshold=threshold, say=silent))
+
+
+def record(
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    episodes: int = 1,
+    deterministic: bool | None = None,  # noqa: FBT001 - as for `evaluate`
+    **settings: Any,
+) -> Path:
+    """Record episodes of the policy of a run as a video, as `beast record` does.
+
+    Args:
+      run: as for `zerobeast.load`: "x", "x:best" or "x:50000".
+      out: an .mp4, or a .gif of at most 2 MB; None: in the folder of the run.
+      episodes: of each of its environments.
+      deterministic: as for `zerobeast.evaluate`.
+      settings: as for `zerobeast.load`, such as `evaluate={"seed": 3, "max_steps": 500, "levels": "rare"}`.
+
+    Returns:
+      The video.
+
+    Raises:
+      BeastError: the policy cannot be loaded, or the environment does not draw itself.
+    """
+    refuse_imported("records a policy")
+    actions = None if deterministic is None else "greedy" if deterministic else "sampled"
+    flags = flags_for({**settings, "evaluate.actions": actions})
+    policy = open_policy(find(run, flags), flags)
+    return recorded(policy, out, episodes, lambda _episode, _steps: None)[0]
+
+
+def recorded(policy: Policy, out: str | os.PathLike[str] | None, episodes: int, watch: Watch) -> tuple[Path, Recording]:
+    """As `record`, of a policy that is loaded, in the environments of its settings."""
+    if out:
+        path = Path(out).expanduser()
+    elif folder := run_files.saver_of(policy.checkpoint):
+        refuse_links_outside(folder)
+        path = folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
+    else:
+        path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{policy.agent_steps}.mp4")
+    from zerobeast.services.evaluator.video import record as play_and_record
+
+    return path, play_and_record(policy, policy.config, path, episodes=episodes, watch=watch)

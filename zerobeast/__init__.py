@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 #: module -> the names that it defines; env-servers and actors import this file too and never load torch
 _NAMES = {
-    "zerobeast.api.export": ["export"],
     "zerobeast.api.callbacks": ["Callbacks"],
+    "zerobeast.api.export": ["export"],
     "zerobeast.api.results": ["compare", "record"],
     "zerobeast.api.run": ["Run", "runs"],
     "zerobeast.api.saved": ["evaluate", "load"],

@@ -25,7 +25,7 @@ KINDS: dict[Any, str] = {
 }
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "max_length": "length at most"}
 #: first words of origins, the lowest layer first
-RANKS = ("chosen", "preset", "deterministic", "file", "environment", "flag")
+RANKS = ("chosen", "preset", "deterministic", "total_steps", "file", "environment", "flag")
 WIDTH, COLUMN = 112, 36
 LAYERS = (
     "Settings are flags (--learner.batch_size 32), environment variables (BEAST_LEARNER__BATCH_SIZE=32) and entries of "

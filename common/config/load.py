@@ -31,7 +31,7 @@ from zerobeast.common.config.layers import (
     merged,
     read_yaml,
 )
-from zerobeast.common.config.relations import Groups, broken, deterministic_layer
+from zerobeast.common.config.relations import Groups, broken, deterministic_layer, short_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.opening import named_text
@@ -135,7 +135,8 @@ def gather(
         good = merged([*good.values(), *checked.values()])
         refused |= bad
     _add_counts(good, spec, line, mistakes)
-    good |= check(list(deterministic_layer(_tree(good, spec), good, groups)), mistakes)[0]
+    config = _tree(good, spec)
+    good |= check([*deterministic_layer(config, good, groups), *short_layer(config, good)], mistakes)[0]
     config = _tree(good, spec)
     origins = {path: given.where for path, given in good.items()}
     if not partial:

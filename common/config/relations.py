@@ -8,8 +8,9 @@ from itertools import chain
 from typing import Any
 
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.table import value_at
+from zerobeast.common.config.table import table_of, value_at
 from zerobeast.common.settings import PAST, Relation, RunConfig
+from zerobeast.common.settings.guards import SHARE, declared
 from zerobeast.common.text import as_text
 
 #: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
@@ -146,8 +147,21 @@ def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, st
     return needed
 
 
+def short_layer(config: RunConfig, origins: Mapping[str, Given]) -> Iterator[Given]:
+    """Shorter starts for a short run: at most the declared shares of `total_steps`, if the user leaves them open."""
+    for path, field in table_of(config).items() if not is_open("total_steps", origins) else ():
+        share = declared(field, SHARE)
+        if share and is_open(path, origins) and value_at(config, path) > (most := max(1, int(share * config.total_steps))):
+            yield Given(path, most, f"total_steps {config.total_steps}: {path}")
+
+
+def is_open(path: str, origins: Mapping[str, Given]) -> bool:
+    """Whether the user leaves a setting open."""
+    return path not in origins or origins[path].where.startswith("preset ")
+
+
 def deterministic_layer(config: RunConfig, origins: Mapping[str, Given], groups: Groups | None) -> Iterator[Given]:
     """The implied values of settings that the user leaves open."""
     for path, (value, _) in implied(config, groups).items():
-        if path not in origins or origins[path].where.startswith("preset "):
+        if is_open(path, origins):
             yield Given(path, value, f"{DETERMINISTIC} true: {path}")

@@ -51,15 +51,14 @@ class HealthServer:
         self._answers: dict[str, bytes] = {}  #: by path; whoever asks in the same turn gets the same
         self._ends = threading.Event()
         host, port = settings.host, settings.port
-        self._listener = socket.socket()
+        family, backlog = socket.AF_INET6 if ":" in host else socket.AF_INET, 8 * MAX_OPEN
+        both = host.strip("[]") == "::" and socket.has_dualstack_ipv6()
         try:
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._listener.bind((host, port))
+            place = host.strip("[]"), port
+            self._listener = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=both)
         except (OSError, OverflowError, TypeError, ValueError) as error:  # a host that cannot even be looked up
-            self._listener.close()
             reason = (isinstance(error, OSError) and error.strerror) or error
             raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
-        self._listener.listen(8 * MAX_OPEN)
         self._listener.settimeout(0.0)
         self.port: int = self._listener.getsockname()[1]
 

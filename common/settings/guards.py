@@ -18,6 +18,7 @@ from zerobeast.common.errors import ConfigError
 
 BACKENDS = "zerobeast.environments"  #: group of entry points
 DECIDES = "decides"  #: where a field keeps its guard
+SHARE = "share"  #: where it keeps the share of `total_steps` that it may be at most, if it is left open
 MAX_NESTING = 16  #: of plain arguments
 
 
@@ -101,9 +102,14 @@ PLACE = Guard("is a place outside this folder", _leaves_folder)
 
 def guard_of(field: FieldInfo) -> Guard:
     """What a setting declares. One that declares nothing is plain if it takes no text, or one of some words."""
+    guard = declared(field, DECIDES)
+    return guard if isinstance(guard, Guard) else TEXT if takes_text(field.annotation) else PLAIN
+
+
+def declared(field: FieldInfo, what: str) -> Any:
+    """What a setting declares besides its type and bounds, if it does."""
     extra = field.json_schema_extra
-    declared = extra.get(DECIDES) if isinstance(extra, dict) else None
-    return declared if isinstance(declared, Guard) else TEXT if takes_text(field.annotation) else PLAIN
+    return extra.get(what) if isinstance(extra, dict) else None
 
 
 def takes_text(kind: Any) -> bool:

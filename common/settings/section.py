@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from zerobeast.common.settings.guards import DECIDES, Guard
+from zerobeast.common.settings.guards import DECIDES, SHARE, Guard
 from zerobeast.common.text import printable
 
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
@@ -50,10 +50,13 @@ def whole_numbers(most: int, largest: int, expected: str, *, least: int = 1) -> 
     return BeforeValidator(read)
 
 
-def setting(default: Any, meaning: str, *, decides: Guard | None = None, **bounds: Any) -> Any:
+def setting(
+    default: Any, meaning: str, *, decides: Guard | None = None, share: float | None = None, **bounds: Any
+) -> Any:
     """One setting: its only default, what it means (with its source), and its bounds as pydantic names them.
 
-    `decides` is required of one that takes text: `PLAIN` if it is data and nothing else (`guards`).
+    `decides` is required of one that takes text: `PLAIN` if it is data and nothing else (`guards`). `share`, of a number
+    of agent steps at the start: if nobody gives it, at most so much of `total_steps`.
     """
-    declared: Any = {DECIDES: decides}  # pydantic keeps it as it is
-    return Field(default=default, description=meaning, json_schema_extra=declared if decides else None, **bounds)
+    declared: Any = {key: value for key, value in ((DECIDES, decides), (SHARE, share)) if value}  # pydantic keeps it
+    return Field(default=default, description=meaning, json_schema_extra=declared or None, **bounds)

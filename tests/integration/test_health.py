@@ -91,6 +91,16 @@ def test_an_impossible_host_is_refused_in_a_sentence(host: str) -> None:
         HealthServer(Worker(), HealthConfig(host=host))
 
 
+@pytest.mark.parametrize(
+    ("host", "asked"), [("::1", ["::1"]), ("[::1]", ["::1"]), ("::", ["::1", "127.0.0.1"]), ("0.0.0.0", ["127.0.0.1"])]
+)
+def test_pages_are_served_on_addresses_of_ipv6_too(host: str, asked: list[str]) -> None:
+    settings = HealthConfig(host=host)
+    with served(settings) as (_, address):
+        port = address.rpartition(":")[2]
+        assert all(fetch_page(f"{each}:{port}") for each in [*asked, f"[{asked[0]}]", host])
+
+
 def test_a_service_answers_about_its_own_loop() -> None:
     with served() as (_, address):
         wait_until(lambda: get(address, "/readyz")[0] == 200)

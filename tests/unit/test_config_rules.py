@@ -1,11 +1,13 @@
 """Settings that do not go together."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.test_config_load import mistakes
-from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.describe import by_origin
+from zerobeast.common.config.load import dump, gather, load
 from zerobeast.rl.ops.gaussian import SquashedGaussian
 
 
@@ -90,7 +92,8 @@ def test_replay_settings_that_do_not_fit_the_unroll_length_are_refused() -> None
             "r2d2.sequence_length 20 with learner.unroll_length 40: expected at least as many",
         ),
         (
-            "--algo dqn --total_steps 1019 --dqn.samples_per_insert 4 --dqn.batch_size 20 --dqn.updates_per_step 4",
+            "--algo dqn --total_steps 1019 --dqn.replay_min_size 1000 --dqn.samples_per_insert 4 --dqn.batch_size 20 "
+            "--dqn.updates_per_step 4",
             "total_steps 1019 with dqn.replay_min_size 1000 and with dqn.samples_per_insert 4.0: expected more, as it "
             "ends before the first step, which draws 80 samples",
         ),
@@ -100,6 +103,31 @@ def test_replay_settings_that_do_not_fit_the_unroll_length_are_refused() -> None
 def test_a_replay_that_could_never_be_drawn_from_is_refused(flags: str, sentence: str) -> None:
     (said,) = mistakes(["--preset", "atari", *flags.split()])
     assert said.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("flags", "values", "line"),
+    [
+        ("--algo sac --env Pendulum-v1", (10_000, 10_000), ""),
+        ("--algo sac --env Pendulum-v1 --total_steps 100000", (10_000, 10_000), ""),
+        ("--algo sac --env Pendulum-v1 --total_steps 3000", (300, 300), "replay_min_size 300, sac.random_steps 300"),
+        ("--algo td3 --env Pendulum-v1 --total_steps 15000 --td3.random_steps 9000", (1500, 9000), "size 1500"),
+        ("--algo dqn --env CartPole-v1 --total_steps 5000", (500, 1250), "min_size 500, dqn.exploration_steps 1250"),
+        ("--algo dqn --env CartPole-v1 --total_steps 80000", (1000, 20_000), ""),
+        ("--algo sac --env Pendulum-v1 --total_steps 5", None, ""),
+    ],
+)
+def test_what_comes_before_learning_fits_a_short_run(flags: str, values: tuple[int, int] | None, line: str) -> None:
+    if values is None:
+        assert mistakes(flags.split())[0].startswith("total_steps 5 with sac.replay_min_size 1")
+        return
+    loaded = gather(flags.split(), {})
+    own: Any = loaded.config.algorithm
+    later = own.exploration_steps if loaded.config.section == "dqn" else own.random_steps
+    assert (own.replay_min_size, later) == values
+    said = by_origin(loaded.config, loaded.origins).get(f"total_steps {loaded.config.total_steps}", {})
+    assert ", ".join(f"{path} {value}" for path, value in said.items()).endswith(line)
+    assert bool(said) == bool(line)
 
 
 def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:

@@ -6,20 +6,13 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field
 
 from zerobeast.common.settings import AlgorithmSettings, Relation, Run, setting
-from zerobeast.common.settings.guards import SHARE
 from zerobeast.common.wire import ArraySpace, Space
 from zerobeast.rl.settings import Epsilon, LearnerSettings, MaxGradNorm, Schedule
 
 # the replay
 ReplaySize = Annotated[int, Field(description="capacity of the replay, in agent steps", ge=1, le=10**10)]
 ReplayMinSize = Annotated[
-    int,
-    Field(
-        description="agent steps in the replay before the first update; by default at most a tenth of total_steps",
-        ge=1,
-        le=10**10,
-        json_schema_extra={SHARE: 0.1},
-    ),
+    int, setting(None, "agent steps in the replay before the first update", share=0.1, ge=1, le=10**10)
 ]
 SamplesPerInsert = Annotated[
     float, Field(description="transitions drawn for each agent step stored: how often each is learned from", gt=0)
@@ -126,11 +119,7 @@ class QSettings(ReplaySettings):
     exploration: Exploration = "annealed"
     exploration_final: float = setting(0.01, "annealed: final epsilon, from 1 at the start", ge=0, le=1)
     exploration_steps: int = setting(
-        250_000,
-        "annealed: agent steps until the final epsilon is reached; by default at most a quarter of total_steps",
-        share=0.25,
-        ge=1,
-        le=10**10,
+        250_000, "annealed: agent steps until the final epsilon is reached", share=0.25, ge=1, le=10**10
     )
     exploration_places: int = setting(
         32, "ladder: number of epsilons, from 0.4 to 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536
@@ -174,12 +163,7 @@ class BoxSettings(ReplaySettings):
     sees_last_step: ClassVar[bool] = False
 
     target_rate: TargetRate
-    random_steps: int = setting(
-        10_000,
-        "initial agent steps with uniformly random actions; by default at most a tenth of total_steps",
-        share=0.1,
-        ge=0,
-    )
+    random_steps: int = setting(10_000, "initial agent steps with uniformly random actions", share=0.1, ge=0)
     replay_size: ReplaySize = 1_000_000
     policy_rate: PolicyRate = 1.0
     schedule: Schedule = "constant"

@@ -13,6 +13,7 @@ from zerobeast.common.config.preset import names
 from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
 from zerobeast.common.config.torchbeast import FLAGS
 from zerobeast.common.settings import Run, RunConfig, Section, usable
+from zerobeast.common.settings.guards import SHARE, declared
 from zerobeast.common.text import as_text
 
 KINDS: dict[Any, str] = {
@@ -118,7 +119,8 @@ def _group(title: str, table: Table, values: RunConfig | None, origins: Mapping[
         choices = f" ({expectation(field)})" if get_origin(field.annotation) is Literal else ""
         default = as_text(field.default) or "empty"
         origin = f" [{source(origins[path])}; default {default}]" if value != field.default else ""
-        yield from _entry(f"--{path} {as_text(value)}", f"{field.description or path}{choices}{origin}")
+        share = f"; by default at most {declared(field, SHARE):.0%} of total_steps" if declared(field, SHARE) else ""
+        yield from _entry(f"--{path} {as_text(value)}", f"{field.description or path}{share}{choices}{origin}")
 
 
 def expectation(field: FieldInfo) -> str:

@@ -151,7 +151,11 @@ def short_layer(config: RunConfig, origins: Mapping[str, Given]) -> Iterator[Giv
     """Shorter starts for a short run: at most the declared shares of `total_steps`, if the user leaves them open."""
     for path, field in table_of(config).items() if not is_open("total_steps", origins) else ():
         share = declared(field, SHARE)
-        if share and is_open(path, origins) and value_at(config, path) > (most := max(1, int(share * config.total_steps))):
+        if (
+            share
+            and is_open(path, origins)
+            and value_at(config, path) > (most := max(1, int(share * config.total_steps)))
+        ):
             yield Given(path, most, f"total_steps {config.total_steps}: {path}")
 
 

@@ -9,7 +9,8 @@ from zerobeast.common.config.flags import CommandLine
 from zerobeast.common.config.layers import from_tree
 from zerobeast.common.config.table import table_of, value_at
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings import FRAMES, RunConfig
+from zerobeast.common.settings.guards import of_backend
 from zerobeast.common.wire import short
 
 GIVEN = ("flag ", "environment ")  #: first words of the origins of what was given for this start
@@ -28,10 +29,14 @@ def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> I
     """All remarks, for the log."""
     yield from line.notes
     yield from _idle(config, origins)
+    yield from _without_frames(config, origins)
     with calling(f"algo {config.section}: remarks"):
         yield from config.algorithm.remarks(config.section, config)
     yield from _raw_frames(config)
-    yield from _other_defaults(config, origins, line)
+    if line.torchbeasts == ["--batch_size"]:
+        yield _units(config)
+    else:
+        yield from _other_defaults(config, origins, line)
 
 
 def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
@@ -41,6 +46,24 @@ def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
         if path not in own and where.startswith("flag "):
             name = where.removeprefix("flag ")
             yield f"{name} has no effect: it sets {path}, and this run's algo is {config.section}"
+
+
+def _without_frames(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for every setting of frames that none of the environments has."""
+    used = {name for task in config.env.tasks for name in of_backend(task, "frames", ())}
+    for name in FRAMES:
+        where = origins.get(f"env.{name}", "")
+        if name not in used and where.startswith(GIVEN):
+            yield f"{where} has no effect: {config.env.id} does not use it"
+
+
+def _units(config: RunConfig) -> str:
+    """A sentence about --batch_size, which elsewhere counts samples."""
+    rollouts, steps, own = config.learner.batch_size, config.learner.unroll_length, table_of(config)
+    size, parts = (f"{config.section}.{name}" for name in ("batch_size", "minibatches"))
+    split = f", which {parts} {value_at(config, parts)} divides" if parts in own else ""
+    samples = f"{rollouts * steps:,} samples{f'; those of an update are {size}' if size in own else split}"
+    return f"flag --batch_size {rollouts} counts rollouts: with learner.unroll_length {steps}, {samples}"
 
 
 def _raw_frames(config: RunConfig) -> Iterator[str]:

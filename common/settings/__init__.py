@@ -5,6 +5,7 @@ from zerobeast.common.settings.algorithm import AlgorithmSpec as AlgorithmSpec
 from zerobeast.common.settings.algorithm import Relation as Relation
 from zerobeast.common.settings.algorithm import spec_of as spec_of
 from zerobeast.common.settings.algorithm import usable as usable
+from zerobeast.common.settings.env import FRAMES as FRAMES
 from zerobeast.common.settings.env import NO_RUN as NO_RUN
 from zerobeast.common.settings.env import PADDING as PADDING
 from zerobeast.common.settings.env import PAST as PAST

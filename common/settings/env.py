@@ -16,6 +16,11 @@ from zerobeast.common.text import split_ids
 from zerobeast.common.wire.description import MAX_SIZES
 from zerobeast.common.wire.spaces import MAX_CHOICES
 
+#: settings of frames, which apply where a backend declares so
+FRAMES = (
+    *("noop_max", "frame_skip", "frame_stack", "frame_size", "sticky_actions"),
+    *("episodic_life", "fire_reset", "full_action_space", "max_episode_frames"),
+)
 PADDING = ("pad_obs", "pad_actions")  #: settings that make environments of unequal sizes equal
 MAX_AGENTS = 1024  #: of an environment
 LATEST, PAST = "latest", "past"  #: values of `env.opponent`

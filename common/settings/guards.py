@@ -4,7 +4,7 @@ Whoever starts a process may decide all of it, and a file nothing of it alone (`
 environments are judged by type: numbers and booleans are plain, and so are the texts that a backend lists as `choices`.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from types import NoneType
@@ -61,7 +61,7 @@ def _leaves_machine(value: Any, around: Around) -> bool:
 def _is_more_than_chosen(arguments: Any, around: Around) -> bool:
     """Whether one of these environments gets an argument that is no number and that its backend does not list."""
     named = arguments if isinstance(arguments, dict) else {}
-    known = [_choices(env_id) for env_id in around.env_ids] if named else []
+    known = [of_backend(env_id, "choices", {}) for env_id in around.env_ids] if named else []
     return any(
         value not in choices[name] if name in choices else not is_plain({name: value})
         for choices in known
@@ -79,12 +79,12 @@ def is_plain(value: Any, nesting: int = MAX_NESTING) -> bool:
     return isinstance(value, bool | int | float | None)
 
 
-def _choices(env_id: str) -> Mapping[str, Collection[Any]]:
-    """What the backend that claims an id declares; nothing if none does, and for a reference."""
+def of_backend(env_id: str, what: str, nothing: Any) -> Any:
+    """What the backend that claims an id declares under this name; `nothing` if none does, and for a reference."""
     with suppress(ConfigError):  # whoever makes the environment reports it
         if ":" not in env_id and (claim := plugins.claim_of(BACKENDS, env_id)):
-            return getattr(plugins.load(plugins.reference_of(BACKENDS, claim, env_id), env_id), "choices", {})
-    return {}
+            return getattr(plugins.load(plugins.reference_of(BACKENDS, claim, env_id), env_id), what, nothing)
+    return nothing
 
 
 _IMPORTS, _TEXT = "imports a module", "may name a file, a program or a module"

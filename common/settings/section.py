@@ -55,8 +55,8 @@ def setting(
 ) -> Any:
     """One setting: its only default, what it means (with its source), and its bounds as pydantic names them.
 
-    `decides` is required of one that takes text: `PLAIN` if it is data and nothing else (`guards`). `share`, of a number
-    of agent steps at the start: if nobody gives it, at most so much of `total_steps`.
+    `decides` is required of one that takes text: `PLAIN` if it is data and nothing else (`guards`). A number of steps
+    at the start has a `share`: if nobody gives it, it is at most so much of `total_steps`.
     """
     declared: Any = {key: value for key, value in ((DECIDES, decides), (SHARE, share)) if value}  # pydantic keeps it
     return Field(default=default, description=meaning, json_schema_extra=declared or None, **bounds)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings import EnvConfig
+from zerobeast.common.settings import FRAMES, EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown
@@ -244,4 +244,4 @@ class RenderedAtari(AtariVectorEnv):
         super().close()
 
 
-BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=RenderedAtari)
+BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=RenderedAtari, frames=FRAMES)

@@ -53,6 +53,7 @@ class Backend:
         `action_mask` too.
       choices: by the names of arguments, the values that a file alone may give them (`common.settings.guards`): words
         of a list, or nothing. To other arguments it may give numbers and booleans.
+      frames: the settings of `common.settings.FRAMES` that have an effect.
       levels: ids by name, such as "rare", of what an id can be evaluated in (`evaluate.levels`), itself among them.
     """
 
@@ -63,6 +64,7 @@ class Backend:
     make_rendered: Callable[[EnvConfig, int], InlineEnvs] | None = None
     mixes: bool = False
     choices: Mapping[str, Collection[Any]] = field(default_factory=dict, hash=False)
+    frames: Collection[str] = ()
     levels: Callable[[str], Mapping[str, str]] = lambda _env_id: {}
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings import EnvConfig
+from zerobeast.common.settings import FRAMES, EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, refuse_arguments, unknown
@@ -184,4 +184,5 @@ def _ids_if_loaded() -> list[str]:
     return ids() if "envpool" in sys.modules else []
 
 
-BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded, choices=CHOICES)
+#: what sends no screens has no settings of frames, but only a pool knows
+BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded, choices=CHOICES, frames=FRAMES)

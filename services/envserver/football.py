@@ -84,4 +84,4 @@ def ids() -> list[str]:
     return [f"{PREFIX}{scenario}" for scenario in SCENARIOS]
 
 
-BACKEND = Backend(make_part=Football, make_rendered=_refuse_pictures, ids=ids)
+BACKEND = Backend(make_part=Football, make_rendered=_refuse_pictures, ids=ids, frames=("frame_stack",))

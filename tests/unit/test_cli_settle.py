@@ -135,6 +135,20 @@ def test_a_setting_without_effect_is_reported(flag: str, tmp_path: Path, capsys:
     assert capsys.readouterr().out.startswith(f"flag {flag.split()[0]} has no effect: ")
 
 
+def test_a_dry_run_prints_a_file_of_the_settings_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("zerobeast.cli.train.spec_for", lambda _: None)
+    flags = ["--root", str(tmp_path / "runs"), "--env", "CartPole-v1", "--algo", "ppo", "--seed", "3"]
+    assert main([*flags, "--dry_run", "--env.frame_stack", "8"]) == 0
+    said = capsys.readouterr()
+    assert "frame_stack has no effect" in said.err
+    (tmp_path / "own.yaml").write_text(said.out)
+    config = load(["--config", str(tmp_path / "own.yaml"), "--root", str(tmp_path / "runs")], {})
+    assert (config.seed, config.section, config.env.frame_stack) == (3, "ppo", 8)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_preset_changes_nothing_in_a_continued_run_and_that_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

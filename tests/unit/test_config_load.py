@@ -13,6 +13,7 @@ from zerobeast.common.config.load import check, differences, dump, gather, load,
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.trust import decisive
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.env import FRAMES, EnvConfig
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
@@ -346,6 +347,40 @@ def test_only_flags_that_set_another_algorithm_are_noted() -> None:
         "--impala.rho_bar has no effect: it sets impala.rho_bar, and this run's algo is ppo",
     )
     assert gather(["--env", "CartPole-v1", "--impala.learning_rate", "1e-3"], {}).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("env", "used"),
+    [
+        ("CartPole-v1", ()),
+        ("MinAtar/Breakout-v1", ()),
+        ("own.py:Own", ()),
+        ("zipf(MinAtar/Breakout-v1,MinAtar/Freeway-v1)", ()),
+        ("football/academy_empty_goal", ("frame_stack",)),
+        ("ALE/Pong-v5", FRAMES),
+        ("CartPole-v1,PongNoFrameskip-v4", FRAMES),
+    ],
+)
+def test_settings_of_frames_that_no_environment_uses_are_noted(env: str, used: tuple[str, ...], tmp_path: Path) -> None:
+    assert set(FRAMES) <= EnvConfig.model_fields.keys()
+    (tmp_path / "config.yaml").write_text(dump(load([*CLASSIC, "--env.frame_size", "42"], {})))  # of a run: not noted
+    values = {name: EnvConfig.model_fields[name].default or 0 for name in FRAMES} | {"frame_stack": 8}
+    flags = [f"--env.{name}={value}".lower() for name, value in values.items() if name != "frame_skip"]
+    argv = ["--config", str(tmp_path / "config.yaml"), "--env", env, *flags]
+    notes = gather(argv, {"BEAST_ENV__FRAME_SKIP": "2"}).notes
+    origins = {f"flag --env.{name}" for name in {*FRAMES} - {"frame_skip"} - {*used}}
+    if "frame_skip" not in used:
+        origins.add("environment BEAST_ENV__FRAME_SKIP")
+    assert {note.partition(" has no effect: ")[0] for note in notes} == origins
+
+
+def test_a_size_of_batches_without_its_unit_is_explained() -> None:
+    (note,) = gather(["--env", "CartPole-v1", "--algo", "ppo", "--batch_size", "64"], {}).notes
+    assert "64 counts rollouts" in note
+    assert "4,096 samples, which ppo.minibatches 8 divides" in note
+    (note,) = gather(["--env", "Pendulum-v1", "--algo", "sac", "--batch_size", "64"], {}).notes
+    assert "512 samples; those of an update are sac.batch_size" in note
+    assert not gather(["--env", "CartPole-v1", "--algo", "ppo", "--learner.batch_size", "64"], {}).notes
 
 
 def test_a_ladder_of_exploration_with_more_places_than_environments_is_noted() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,6 +25,8 @@ from zerobeast.launcher.run_folder import trained
 from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.results import Evaluation
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:  # torch is loaded with the first policy
     from zerobeast.clients.policy import Policy
@@ -92,6 +96,8 @@ def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Secti
     assert saved is not None, "`find` has found one"
     if not folder:
         loaded = read(flags, trees={f"file {place}": saved["config"]})
+    for note in filter(partial(re.match, "flag |environment "), loaded.notes):  # others are on how it trains
+        log.warning("%s", note)
     return Policy(loaded.for_its_env(f"file {file}"), saved, place / run_files.CHECKPOINT if folder else place)
 
 

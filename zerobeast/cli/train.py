@@ -14,7 +14,7 @@ from typing import Any
 
 from zerobeast.api.parent import parent_in
 from zerobeast.common.config.flags import split
-from zerobeast.common.config.load import Loaded, gather, settings_help
+from zerobeast.common.config.load import Loaded, dump, gather, settings_help
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.process.terminal import say, write
@@ -27,13 +27,14 @@ from zerobeast.launcher.hosts import Host, read_hosts
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.screen import make_screen
-from zerobeast.launcher.spaces import spec_of
+from zerobeast.launcher.spaces import padded, spec_for, spec_of
 from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.launcher.tracker import tracked
 
 HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
 beast train --from RUN [--name NAME] [settings]
+beast train [settings] --dry_run > FILE    what a run would have, as a file for --config
 beast train [settings] --help   every setting and its value for this command line; --help all: of all algorithms
 
 A run that exists is resumed with its saved settings. With --from, a new run begins with the weights and settings of
@@ -48,6 +49,7 @@ exit codes: 0 trained to the end; 2 bad input; 75 a service could not be reached
 class TrainFlags(RunFlags):
     """Flags of the command itself."""
 
+    dry_run: bool = setting(default=False, meaning="print the settings that the run would have, and start nothing")
     plain: bool = setting(default=False, meaning="a line every few seconds instead of the live view")
     hosts: str = setting(
         "", "file of other machines, for workers by ssh: host, number of workers, path of its Python", decides=REACH
@@ -116,8 +118,15 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    settled = settle(argv, environ, datetime.now().astimezone(), own=TrainFlags, parent=parent_in(argv))
+    notes, now = list[str](), datetime.now().astimezone()
+    settled = settle(argv, environ, now, own=TrainFlags, say=notes.append, parent=parent_in(argv))
     config, flags = settled.config, settled.flags
+    for note in notes:
+        say(note, sys.stderr if flags.dry_run else None)
+    if flags.dry_run:
+        spec_for(config)
+        write(dump(padded(config)))
+        return 0
     hosts = read_hosts(Path(flags.hosts)) if flags.hosts else []
     if hosts and config.local.placement != "serve":
         raise ConfigError(f"--hosts with local.placement {config.local.placement}: expected --local.placement serve")

@@ -36,6 +36,7 @@ STORE = "store"  #: rows kept by an algorithm that has its own replay
 LOGS = "logs"  #: <role>-<index>.log
 SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is
 KEYS = "keys"  #: of the run's own services, unless other ones are given
+SWEEP = "sweep.jsonl"  #: the journal in the folder of a sweep, whose runs are folders beside it
 LAUNCHER_LOCK = ".lock"
 LEARNER_LOCK = ".learner.lock"
 #: what is there if the first start was killed before it wrote the settings
@@ -56,6 +57,11 @@ def root_of(root: str | os.PathLike[str] | None) -> Path:
 def is_run(folder: Path) -> bool:
     """Whether a folder has the settings of a run."""
     return os.path.isfile(folder / CONFIG)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder has the runs of a sweep."""
+    return os.path.isfile(folder / SWEEP)
 
 
 def refuse_other(folder: Path) -> None:

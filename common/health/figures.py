@@ -153,7 +153,7 @@ def progress(total_steps: int, learner: Mapping[str, Any]) -> dict[str, str]:
         "done": f"{percent(done(total_steps, learner))}, ETA {duration(eta_s(total_steps, learner))}",
         "return": f"return {two(number(learner, 'mean_return_100'))}, {count(number(learner, 'episodes'))} episodes",
         **({"losses": ", ".join(f"{name} {value:.3g}" for name, value in losses.items())} if losses else {}),
-        "speed": f"{count(rate)} steps/s" + (f", {count(frames)} frames/s" if frames != rate else ""),
+        "speed": f"{count(rate)} steps/s" + (f", {count(frames)} frames/s" if frames not in (None, rate) else ""),
         "lag": f"lag {decimal(number(learner, 'policy_lag_mean'))} mean {count(number(learner, 'policy_lag_max'))} max",
         "updates": f"{count(number(learner, 'updates'))} updates",
     }

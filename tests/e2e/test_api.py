@@ -79,7 +79,6 @@ def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path
             "callbacks is 3, expected a function, zerobeast.Callbacks, or a list of",
         ),
         ("zb.train(name='no-such-run')", "no such run in"),
-        ("zb.train('CartPole-v1', local={'placement': 'serial'})", "local.placement serial: expected one of several"),
         ("zb.evaluate('nothing')", "there is no run 'nothing': expected runs/nothing/config.yaml"),
     ],
 )

@@ -72,6 +72,26 @@ def test_auto_fuses_without_a_gpu(available: int, expected: tuple[str, int, int]
     assert placement.name in str(placement)
 
 
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ("--env CartPole-v1 --total_steps 5000", "serial"),
+        ("--env CartPole-v1,Acrobot-v1 --total_steps 5000 --actor.env_groups 3", "serial"),
+        ("--env CartPole-v1 --total_steps 500000", "fused"),
+        ("--env CartPole-v1 --total_steps 5000 --local.workers 1", "fused"),
+        ("--env CartPole-v1 --total_steps 5000 --local.placement fused", "fused"),
+        ("--env CartPole-v1 --total_steps 5000 --deterministic true", "fused"),
+        ("--env CartPole-v1 --total_steps 5000 --learner.ranks 2", "fused"),
+        ("--env PongNoFrameskip-v4 --total_steps 5000", "fused"),
+        ("--env mine:Slow --total_steps 5000", "fused"),
+    ],
+)
+def test_auto_has_one_process_for_a_short_run_of_a_cheap_environment(flags: str, name: str) -> None:
+    placement = placement_of(load(["--preset", "classic", *flags.split()], {}), 2, gpu=False)
+    assert placement.name == name
+    assert placement.all_actors * placement.env_groups >= 2
+
+
 @pytest.mark.parametrize("name", ["auto", "apart", "fused", "mixed", "serial"])
 def test_half_a_core_is_enough_to_run_on(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(module, "cores", lambda: 0.5)

@@ -14,14 +14,16 @@ import yaml
 from tests.helpers import no_file_longer_than
 from tests.learner_fakes import ENV
 from tests.results_fakes import saved
+from zerobeast.cli import runs, watch
 from zerobeast.cli.sweep import main
 from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import ConfigError
+from zerobeast.discovery.run import newest
 from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.sweep.cores import Place, gpu_of, share
-from zerobeast.sweep.journal import JOURNAL, SweepJournal, opened
+from zerobeast.sweep.journal import JOURNAL, SweepJournal, opened, summary
 from zerobeast.sweep.runner import Runner
 from zerobeast.sweep.search import grid, read_dimension, samples
 from zerobeast.sweep.spec import read
@@ -137,7 +139,7 @@ def test_draws_cover_their_range() -> None:
         (
             {"local.placement": ["serve"], "preset": ["classic-ppo"]},
             {},
-            "lr.yaml: local.placement serve: expected one of several processes, for a sweep",
+            "lr.yaml: local.placement serve: expected one with environments, for a sweep",
         ),
         (
             {"ppo.epochs": {"integers": [1, 2]}},
@@ -219,6 +221,33 @@ def test_a_journal_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None
         assert journal.done == {"a"}
     for line in (tmp_path / JOURNAL).read_text().splitlines():
         json.loads(line)
+
+
+def test_a_sweep_is_seen_among_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with opened(folder := tmp_path / "lr") as journal:
+        journal.begun(3)
+        journal.started("a", ("--seed=1",), (0,))
+        journal.ended("a", Ending(0, finished=True), 2.0)
+        journal.started("b", ("--seed=2",), (1,))
+        assert summary(folder) == "lr/: sweep, 1 of 3 runs done, running"
+    assert runs.main(["--root", str(tmp_path)]) == 0
+    assert "lr/: sweep, 1 of 3 runs done, stopped: beast runs --root" in capsys.readouterr().out
+    (folder / JOURNAL).write_text('{"event": "begin", "runs": 1e999}\n')
+    assert runs.main(["--root", str(tmp_path)]) == 0
+    assert "not an entry of a sweep's journal" in capsys.readouterr().err
+
+
+def test_the_newest_run_may_be_one_of_a_sweep(tmp_path: Path) -> None:
+    for number, place in enumerate(("old", "lr/a", "other/b")):
+        (tmp_path / place / "services").mkdir(parents=True)
+        (tmp_path / place / "services" / "learner-0.json").touch()
+        os.utime(tmp_path / place / "services" / "learner-0.json", (number, number))
+    (tmp_path / "lr" / JOURNAL).touch()
+    assert newest(tmp_path) == tmp_path / "lr" / "a"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / JOURNAL).touch()
+    with pytest.raises(ConfigError, match=r"no run in .*empty has been started"):
+        watch.main(["empty", "--root", str(tmp_path)])
 
 
 def test_a_folder_of_something_else_and_other_settings_are_refused(tmp_path: Path) -> None:

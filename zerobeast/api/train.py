@@ -13,7 +13,6 @@ from zerobeast.api.progress import Progress
 from zerobeast.api.run import TURN_S, Run
 from zerobeast.api.started import StartedRun
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import refuse_imported
 from zerobeast.common.process.terminal import say
 from zerobeast.launcher.start import RunFlags, settle
@@ -99,6 +98,4 @@ def start(
     flags = flags_for({**own, **settings})
     now = datetime.now().astimezone()
     settled = settle(flags, os.environ, now, own=RunFlags, say=log.info, parent=parent_in(flags))
-    if settled.config.local.placement == "serial":
-        raise ConfigError("local.placement serial: expected one of several processes; `beast train` has the serial one")
     return StartedRun(settled, os.environ, told)

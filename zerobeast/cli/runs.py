@@ -1,4 +1,4 @@
-"""Every run in a folder, the one that was written to last first.
+"""Every run in a folder, the one that was written to last first, and how far each sweep there is.
 
 Scores are mean returns, of evaluations if the run has some, or else of the last 100 training episodes. A run is
   running   while a launcher or a learner of this machine holds its lock
@@ -10,6 +10,7 @@ Its age is the time since something was last written.
 """
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -17,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast import commands
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import UNKNOWN, count, duration, size
 from zerobeast.common.health.table import aligned
 from zerobeast.common.process.terminal import write
 from zerobeast.results.comparison import short
 from zerobeast.results.overview import folders, overview
+from zerobeast.sweep.journal import summary
 
 HEADER = ("name", "env", "algo", "state", "steps", "of", "last", "best", "score of", "age", "size")
 LEFT = {"name", "env", "algo", "state", "score of"}
@@ -34,15 +38,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     flags = parser.parse_args(argv)
     now = time.time()
-    found = [overview(folder, now) for folder in folders(Path(flags.root).expanduser())]
+    root = Path(flags.root).expanduser()
+    found = [overview(folder, now) for folder in folders(root)]
     found.sort(key=lambda run: run["age_s"])
     if flags.json:
         write(json.dumps(found, indent=1))
         return 0
-    if not found:
-        write(f"no runs in {flags.root}")
-        return 0
-    write(aligned([HEADER, *map(_cells, found)], LEFT))
+    sweeps = [place.parent for place in sorted(root.glob(f"*/{run_files.SWEEP}"))]
+    if found or not sweeps:
+        write(aligned([HEADER, *map(_cells, found)], LEFT) if found else f"no runs in {flags.root}")
+    for place in sweeps:
+        try:
+            write(f"{summary(place)}: beast runs --root {shlex.quote(str(place))}")
+        except ConfigError as error:
+            write(str(error), sys.stderr)
     write("".join(f"{run['name']}: {run['trouble']}\n" for run in found if run["trouble"]), sys.stderr, end="")
     return 0
 

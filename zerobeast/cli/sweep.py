@@ -71,6 +71,7 @@ def main(argv: list[str]) -> int:
 def _train(sweep: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) -> int:
     with opened(sweep.folder) as journal:
         journal.refuse_changes(trials)
+        journal.begun(len(trials))
         write_atomically(sweep.folder / FILE, named_text(sweep.file), durable=True)
         each = f"{len(free[0])} CPU{'s' * (len(free[0]) > 1)} each"
         say(f"{len(trials)} runs in {sweep.folder}, {min(len(free), len(trials))} at a time with {each}")

@@ -142,7 +142,7 @@ def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plai
     shown = [*fleet.add_all(), *trackers]
     with contextlib.closing(Curves(folder)) as curves, Gatherer(lambda: shown, curves.update) as pages:
         fleet.add_hosts(hosts)
-        if fleet.placement.name == "serial":
+        if config.local.placement == "serial":
             ending = _run_here(fleet.children[0])
         else:
             with contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen:

@@ -29,14 +29,18 @@ MISSES = 3  #: looks that find nothing, one after the other, until a run counts 
 def main(argv: list[str]) -> int:
     """Run `beast watch`. Raises ConfigError if there is no such run, or nothing runs there."""
     parser = commands.parser("beast watch", __doc__)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="name of a run, or its folder; by default the newest")
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="name or folder of a run or a sweep; by default the newest run"
+    )
     commands.add_root(parser)
     parser.add_argument("--remote", action="store_true", help=REMOTE)
     parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")
     flags, settings = parser.parse_known_args(argv)
     root = Path(flags.root).expanduser()
-    if (run := flags.run or newest(root)) is None:
-        raise ConfigError(f"no run in {root} has been started; --root names another folder")
+    place = root if flags.run is None else run_files.first(flags.run, root, run_files.is_sweep)
+    run = flags.run if place is None or run_files.is_run(place) else newest(place)
+    if run is None:
+        raise ConfigError(f"no run in {place} has been started; --root names another folder")
     folder = run_files.find(str(run), root)
     config = gather(["--config", str(folder / run_files.CONFIG), *settings], {}, read_only=True).config
     if not runs(folder, remote=flags.remote):

@@ -39,8 +39,10 @@ def services_of(folder: Path, *, remote: bool) -> list[ServiceView]:
 
 
 def newest(root: Path) -> Path | None:
-    """The run in `root` whose services announced themselves last."""
-    files = [file for file in root.glob(f"*/{run_files.SERVICES}/*.json") if not file.parents[1].is_symlink()]
+    """The run in `root`, or in a sweep there, whose services announced themselves last."""
+    places = [root, *(file.parent for file in root.glob(f"*/{run_files.SWEEP}") if not file.parent.is_symlink())]
+    found = (file for place in places for file in place.glob(f"*/{run_files.SERVICES}/*.json"))
+    files = [file for file in found if not file.parents[1].is_symlink()]
     return max(files, key=lambda file: file.lstat().st_mtime).parents[1] if files else None
 
 

@@ -10,12 +10,15 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from zerobeast.common.config.preset import family_of
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, torso_of
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 #: shares of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
+SHORT_STEPS = 20_000  #: of runs for which one process is faster on two cores
+CHEAP = ("cartpole", "classic", "lunarlander")  #: families of environments that cost less than acting in them does
 #: settings of other placements, which have no effect, by placement
 IDLE = {
     "apart": ("local.workers",),
@@ -75,6 +78,8 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         name, why = (
             ("apart", "a GPU infers for all")
             if gpu
+            else ("serial", f"{config.total_steps:,} agent steps take less time than the start of more processes")
+            if _is_short(config)
             else ("fused", f"{available} core{'s' * (available > 1)} and no GPU")
         )
     central = name in ("apart", "mixed")
@@ -95,6 +100,13 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         why=why,
         worker_cores=_one_each(workers) if name == "fused" and not torso_of(config.net.torso).fills_a_core else (),
     )
+
+
+def _is_short(config: RunConfig) -> bool:
+    """Whether a run is over sooner in one process than the processes of other placements have started."""
+    cheap = all(family_of(task) in CHEAP for task in config.env.tasks)
+    several = config.local.workers or config.learner.ranks > 1 or config.deterministic
+    return cheap and config.total_steps <= SHORT_STEPS and not several
 
 
 def groups_of(config: RunConfig) -> int:

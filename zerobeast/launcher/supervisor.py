@@ -28,8 +28,8 @@ from zerobeast.launcher.child import KILL_LIMIT_S, TURN_S, Child, await_end
 log = logging.getLogger(__name__)
 
 SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the most informative one first
-#: how long the next role waits for one to stop; the learner is asked after at most 3 s
-HEAD_START_S = {EVALUATOR: 0.0, "worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5, "learner": 0.0}
+#: how long the next role waits for one to stop, if it does; the learner is asked after at most 3 s
+HEAD_START_S = {"worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5}
 STOP_LIMIT_S = 9.0
 SAVE_LIMIT_S, QUIET_S = 60.0, 2.0  #: after STOP_LIMIT_S for a learner; without work after which it is not awaited
 LAST_S = 2.0  #: how long the evaluator may run after all others, since nothing is lost with what it plays
@@ -172,7 +172,7 @@ class Supervisor:
             asked = [child for child in children if child.spec.role == role]
             for child in asked:
                 child.terminate()
-            self._await(asked, min(deadline, time.monotonic() + HEAD_START_S[role]))
+            self._await(asked, min(deadline, time.monotonic() + HEAD_START_S.get(role, 0.0)))
         self._await([child for child in children if child in self._needed], deadline)
         self._await(children, min(deadline, time.monotonic() + LAST_S))
         if self.learner in children:

@@ -49,7 +49,7 @@ def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False, full: bo
     """One line: how far the run is, how well it does, and what is wrong; if `full`, all figures and what limits it."""
     learner, evaluated = snapshot.page("learner"), figures.evaluated(snapshot.page(EVALUATOR))
     if any(view.role == "learner" and view.code == 0 for view in snapshot.services):
-        return " | ".join(filter(None, ["trained, the last policies are evaluated", evaluated]))
+        return f"trained, the last policies are evaluated | {evaluated}" if evaluated else "trained"
     known = figures.progress(run.total_steps, learner) if learner else {}
     shown = [*known.values(), *_flow(snapshot)] if full else [known[name] for name in figures.FIRST if name in known]
     said = _verdict(snapshot, judge if full else remark, stopping=stopping)

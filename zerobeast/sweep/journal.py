@@ -1,6 +1,7 @@
 """What has happened in a sweep: a line of JSON for every start and end of a run, which a killed sweep goes on from.
 
-    {"at": "2026-01-31T23:59:58+00:00", "event": "start", "run": "ppo-seed-1", "flags": [...], "cpus": [0]}
+    {"at": "2026-01-31T23:59:58+00:00", "event": "begin", "runs": 4}
+    {"at": ..., "event": "start", "run": "ppo-seed-1", "flags": [...], "cpus": [0]}
     {"at": ..., "event": "end", "run": "ppo-seed-1", "code": 0, "finished": true, "sentence": "", "seconds": 61.2}
 
 A run that was started and has no end, or one that is not done, goes on from its checkpoint.
@@ -14,13 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import Journal, explained
+from zerobeast.common.files.opening import MOST_ROWS, rest
 from zerobeast.common.files.opening import opened as opened_file
 from zerobeast.common.files.run_files import lock
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.sweep.trials import Trial
 
-JOURNAL = "sweep.jsonl"
+JOURNAL = run_files.SWEEP
 
 
 class SweepJournal:
@@ -29,20 +32,21 @@ class SweepJournal:
     Args:
       path: of its file.
       text: what the file has so far.
-      lines: takes what is added.
+      lines: takes what is added; None: nothing is.
 
     Raises:
       ConfigError: a line is none of a sweep's journal.
     """
 
-    def __init__(self, path: Path, text: str, lines: Journal) -> None:
+    def __init__(self, path: Path, text: str, lines: Journal | None = None) -> None:
         self.done: set[str] = set()  #: runs of which nothing is left to do
+        self.runs = 0  #: in all
         self._flags: dict[str, set[str]] = {}  #: with which each run was started
         self._path, self._lines = path, lines
         for number, line in enumerate(text.splitlines(), 1):
             try:
                 self._note(json.loads(line))
-            except (ValueError, LookupError, TypeError) as error:
+            except (ValueError, LookupError, TypeError, OverflowError) as error:
                 raise ConfigError(f"{path}, line {number}: not an entry of a sweep's journal: {error!r}") from error
 
     def refuse_changes(self, trials: Sequence[Trial]) -> None:
@@ -62,6 +66,10 @@ class SweepJournal:
                     f"sweep with other settings"
                 )
 
+    def begun(self, runs: int) -> None:
+        """Note how many runs there are in all. Raises ConfigError if that cannot be written."""
+        self._write({"event": "begin", "runs": runs})
+
     def started(self, run: str, flags: tuple[str, ...], cpus: tuple[int, ...]) -> None:
         """Note that a run starts. Raises ConfigError if that cannot be written."""
         self._write({"event": "start", "run": run, "flags": flags, "cpus": cpus})
@@ -71,16 +79,29 @@ class SweepJournal:
         self._write({"event": "end", "run": run, **ending.__dict__, "seconds": round(seconds, 1)})
 
     def _write(self, entry: dict[str, Any]) -> None:
+        assert self._lines is not None, "it is only read"
         line = json.dumps({"at": datetime.now().astimezone().isoformat(timespec="seconds"), **entry})
         with explained(f"{self._path} cannot be written"):
             self._lines.write(f"{line}\n".encode(), sync=True)
         self._note(entry)
 
     def _note(self, entry: Mapping[str, Any]) -> None:
-        if entry["event"] == "start":
+        if entry["event"] == "begin":
+            self.runs = int(entry["runs"])
+        elif entry["event"] == "start":
             self._flags[entry["run"]] = set(entry["flags"])
         elif entry["event"] == "end" and entry["finished"] and entry["code"] == 0:  # an evaluator may fail at the end
             self.done.add(entry["run"])
+
+
+def summary(folder: Path) -> str:
+    """How far a sweep is, in a sentence. Raises ConfigError if its journal cannot be read."""
+    path = folder / JOURNAL
+    with explained(f"{path} cannot be read"), opened_file(path) as file:
+        content = rest(file, MOST_ROWS)
+    journal = SweepJournal(path, b"\n".join(content.split(b"\n")[:-1]).decode(errors="replace"))
+    state = "running" if run_files.is_held(path) else "ended" if len(journal.done) == journal.runs else "stopped"
+    return f"{folder.name}/: sweep, {len(journal.done)} of {journal.runs} runs done, {state}"
 
 
 @contextlib.contextmanager

@@ -144,7 +144,9 @@ class Runner:
             for name, current in self._current.items():
                 row, steps = metrics.last(self._folder / name), count(current.run.config.total_steps)
                 done, score = count(row.get("agent_steps", 0)), two(row.get("mean_return_100"))
-                lines.append(f"  {name}: {done} of {steps} steps, return {score}")
+                over = metrics.is_over(self._folder / name, current.run.config.total_steps)
+                far = "trained, its last policies are evaluated" if over else f"{done} of {steps} steps"
+                lines.append(f"  {name}: {far}, return {score}")
             self._say("\n".join(lines))
 
     def _ask(self, number: int) -> None:

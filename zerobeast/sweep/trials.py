@@ -27,7 +27,6 @@ NAMELESS = ("env.id", "algo", "preset")  #: settings whose values are enough in 
 MAX_NAME, DIGEST = 100, 4  #: characters, bytes
 MAX_MISTAKES = 20
 OURS = {"name": "every run gets its own", "root": "it is the sweep's folder"}
-ELSEWHERE = ("serial", "serve")  #: placements of runs that are not processes of this machine alone
 
 
 class Trial(NamedTuple):
@@ -95,8 +94,8 @@ def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
     if parent:
         trees = {f"file {parent.file}": parent.settings(section_named(algo)), **trees}
     config = gather(argv, {}, describe=spec_of, groups=groups_of, trees=trees).config
-    if config.local.placement in ELSEWHERE:
-        raise ConfigError(f"local.placement {config.local.placement}: expected one of several processes, for a sweep")
+    if config.local.placement == "serve":
+        raise ConfigError("local.placement serve: expected one with environments, for a sweep")
     return config
 
 

@@ -28,6 +28,7 @@ BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "max_
 #: first words of origins, the lowest layer first
 RANKS = ("chosen", "preset", "deterministic", "total_steps", "file", "environment", "flag")
 WIDTH, COLUMN = 112, 36
+OFTEN = ("env", "actor", "learner", "net", "evaluate")  #: sections that come before those of single services
 LAYERS = (
     "Settings are flags (--learner.batch_size 32), environment variables (BEAST_LEARNER__BATCH_SIZE=32) and entries of "
     "a YAML file. In order of precedence: flag, environment variable, file, preset, default. Each setting is shown "
@@ -83,24 +84,30 @@ def settings_help(
     *,
     of_all: bool = True,
 ) -> str:
-    """Every setting with its value in `config`, else its default, and its meaning, after the command's `own` flags.
+    """Every setting with its value in `config`, else its default, and its meaning, and the command's `own` flags.
 
-    Unless `of_all`, the algorithm of `config` is the only one.
+    What is given most comes first. Unless `of_all`, the algorithm of `config` is the only one.
     """
     run = {path: field for path, field in RUN.items() if "." not in path}
+    sections = {name: section for name, field in Run.model_fields.items() if (section := section_of(field))}
+    often, others = {name: sections.pop(name) for name in OFTEN}, {spec.name: spec.settings for spec in usable()}
+    mine = {config.section: others.pop(config.section)} if config else {}
+
+    def groups(those: Mapping[str, type[Section]], values: RunConfig | None = config) -> Iterator[str]:
+        for name, section in those.items():
+            table = settings_of(section, f"{name}.") if name in Run.model_fields else of_algorithm(name)
+            yield from _group(_title(name, section), table, values, origins)
+
     parts = [
-        *_group("This command", settings_of(own), None, {}),
-        *["", *textwrap.wrap(LAYERS, WIDTH), ""],
-        *_entry("--config FILE", "YAML file with settings; may be repeated, later files override earlier ones"),
+        *textwrap.wrap(LAYERS, WIDTH),
         *_group("run", run, config, origins),
+        *groups(mine),
+        *groups(often),
+        *_group("This command", settings_of(own), None, {}),
+        *_entry("--config FILE", "YAML file with settings; may be repeated, later files override earlier ones"),
+        *groups(sections),
+        *groups(others if of_all else {}, None),
     ]
-    for name, field in Run.model_fields.items():
-        if section := section_of(field):
-            parts += _group(_title(name, section), settings_of(section, f"{name}."), config, origins)
-    for spec in usable():
-        own_values = config if config and config.section == spec.name else None
-        if of_all or own_values:
-            parts += _group(_title(spec.name, spec.settings), of_algorithm(spec.name), own_values, origins)
     parts += [] if of_all else ["", "Settings of another algorithm: --algo NAME --help; those of all: --help all"]
     parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}.", WIDTH)]
     parts += textwrap.wrap(f"{TORCHBEAST} {', '.join(FLAGS)}", WIDTH)

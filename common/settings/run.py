@@ -78,8 +78,9 @@ class LearnerConfig(Section):
     """The service that optimises the policy."""
 
     endpoint: Address = setting("tcp://127.0.0.1:5560", "where actors and brokers connect", decides=REACH)
-    unroll_length: int = setting(20, "T: steps of a rollout (Espeholt et al. 2018, table G.1)", ge=1, le=10_000)
-    batch_size: int = setting(32, "B: rollouts of an update (Espeholt et al. 2018, table G.1)", ge=1, le=65_536)
+    # both defaults are those of IMPALA: Espeholt et al. 2018, table G.1; presets have those of other algorithms
+    unroll_length: int = setting(20, "T: steps of a rollout", ge=1, le=10_000)
+    batch_size: int = setting(32, "B: rollouts of an update", ge=1, le=65_536)
     ranks: int = setting(1, "processes that learn as one, each from its part of every batch", ge=1, le=1024)
     rank_endpoints: Addresses = setting(
         "", "with ranks: where actors connect to those after the first, with commas", decides=REACH
@@ -169,7 +170,7 @@ class LocalConfig(Section):
         "auto",
         "apart: a process for each service; fused: workers, each an env-server, an actor and a broker in one process; "
         "mixed: both; serial: everything in one process; serve: a learner and a broker alone, for programs that step "
-        "environments themselves; auto: apart with a GPU, otherwise fused",
+        "environments themselves; auto: apart with a GPU, serial for a short run of a cheap environment, else fused",
     )
     env_servers: int = setting(1, "apart, mixed: env-server processes", ge=1, le=256)
     actors: int = setting(
@@ -233,7 +234,7 @@ class Run(Section):
     )
     total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
     stop_at_return: float | None = setting(
-        None, "end once the mean return reaches this: of an evaluation, or of the last 100 episodes without evaluations"
+        None, "end once the mean return of an evaluation, or of the last 100 episodes if there are none, reaches this"
     )
     algo: str = setting("impala", "algorithm", decides=CODE)
     preset: str = setting(

@@ -338,7 +338,14 @@ def test_a_command_may_have_flags_of_its_own() -> None:
         "flag --seed: got 'x', expected a whole number, at least 0 and at most 2147483647",
         "flag --index: got '-1', expected a whole number, at least 0",
     ]
-    assert settings_help(Own).startswith("This command\n  --index 0 ")
+    assert "\nThis command\n  --index 0 " in settings_help(Own)
+
+
+def test_help_begins_with_what_is_given_most() -> None:
+    text = settings_help(Own, load(["--algo", "ppo"], {}), defaultdict(str))
+    places = [text.index(f"--{flag} ") for flag in ("total_steps", "ppo.clip", "env.id", "index", "broker.device")]
+    assert places == sorted(places)
+    assert places[1] < text.index("--impala.rho_bar ")
 
 
 def test_only_flags_that_set_another_algorithm_are_noted() -> None:

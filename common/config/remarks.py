@@ -29,7 +29,6 @@ def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> I
     """All remarks, for the log."""
     yield from line.notes
     yield from _idle(config, origins)
-    yield from _without_frames(config, origins)
     with calling(f"algo {config.section}: remarks"):
         yield from config.algorithm.remarks(config.section, config)
     yield from _raw_frames(config)
@@ -40,20 +39,13 @@ def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> I
 
 
 def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for every flag that sets something of another algorithm."""
-    own = table_of(config)
+    """A sentence for every flag that sets something of another algorithm, or of frames that no environment has."""
+    own, used = table_of(config), {name for task in config.env.tasks for name in of_backend(task, "frames", ())}
     for path, where in origins.items():
         if path not in own and where.startswith("flag "):
             name = where.removeprefix("flag ")
             yield f"{name} has no effect: it sets {path}, and this run's algo is {config.section}"
-
-
-def _without_frames(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for every setting of frames that none of the environments has."""
-    used = {name for task in config.env.tasks for name in of_backend(task, "frames", ())}
-    for name in FRAMES:
-        where = origins.get(f"env.{name}", "")
-        if name not in used and where.startswith(GIVEN):
+        if path.removeprefix("env.") in {*FRAMES} - used and where.startswith(GIVEN):
             yield f"{where} has no effect: {config.env.id} does not use it"
 
 

@@ -1,5 +1,6 @@
 """Arguments of environments: what arrives in another process as it was given, and how much of it."""
 
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
@@ -26,12 +27,10 @@ def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
         return [plain(part, f"{place}[{index}]", nesting - 1) for index, part in enumerate(value)]
     if hasattr(type(value), "tolist"):
         return plain(value.tolist(), place, nesting)
-    try:
+    with suppress(LocalProtocolError):  # a larger number, or text with half a character
         if isinstance(value, str | int | None) or (isinstance(value, float) and isfinite(value)):
-            pack(value)  # not a larger number, or text with half a character
+            pack(value)
             return value
-    except LocalProtocolError:
-        pass
     raise ConfigError(f"{place} is {value!r:.100}, expected {PLAIN}")
 
 

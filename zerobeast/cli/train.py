@@ -118,11 +118,9 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    notes, now = list[str](), datetime.now().astimezone()
-    settled = settle(argv, environ, now, own=TrainFlags, say=notes.append, parent=parent_in(argv))
+    now, remark = datetime.now().astimezone(), partial(say, file=sys.stderr)
+    settled = settle(argv, environ, now, own=TrainFlags, say=remark, parent=parent_in(argv))
     config, flags = settled.config, settled.flags
-    for note in notes:
-        say(note, sys.stderr if flags.dry_run else None)
     if flags.dry_run:
         spec_for(config)
         write(dump(padded(config)))
@@ -166,6 +164,8 @@ def _run_here(child: Child) -> Ending:
 
     with contextlib.chdir(Path.cwd()):  # whatever folder its environments leave it in
         code = entry.main("serial", child.spec.command[len(service_command(child.spec.role)) :], {})
+    if code == ConfigError.exit_code:  # it has printed the sentence, and the run has not begun
+        raise SystemExit(code)
     return Ending(code, finished=not code)
 
 

@@ -22,7 +22,8 @@ def _actions(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) -> It
     if not settings.takes(action):
         others = ", ".join(sorted(spec.name for spec in usable() if spec.settings.takes(action)))
         are = f"{action.kind}{' without bounds' if endless else ''}"
-        yield f"algo {config.section} takes {settings.actions}, those of {env.env_id} are {are}: expected algo {others}"
+        sent = f"the actions of {env.env_id} are {are}"
+        yield f"algo {config.section} takes {settings.actions}, but {sent}: expected algo {others}"
     elif sentence := settings.flaw(action, config.section):
         yield sentence
     if config.net.squash_actions and endless:

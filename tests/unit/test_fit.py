@@ -30,12 +30,12 @@ def run(algo: str, net: dict[str, Any] | None = None, **settings: Any) -> RunCon
         (
             run("sac"),
             POLE,
-            "algo sac takes one .* with bounds, those of CartPole-v1 are discrete: .* dqn, .* ppo",
+            "algo sac takes one .* with bounds, but the actions of CartPole-v1 are discrete: .* dqn, .* ppo",
         ),
         (
             run("ddpg"),
             replace(REACH, action=ENDLESS),
-            "those of Reach-v0 are box without bounds: expected algo a2c, impact, ",
+            "the actions of Reach-v0 are box without bounds: expected algo a2c, impact, ",
         ),
         (run("td3"), replace(REACH, action=HYBRID), "those of Reach-v0 are dict: expected algo a2c, impact, impala, "),
         (

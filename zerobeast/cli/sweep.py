@@ -38,7 +38,7 @@ those that failed are tried again. At the end it prints what `beast compare` pri
 name, root, parallel, cores, samples and seed may stand in the file or be given as flags.
 
 Two sweeps at a time need cores of their own: taskset -c 0-7 beast sweep FILE.
-Values that import a module count only if a flag gives the same, such as --env my_module:MyEnv.
+A value that imports a module has to be repeated as a flag, such as --env my_module:MyEnv.
 
 exit codes: 0 all runs are done; 1 a run failed, others have gone on; 2 bad input, nothing was started; 130 and 143
 after Ctrl-C and SIGTERM, with checkpoints

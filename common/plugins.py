@@ -33,6 +33,8 @@ from zerobeast.common.files.atomic import explained
 from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.text import did_you_mean, suggestion
 
+MAIN = ("__main__", "__mp_main__")  #: both names of the script that a process runs
+
 
 @cache
 def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
@@ -139,6 +141,30 @@ def module_of(home: str, what: str, *, given: bool = True) -> ModuleType:
         _imported.pop()
 
 
+def is_imported(reference: str) -> bool:
+    """Whether this process has imported a class, function or algorithm from a module of its user that defines it."""
+    home, _, name = reference.rpartition(":")
+    path = start_folder() / home
+    files = [path.parent / (path.name.replace(".", "/") + end) for end in (".py", "/__init__.py")]
+    files = [path] if path.suffix == ".py" else [*files, _file_of(sys.modules.get(home))]
+    for module in sys.modules.copy().values():
+        file = _file_of(module)
+        if any(file.name == each.name and each.exists() and each.samefile(file) for each in files) and is_own(module):
+            return getattr(getattr(module, name, None), "__module__", None) == module.__name__
+    return False
+
+
+def is_own(module: ModuleType) -> bool:
+    """Whether a module is neither installed nor of this package."""
+    file = _file_of(module)
+    installed_in = any(file.is_relative_to(place) for place in sysconfig.get_paths().values())
+    return file.suffix == ".py" and file.is_file() and not installed_in and not module.__name__.startswith("zerobeast.")
+
+
+def _file_of(module: ModuleType | None) -> Path:
+    return Path(getattr(module, "__file__", None) or "")
+
+
 _imported: list[str] = []  #: what is being imported now, the innermost last
 
 
@@ -155,25 +181,35 @@ def reference_to(part: Any, what: str) -> str:
       ConfigError: no other process can import it; the error begins with `what`.
     """
     home, name = getattr(part, "__module__", ""), getattr(part, "__qualname__", "")
-    # what has another name, unless it is a mere number or list: a module has it, better one than the script itself
+    # what has another name, unless it is a mere number or list: a module has it, best the one that has made it
     if getattr(sys.modules.get(home), name, None) is not part and (name or type(part).__module__ != "builtins"):
-        modules = sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__")
+        modules = sorted(sys.modules.copy().items(), key=lambda item: (item[0] in MAIN, item[0] != home))
         found = ((home, name) for home, module in modules for name, one in vars(module).items() if one is part)
         home, name = next(found, ("", ""))
+    home = MAIN[0] if home in MAIN else home
     module = sys.modules.get(home)
     if module is None or getattr(module, name, None) is not part:
         raise ConfigError(f"{what} is {part!r:.100}, expected a name, or a class or function at a module's top level")
-    spec, file = getattr(module, "__spec__", None), Path(getattr(module, "__file__", None) or "")
-    if home == "__main__" and spec is None and file.suffix != ".py":
-        raise ConfigError(f"{what} {name} is defined in a notebook or on the command line, expected one in a file *.py")
-    home = spec.name if home == "__main__" and spec else home
-    alone = home == "__main__" or ("." not in home and file.suffix == ".py" and file.name != "__init__.py")
+    return f"{home_of(module, f'{what} {name}')}:{name}"
+
+
+def home_of(module: ModuleType, what: str) -> str:
+    """What stands before the name in a reference to something of this module.
+
+    Raises:
+      ConfigError: no other process can import it; the error begins with `what`.
+    """
+    spec, file, home = getattr(module, "__spec__", None), _file_of(module), module.__name__
+    if home == MAIN[0] and spec is None and file.suffix != ".py":
+        raise ConfigError(f"{what} is defined in a notebook or on the command line, expected one in a file *.py")
+    home = spec.name if home == MAIN[0] and spec else home
+    alone = home == MAIN[0] or ("." not in home and file.suffix == ".py" and file.name != "__init__.py")
     if any(file.is_relative_to(place) for place in sysconfig.get_paths().values()):
-        return f"{home}:{name}"
+        return home
     folder, everywhere = _folder_of(home, file), os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if alone or folder is None or str(folder) in everywhere:
-        return f"{file.resolve() if alone else home}:{name}"
-    return f"{folder}/{home}:{name}"
+        return str(file.resolve()) if alone else home
+    return f"{folder}/{home}"
 
 
 def _folder_of(home: str, file: Path) -> Path | None:
@@ -187,7 +223,10 @@ def _from_folder(home: str) -> ModuleType:
     """Import a module or file; without a folder before it, that is the one that this process was started in."""
     place, _, name = home.rpartition("/")
     if name.endswith(".py"):
-        return _from_file((start_folder() / home).resolve())
+        path = (start_folder() / home).resolve()
+        if path not in _versions:
+            _versions[path] = path.stat().st_mtime_ns  # of one that is not there no folder is searched
+        return _from_file(path, _versions[path])
     folder, top = (start_folder() / home).parent, name.partition(".")[0]
     if top and find_spec(top) is None and PathFinder.find_spec(top, [str(folder)]):
         _folders.append(str(folder))
@@ -199,13 +238,20 @@ def _from_folder(home: str) -> ModuleType:
     return module
 
 
+_versions: dict[Path, int] = {}  #: of files that were imported, when they were last changed
+
+
+def reread() -> None:
+    """Import files anew, once they are named again, if they have changed since; packages only Python reloads."""
+    _versions.clear()
+
+
 @cache
-def _from_file(path: Path) -> ModuleType:
+def _from_file(path: Path, _version: int) -> ModuleType:
     name = f"zerobeast_file_{path.stem}_{zlib.crc32(os.fsencode(path)):08x}"  # other folders may have such a file
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
-    path.stat()  # of one that is not there no folder is searched
     sys.modules[name] = module = module_from_spec(spec)  # before it runs: dataclasses look themselves up
     _folders.append(str(path.parent))
     spec.loader.exec_module(module)

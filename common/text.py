@@ -1,7 +1,8 @@
 """Text of people: made safe for a terminal and a log, suggestions for misspelt names, lists of environments."""
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -57,20 +58,35 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def split_ids(text: str) -> list[str]:
-    """Environment ids in a list with commas; those in parentheses are part of an id, and spaces around any are dropped.
+    """Environment ids in a list with commas; those in parentheses are part of an id, and so are those in the path of a
+    file that is there (`/home/Doe, John/walk.py:Walk`). Spaces around an id are dropped.
 
     >>> split_ids("CartPole-v1, zipf(a, b; 1)")
     ['CartPole-v1', 'zipf(a,b; 1)']
     """
     ids: list[list[str]] = []
     depth = 0
-    for part in map(str.strip, text.split(",")):
+    for part in map(str.strip, _parts(text)):
         if depth > 0:
             ids[-1].append(part)
         else:
             ids.append([part])
         depth += part.count("(") - part.count(")")
     return [",".join(parts) for parts in ids]
+
+
+def _parts(text: str) -> Iterator[str]:
+    parts = text.split(",")
+    while parts:
+        longer = range(2, len(parts) + 1) if ".py:" in text else ()
+        taken = next((n for n in longer if _is_in_file(",".join(parts[:n]).strip())), 1)
+        yield ",".join(parts[:taken])
+        del parts[:taken]
+
+
+def _is_in_file(reference: str) -> bool:
+    home = reference.rpartition(":")[0]
+    return home.endswith(".py") and os.path.isfile(home)
 
 
 def without_folders(ids: str) -> str:
@@ -81,7 +97,9 @@ def without_folders(ids: str) -> str:
     >>> without_folders("/home/me, myself/walk.py:Walk")
     'me,walk.py:Walk'
     """
-    return re.sub(r"[^,(]*/(?=[^/,]*:)|(?<![^,(])/[^,(]*/", "", ids)
+    bare = re.compile(r"[^,(]*/(?=[^/,]*:)|(?<![^,(])/[^,(]*/")
+    parts = (part.rpartition("/")[2] if _is_in_file(part.strip()) else part for part in _parts(ids))
+    return bare.sub("", ",".join(parts))
 
 
 def _closest(name: str, known: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config import torchbeast
+from zerobeast.common.config.given_env import id_and_arguments
 from zerobeast.common.config.hints import hint
 from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
@@ -24,6 +25,7 @@ from zerobeast.common.text import as_text
 from zerobeast.common.wire import short
 
 _ENV = re.compile(r".-v\d+$|:[A-Z]|\w/[A-Z]")  #: in ids of environments
+IN_PYTHON = {"env_kwargs": "env.kwargs"}  #: names of settings for calls alone
 ALIASES = {"from": "from_run"}  #: of flags of commands: a word of Python cannot name their field
 
 
@@ -148,10 +150,14 @@ def flags_for(settings: Mapping[str, Any]) -> list[str]:
 
 def _leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in settings.items():
-        if isinstance(value, dict) and prefix + name not in TREE:
-            yield from _leaves(value, f"{prefix}{name}.")
+        path = IN_PYTHON.get(prefix + name, prefix + name)
+        if isinstance(value, dict) and path not in TREE:
+            yield from _leaves(value, f"{path}.")
+        elif path in ("env", "env.id") and value is not None:
+            env_id, arguments = id_and_arguments(value)
+            yield from (("env.kwargs", arguments or None), (path, env_id))
         else:
-            yield prefix + name, value
+            yield path, value
 
 
 def _text(path: str, value: Any) -> str:

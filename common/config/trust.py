@@ -13,11 +13,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from zerobeast.common import plugins
 from zerobeast.common.config import confirmed
 from zerobeast.common.config.layers import CONFIRMED, Given, merged
 from zerobeast.common.config.table import LEVELS, RUN, SHORT, TREE, table_of, value_at
-from zerobeast.common.settings import PEERS, PLACE, PLAIN, REACH, RunConfig
-from zerobeast.common.settings.guards import Around, Guard, guard_of
+from zerobeast.common.settings import CODE, PEERS, PLACE, PLAIN, REACH, RunConfig
+from zerobeast.common.settings.guards import ENVIRONMENT, Around, Guard, guard_of
 from zerobeast.common.text import as_text
 from zerobeast.common.wire import short
 
@@ -53,11 +54,18 @@ def refusals(
         for one in asked
         if _matters(one.path, one.value, around._replace(folder=one.file and one.file.absolute().parent))
     ]
-    return {one.path: _refusal(*one) for one in decide if not confirmed.is_known(one, known)}
+    unknown = [one for one in decide if not confirmed.is_known(one, known) and not _is_imported(one)]
+    return {one.path: _refusal(*one) for one in unknown}
+
+
+def _is_imported(one: Given) -> bool:
+    """Whether a file refers to nothing but what this process has imported from modules of the user's own."""
+    references = [each for each in _ids(str(one.value)) if ":" in each]
+    return guard_at(one.path) in (CODE, ENVIRONMENT) and all(map(plugins.is_imported, references))
 
 
 def _refusal(path: str, value: Any, where: str) -> str:
-    sentence = f"{short(value)} {guard_at(path).what}, which a file may not decide alone"
+    sentence = f"{short(value)} {guard_at(path).what}, and a file alone may not decide that"
     return f"{where}: {sentence}: give {shlex.join(flag_of(path, value))} as well"
 
 
@@ -109,8 +117,11 @@ def _both(by_file: Any, by_hand: Any, value: Any) -> Any:
 
 def _around(values: Mapping[str, Any]) -> Around:
     """With the ids of all environments that get the arguments, those of a mix one by one."""
-    ids = f"{values.get('env.id', RUN['env.id'].default)},{values.get(LEVELS, '')}"
-    return Around(set(filter(None, ids.translate(str.maketrans("();", ",,,", " ")).split(","))))
+    return Around(_ids(f"{values.get('env.id', RUN['env.id'].default)},{values.get(LEVELS, '')}"))
+
+
+def _ids(text: str) -> set[str]:
+    return set(filter(None, text.translate(str.maketrans("();", ",,,", " ")).split(",")))
 
 
 def _matters(path: str, value: Any, around: Around) -> bool:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from inspect import currentframe
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -136,6 +137,8 @@ class AlgorithmSpec:
             )
         with plugins.calling(f"algorithm {self.name}: the defaults of its settings"):
             self.settings()
+        if (made := currentframe()) and made.f_back and made.f_back.f_back:  # the code that calls the class
+            object.__setattr__(self, "__module__", made.f_back.f_back.f_globals.get("__name__"))
         if self.parent is None:
             object.__setattr__(self, "parent", _origin(self.settings))
 
@@ -178,14 +181,16 @@ def spec_of(algo: str) -> AlgorithmSpec:
     Raises:
       ConfigError: it is unknown, cannot be imported, or is no algorithm.
     """
-    if algo not in _found:
+    if ":" in algo or algo not in _found:  # a file may have changed
         spec = plugins.find(GROUP, algo, "algo")
         if not isinstance(spec, AlgorithmSpec):
             raise ConfigError(f"algo {algo}: expected an AlgorithmSpec, got {type(spec).__name__}")
         if ":" not in algo and spec.name != algo:
             raise ConfigError(f"algo {algo}: its name is {spec.name}, expected that of its entry point")
-        if ":" in algo and section(spec.name) not in (None, spec):
+        if ":" in algo and spec.name in plugins.installed(GROUP) and spec_of(spec.name) is not spec:
             raise ConfigError(f"algo {algo}: another algorithm has its name, {spec.name}: expected a name of its own")
+        for other in [other for other, one in _found.items() if ":" in other and one.name == spec.name]:
+            del _found[other]  # as in an earlier version of its file
         _found[algo] = spec
     return _found[algo]
 

@@ -56,7 +56,7 @@ class Parent:
     def teach(self, learning: Learning, algo: str) -> None:
         """Give the new run what else was learned: optimisers, critics, targets. Nothing if the algorithm is another.
 
-        An optimiser of another kind begins anew.
+        An optimiser of another kind starts from scratch.
 
         Raises:
           CheckpointError: it does not fit these settings.

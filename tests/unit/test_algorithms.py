@@ -48,15 +48,16 @@ def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_i
     with pytest.raises(ConfigError, match=r"^mine.minibatches 9999 with learner.batch_size"):
         load([*flags, "--mine.minibatches", "9999"], {})
     file = tmp_path / "config.yaml"
-    file.write_text(dump(config))
+    file.write_text(dump(config).replace(HERE, "not.imported"))
     with pytest.raises(ConfigError) as refused:
         load(["--config", str(file)], {})
     assert str(refused.value).splitlines() == [
-        f"file {file}: algo: '{HERE}:MINE' imports a module, which a file may not decide alone: "
-        f"give --algo {HERE}:MINE as well"
+        f"file {file}: algo: 'not.imported:MINE' imports a module, and a file alone may not decide that: "
+        f"give --algo not.imported:MINE as well"
     ]
     with pytest.raises(ConfigError, match="imports a module"):
         gather(["--config", str(file)], {}, read_only=True)
+    file.write_text(dump(config))
     for more in (["--algo", f"{HERE}:MINE"], []):
         assert load(["--config", str(file), *more], {}) == config
 

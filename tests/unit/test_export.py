@@ -137,10 +137,10 @@ def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_na
     assert settings["env"]["kwargs"] == {"rom": "a.rom", "url": "b.rom", "c.rom": 1, **others}
     assert "games.walk:Walk" in yaml.safe_load(card.split("---\n")[1])["tags"]
     assert "--env games.walk:Walk --algo own.py:SPEC" in card
-    with pytest.raises(ConfigError, match=r"a file may not decide alone: give --algo own\.py:SPEC as well"):
+    with pytest.raises(ConfigError, match=r"a file alone may not decide that: give --algo own\.py:SPEC as well"):
         load(out)
     np.testing.assert_array_equal(load(out, **own).predict(OBS)[0], load(tmp_path / "run", **own).predict(OBS)[0])
-    with pytest.raises(ConfigError, match=r"a file may not decide alone: give --env games\.walk:Walk as well"):
+    with pytest.raises(ConfigError, match=r"a file alone may not decide that: give --env games\.walk:Walk as well"):
         evaluate(load(out, **own))
 
 
@@ -219,9 +219,9 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "shape": ({"settings.net": {"hidden_size": 8}}, "of another architecture"),
     "code": (
         {"settings.algo": "evil:SPEC"},
-        "imports a module, which a file may not decide alone: give --algo evil:SPEC",
+        "imports a module, and a file alone may not decide that: give --algo evil:SPEC",
     ),
-    "torso": ({"settings.net": {"torso": "evil.py:T"}}, "imports a module, which a file may not decide alone"),
+    "torso": ({"settings.net": {"torso": "evil.py:T"}}, "imports a module, and a file alone may not decide that"),
 }
 
 

@@ -190,7 +190,7 @@ def test_children_are_told_that_their_file_may_decide_what_no_file_may_and_nobod
     told_it = ["--config", str(file), "--confirmed", told(learner, "--confirmed")]
     assert load(told_it, {}) == config
     file.write_text(dump(config).replace("mine:Own-v0", "evil:Own-v0"))
-    with pytest.raises(ConfigError, match="imports a module, which a file may not decide alone"):
+    with pytest.raises(ConfigError, match="imports a module, and a file alone may not decide that"):
         load(told_it, {})
 
 

@@ -196,5 +196,5 @@ def test_a_fork_takes_no_name_of_a_run_that_has_trained_unless_that_is_moved_asi
 def test_a_parent_imports_nothing_by_its_file_alone(run: Path) -> None:
     file = run / "config.yaml"
     file.write_text(file.read_text().replace("id: CartPole-v1", "id: os:path"))
-    with pytest.raises(ConfigError, match="'os:path' imports a module, which a file may not decide alone"):
+    with pytest.raises(ConfigError, match="'os:path' imports a module, and a file alone may not decide that"):
         forked(run)

@@ -287,7 +287,7 @@ def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"^file .*: algo: algo 'mine': expected .* or module:NAME"):
         load(folder)
     config.write_text("algo: evil:SPEC")
-    with pytest.raises(ConfigError, match="imports a module, which a file may not decide alone: give --algo evil:SPEC"):
+    with pytest.raises(ConfigError, match="a module, and a file alone may not decide that: give --algo evil:SPEC"):
         load(folder)
     with pytest.raises(ConfigError, match=r"there is no run 'rnu': expected .*/rnu/config.yaml"):
         load("rnu", root=tmp_path)

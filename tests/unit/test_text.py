@@ -1,5 +1,7 @@
 """Text from strangers: it controls no terminal, wherever it is shown."""
 
+from pathlib import Path
+
 import pytest
 
 from zerobeast.common.errors import ConfigError
@@ -7,7 +9,9 @@ from zerobeast.common.health.command import render
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import Verdict
 from zerobeast.common.service import entry
-from zerobeast.common.text import printable, split_ids
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.text import printable, split_ids, without_folders
+from zerobeast.services.envserver.backend import is_reference
 
 DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPES = f"\x1b[2J\x1b]0;title\x07\r\x9b31m\u2028{DIRECTIONS}"
@@ -52,3 +56,15 @@ def test_untrusted_health_pages_are_shown_without_escapes() -> None:
 )
 def test_commas_in_parentheses_do_not_separate_ids(text: str, ids: list[str]) -> None:
     assert split_ids(text) == ids
+
+
+def test_a_comma_in_the_path_of_a_file_that_is_there_separates_no_environments(tmp_path: Path) -> None:
+    file = tmp_path / "Doe, John (work), old" / "walk env.py"
+    file.parent.mkdir()
+    file.touch()
+    for ids in ([f"{file}:Walk"], ["CartPole-v1", f"{file}:Walk", f"{file}:Run-v0"]):
+        assert split_ids(", ".join(ids)) == ids
+    config = RunConfig.model_validate({"env": {"id": f"{file}:Walk"}})
+    assert (config.env.tasks, is_reference(config.env.id)) == ((f"{file}:Walk",), True)
+    assert without_folders(f"CartPole-v1,{file}:Walk") == "CartPole-v1,walk env.py:Walk"
+    assert split_ids("/gone, away/a.py:B") == ["/gone", "away/a.py:B"]

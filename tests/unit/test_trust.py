@@ -72,7 +72,7 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: Path) -> None:
-    sentence = f"'{foreign}' imports a module, which a file may not decide alone: give --env {foreign} as well"
+    sentence = f"'{foreign}' imports a module, and a file alone may not decide that: give --env {foreign} as well"
     for attempt in (
         lambda: evaluate(["gift"]),
         lambda: settle(["--name", "gift"], {}, NOW, own=TrainFlags),
@@ -117,7 +117,7 @@ def test_what_a_file_may_not_decide_is_refused_unless_a_flag_or_variable_gives_i
     monkeypatch.setenv("XDG_STATE_HOME", str(file))  # so that nothing can be remembered
     file.write_text(json.dumps({path: value, "preset": "classic"}))
     name = {"env.id": "env", "security.insecure": "insecure"}.get(path, path)
-    sentence = f"which a file may not decide alone: give --{name} {shlex.quote(text_of(value))} as well"
+    sentence = f"and a file alone may not decide that: give --{name} {shlex.quote(text_of(value))} as well"
     asked: list[object] = []
     keys = ["--security.keys", "k"] if path == "security.secret" else []
     variable = {f"BEAST_{path.upper().replace('.', '__')}": text_of(value)}
@@ -225,7 +225,7 @@ def test_arguments_with_which_environments_do_more_than_play_are_not_for_files(
     ):
         with pytest.raises(ConfigError) as refused:
             attempt()
-        assert f"may not decide alone: give --env.kwargs {shlex.quote(json.dumps(kwargs))} as well" in str(
+        assert f"alone may not decide that: give --env.kwargs {shlex.quote(json.dumps(kwargs))} as well" in str(
             refused.value
         )
     assert not {"envpool", "gfootball"} & sys.modules.keys(), "nothing is imported to judge"
@@ -362,7 +362,10 @@ def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_p
 
 def test_a_service_imports_no_module_that_only_a_file_names(foreign: str, tmp_path: Path) -> None:
     code, _, errors = finished(python("-m", "zerobeast.services.worker", "--config", "runs/gift/config.yaml"))
-    assert (code, f"imports a module, which a file may not decide alone: give --env {foreign} as well" in errors) == (
+    assert (
+        code,
+        f"imports a module, and a file alone may not decide that: give --env {foreign} as well" in errors,
+    ) == (
         2,
         True,
     )

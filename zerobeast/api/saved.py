@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.given_env import id_and_arguments
+from zerobeast.common.config.layers import Given, by_files
 from zerobeast.common.config.load import Loaded, gather
 from zerobeast.common.config.table import LEVELS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.plugins import reference_to, refuse_imported
+from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.settings import NO_RUN, RunConfig, Section
 from zerobeast.exporting.weights import is_export
 from zerobeast.exporting.weights import read as read_export
@@ -38,7 +40,8 @@ def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> P
     Args:
       run: the name of a run below `root`, its folder, a checkpoint file, a `Run`, or a folder of `beast export`.
       algo: the algorithm, if it is not an installed one: a file names it, but only a call imports it.
-      settings: to use instead of those that it was trained with, as for `zerobeast.train`: `broker={"device": "cpu"}`.
+      settings: to use instead of those that it was trained with, as for `zerobeast.train`: `broker={"device": "cpu"}`;
+        `env_kwargs` are added to those of the training.
 
     Raises:
       ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
@@ -50,6 +53,7 @@ def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> P
     elif not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
     flags = flags_for({**known, **settings})
+    reread()
     return open_policy(find(run, flags), flags, read_only=True)
 
 
@@ -161,7 +165,7 @@ def evaluate(
         None: those of the run, unless `env` is given; they must be of one environment.
       seed: of environments and actions; by default that of the run's own evaluations, other than another run's.
       max_steps: agent steps after which an episode is cut off and counted.
-      algo, settings: as for `load`; none if `run` is a policy.
+      algo, settings: as for `load`; if `run` is a policy, none but `env_kwargs`.
 
     What is not given is as in `evaluate` of the settings of the run.
 
@@ -171,6 +175,7 @@ def evaluate(
     refuse_imported("evaluates a policy")
     from zerobeast.clients.policy import Policy
 
+    added_arguments = settings.pop("env_kwargs", None)
     if isinstance(run, Policy) and (given := flags_for({"algo": algo, **settings})):
         raise ConfigError(f"{' '.join(given)}: expected no settings, because a policy has its own; give them to load")
     policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
@@ -178,16 +183,20 @@ def evaluate(
     names = levels if levels is None or isinstance(levels, str) else ",".join(levels)
     asked = ("episodes", episodes), ("levels", names), ("seed", seed), ("max_steps", max_steps), ("actions", actions)
     own = {name: value for name, value in asked if value is not None}
-    checked = gather(flags_for({"evaluate": own}), {}).config.evaluate
-    how = policy.config.evaluate.model_copy(update={name: getattr(checked, name) for name in own})
-    config, origins = policy.config.model_copy(update={"evaluate": how}), dict(policy.loaded.origins)
+    env_id, arguments = (None, {}) if env is None else id_and_arguments(env)
+    arguments |= added_arguments or {}
+    checked = gather(flags_for({"evaluate": own, "env_kwargs": arguments}), {}).config
+    how = policy.config.evaluate.model_copy(update={name: getattr(checked.evaluate, name) for name in own})
+    added, before = (Given("env.kwargs", each.env.kwargs, "") for each in (checked, policy.config))
+    made = policy.config.env.model_copy(update={"kwargs": added.over(before).value})
+    config, origins = policy.config.model_copy(update={"evaluate": how, "env": made}), dict(policy.loaded.origins)
     if levels is not None:
         origins[LEVELS] = "levels"
-    if env is not None:
-        origins["env.id"], env_id = "env", env if isinstance(env, str) else reference_to(env, "env")
+    if env_id is not None:
+        origins["env.id"] = "env"
         config = config.model_copy(update={"env": config.env.alone(env_id)})
-    anew = {"env.id": env, LEVELS: levels}
-    in_files = tuple(one for one in policy.loaded.in_files if anew.get(one.path) is None)
+    anew = [Given(path, value, "") for path, value in (("env.id", env_id), (LEVELS, levels)) if value is not None]
+    in_files = by_files([*policy.loaded.in_files, added, *anew])
     config, _, _, _, in_files = Loaded(config, None, origins, (), in_files).for_its_env("file ")
     if refusals := trust.refusals_of(config, in_files):
         raise ConfigError("\n".join(refusals.values()))

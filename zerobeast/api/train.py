@@ -7,19 +7,21 @@ import os
 from datetime import datetime
 from typing import Any
 
+from zerobeast.api.call import beside_its_section
 from zerobeast.api.callbacks import Given, each_of
 from zerobeast.api.parent import parent_in
 from zerobeast.api.progress import Progress
 from zerobeast.api.run import TURN_S, Run
 from zerobeast.api.started import StartedRun
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.plugins import refuse_imported
+from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.process.terminal import say
 from zerobeast.launcher.start import RunFlags, settle
 
 log = logging.getLogger(__name__)
 
 
+@beside_its_section
 def train(
     env: Any = None,
     algo: Any = None,
@@ -38,7 +40,8 @@ def train(
 
     Args:
       env: an id, `module:Name`, or a class or function that makes one environment, wrapped or not: at the top level of
-        a module, or of the script itself if that starts runs below `if __name__ == "__main__":` alone.
+        a module, or of the script itself if that starts runs below `if __name__ == "__main__":` alone. Its arguments
+        are `env_kwargs={"size": 5}`, or those of a `functools.partial`.
       algo: a name such as "ppo", `module:NAME`, or an `AlgorithmSpec` at the top level of a module.
       total_steps: agent steps of the run in all.
       name: of the run and its folder; None: made of environment, algorithm and time. A run that exists goes on.
@@ -73,6 +76,7 @@ def train(
     return run
 
 
+@beside_its_section
 def start(
     env: Any = None,
     algo: Any = None,
@@ -96,6 +100,7 @@ def start(
     told = [*each_of(callbacks)]
     own = {"env": env, "algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
     flags = flags_for({**own, **settings})
+    reread()
     now = datetime.now().astimezone()
     settled = settle(flags, os.environ, now, own=RunFlags, say=log.info, parent=parent_in(flags))
     return StartedRun(settled, os.environ, told)

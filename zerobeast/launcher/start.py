@@ -299,7 +299,7 @@ def with_keys(config: RunConfig) -> RunConfig:
     keys = config.folder.absolute() / run_files.KEYS
     if keys.exists():  # perhaps since the folder was made, by somebody else
         raise ConfigError(
-            f"{keys} {PEERS.what}, which a folder may not decide alone: give --security.keys {keys} as well"
+            f"{keys} {PEERS.what}, and a folder alone may not decide that: give --security.keys {keys} as well"
         )
     make_keys(keys)
     return config.model_copy(update={"security": config.security.model_copy(update={"keys": str(keys)})})

@@ -1,0 +1,166 @@
+"""What a call in Python names: environments, algorithms, and what of them other processes and files may name again."""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium
+import pytest
+
+from zerobeast.api.call import beside_its_section
+from zerobeast.common import plugins
+from zerobeast.common.config import trust
+from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.layers import Given
+from zerobeast.common.config.load import gather
+from zerobeast.common.errors import ConfigError
+
+ENV = """
+import gymnasium
+
+class Walk(gymnasium.Env):
+    def __init__(self, size=1): self.size = size
+
+def make(**kwargs): return Walk(**kwargs)
+
+lazily = lambda: Walk()
+"""
+ID, UNKNOWN = (f"{name}-v0" for name in ("Registered", "Elsewhere"))  # which this file must not contain
+REGISTERED = f"{ENV}\ngymnasium.register('{ID}', entry_point=Walk)"
+SPEC = """
+from zerobeast.common.settings import AlgorithmSpec, setting
+from zerobeast.rl.algos.ppo.config import PPOConfig
+
+class Own(PPOConfig):
+    bonus: float = setting({1}, "weight")
+
+SPEC = AlgorithmSpec("{0}", Own, "zerobeast.rl.algos.ppo.algorithm:PPO")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of scripts, which Python finds; what is imported from there is forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def module(folder: Path, name: str, text: str) -> ModuleType:
+    (folder / f"{name}.py").write_text(text)
+    importlib.invalidate_caches()
+    return importlib.import_module(name)
+
+
+def test_an_environment_is_given_as_what_makes_it_with_its_arguments(folder: Path) -> None:
+    walks = module(folder, "walks_a", ENV)
+    walk, made = f"--env={folder}/walks_a.py:Walk", f"--env={folder}/walks_a.py:make"
+    assert flags_for({"env": walks.Walk}) == [walk]
+    assert flags_for({"env": walks.lazily}) == [f"--env={folder}/walks_a.py:lazily"]
+    assert flags_for({"env": walks.make, "env_kwargs": {"size": 5}}) == [made, '--env.kwargs={"size": 5}']
+    bound = partial(partial(walks.Walk, size=3), size=4)
+    assert flags_for({"env": bound}) == ['--env.kwargs={"size": 4}', walk]
+    config = gather(flags_for({"env": bound, "env_kwargs": {"depth": 1}, "preset": "classic"}), {}).config
+    assert config.env.kwargs == {"size": 4, "depth": 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            lambda walks: lambda: walks.Walk(),
+            "<lambda>.*, expected a name, or a class .*, with its arguments in env_",
+        ),
+        (
+            lambda walks: walks.Walk(size=3),
+            r"expected what makes it, as its class Walk, with its arguments in env",
+        ),
+        (lambda walks: partial(walks.Walk, 3), r"env is functools.partial\(.*3\), expected its arguments by name"),
+        (lambda _: gymnasium.make, None),
+    ],
+)
+def test_what_no_other_process_could_make_is_refused_with_the_way(folder: Path, given: Any, sentence: str) -> None:
+    walks = module(folder, "walks_b", ENV)
+    if sentence is None:
+        assert flags_for({"env": given(walks)}) == ["--env=gymnasium.envs.registration:make"]
+        return
+    with pytest.raises(ConfigError, match=sentence):
+        flags_for({"env": given(walks)})
+
+
+def test_an_id_that_a_module_of_ones_own_has_registered_is_found_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks = module(folder, "walks_c", REGISTERED)
+    assert flags_for({"env": ID}) == [f"--env={folder}/walks_c.py:{ID}"]
+    gymnasium.register(UNKNOWN, entry_point=walks.Walk)
+    with pytest.raises(ConfigError, match=f"{UNKNOWN!r} is registered here alone: expected module:{UNKNOWN}"):
+        flags_for({"env": UNKNOWN})
+    script = ModuleType("__main__")
+    (folder / "script.py").write_text(f"gymnasium.register('{UNKNOWN}', entry_point='walks_c:Walk')")
+    script.__file__ = str(folder / "script.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    assert flags_for({"env": UNKNOWN}) == [f"--env={folder}/script.py:{UNKNOWN}"]
+    for env_id in ("CartPole-v1", "None-v0", "MinAtar/Breakout-v1"):
+        assert flags_for({"env": env_id}) == [f"--env={env_id}"]
+
+
+def test_an_object_is_referred_to_where_it_is_made_and_not_where_it_is_imported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module(folder, "early", "")
+    spec = module(folder, "spec_a", SPEC.format("spec_a", 0.5)).SPEC
+    for name in ("early", "__main__"):
+        monkeypatch.setattr(sys.modules[name], "SPEC", spec, raising=False)
+    monkeypatch.setitem(sys.modules, "__mp_main__", sys.modules["__main__"])  # as multiprocessing does
+    assert flags_for({"algo": spec}) == [f"--algo={folder}/spec_a.py:SPEC"]
+
+
+def test_a_file_that_was_edited_is_read_anew_by_the_next_call(folder: Path) -> None:
+    file = folder / "spec_b.py"
+    flags = ["--algo", f"{file}:SPEC", "--env", "CartPole-v1"]
+    found = []
+    for number, weight in enumerate((0.5, 0.25)):
+        file.write_text(SPEC.format("spec_b", weight))
+        os.utime(file, ns=(number, number))
+        plugins.reread()
+        found += [gather(flags, {}).config.algorithm.bonus for _ in range(2)]  # type: ignore[attr-defined]
+    assert found == [0.5, 0.5, 0.25, 0.25]
+    file.write_text("raise RuntimeError")
+    os.utime(file, ns=(3, 3))
+    assert gather(flags, {}).config.section == "spec_b", "a run that goes on is not disturbed"
+
+
+def test_what_this_process_has_imported_needs_no_flag_if_a_module_of_its_user_defines_it(folder: Path) -> None:
+    def refused(reference: str) -> bool:
+        one = Given("env.id", reference, f"file {folder}/gift/config.yaml: env.id")
+        return bool(trust.refusals([one], {"env.id": one}))
+
+    file = folder / "walks_d.py"
+    file.write_text(ENV + "from os import abort\nhelper = 3\n")
+    assert refused(f"{file}:Walk")
+    importlib.import_module("walks_d")
+    assert not refused(f"{file}:Walk")
+    assert not refused(f"{folder}/walks_d:make")
+    assert not refused(f"zipf({file}:Walk,CartPole-v1;1)")
+    for other in (f"{file}:abort", f"{file}:helper", f"{file}:missing", "os:abort", f"{folder}/other.py:Walk"):
+        assert refused(other), other
+    for other in ("zerobeast.common.plugins:load", "gymnasium:make", f"{file}:Walk,evil.py:Walk"):
+        assert refused(other), other
+
+
+def test_an_environment_may_be_given_beside_settings_of_its_section() -> None:
+    @beside_its_section
+    def flags(env: Any = None, algo: str = "", **settings: Any) -> list[str]:
+        return flags_for({"env": env, "algo": algo, **settings})
+
+    given = flags("CartPole-v1", "ppo", env={"kwargs": {"a": 1}, "frame_stack": 2})
+    assert given == ['--env.kwargs={"a": 1}', "--env.frame_stack=2", "--env.id=CartPole-v1", "--algo=ppo"]

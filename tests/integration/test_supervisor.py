@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import sys
 import textwrap
@@ -17,7 +18,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.roles import ROLES
-from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.child import Child, ChildSpec, await_end
 from zerobeast.launcher.supervisor import Ending, Supervisor
 
 #: prints "up", and on SIGTERM prints "down" and exits
@@ -255,6 +256,16 @@ def test_a_dead_child_is_named_and_explained(tmp_path: Path, last: str, own: int
     assert (ending.code, ending.finished) == (code, False)
     assert ending.sentence == sentence.format(log=fleet.log("broker"))
     assert "down" in fleet.log("learner").read_text(), "the learner could write its checkpoint"
+
+
+def test_whoever_removes_the_folder_of_a_run_is_told_so(tmp_path: Path) -> None:
+    log = tmp_path / "run" / "logs" / "learner-0.log"
+    log.parent.mkdir(parents=True)
+    child = Child(ChildSpec("learner", 0, [sys.executable, "-S", "-c", "raise SystemExit(2)"], {}, log, Path()))
+    child.start()
+    shutil.rmtree(log.parents[1])
+    assert await_end([child], 10)
+    assert child.explain() == f"the folder of the run has been removed while it trained: {log.parents[1]}"
 
 
 def test_of_several_deaths_the_one_that_names_bad_input_is_reported(tmp_path: Path) -> None:

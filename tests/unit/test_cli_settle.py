@@ -237,6 +237,18 @@ def test_more_environments_than_groups_are_refused_in_a_sentence(
         assert settle([*flags, *more], {}, NOW, own=TrainFlags).config.env.tasks[-1] == "Acrobot-v1"
 
 
+def test_a_device_that_the_machine_has_not_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("zerobeast.launcher.start.GPUS", [tmp_path / "gpus"])
+    flags = ["--env", "CartPole-v1", "--broker.device", "cuda:1"]
+    with pytest.raises(ConfigError, match=r"^broker.device cuda:1: this machine has no GPU; expected cpu, or auto$"):
+        settle(flags, {}, NOW, own=TrainFlags)
+    (tmp_path / "gpus").mkdir()
+    assert settle(flags, {}, NOW, own=TrainFlags).config.broker.device == "cuda:1"
+
+
 def test_what_a_terminal_cannot_encode_is_escaped_and_nothing_is_lost() -> None:
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="")
     say("run é", file)

@@ -149,6 +149,8 @@ def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plai
     ending, final = judged(ending, config), metrics.last(config.folder)
     if ending.sentence:
         say(f"beast train: {ending.sentence}", sys.stderr)
+    if not config.folder.exists():  # somebody has removed it, and the sentence says so
+        return ending.code
     if ending.finished or page.get("agent_steps"):
         # a page may be a second old; the last row is the end itself, unless the learner was killed
         newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page

@@ -173,6 +173,8 @@ class Child:
         """Why it ended, in words: its own last sentence, or else the end of its log without routine lines."""
         code = self.poll()
         assert code is not None, "it still runs"
+        if not self.spec.log.parent.exists():
+            return f"the folder of the run has been removed while it trained: {self.spec.log.parents[1]}"
         lines = self._last_lines()
         sentence = self._own_words(lines)
         if code == ConfigError.exit_code and sentence:

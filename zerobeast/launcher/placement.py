@@ -15,6 +15,8 @@ from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, torso_of
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
+#: what a machine has for a GPU that torch calls cuda, without loading torch: of NVIDIA, of AMD, of WSL
+GPUS = (NVIDIA, *map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 #: shares of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
 SHORT_STEPS = 20_000  #: of runs for which one process is faster on two cores

@@ -15,7 +15,7 @@ from zerobeast.common.config.describe import by_origin
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.layers import PREFIX, from_tree, read_yaml
 from zerobeast.common.config.load import Loaded, differences, dump, gather
-from zerobeast.common.config.table import RUN
+from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import write_atomically
@@ -29,7 +29,7 @@ from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.hosts import Host
 from zerobeast.launcher.parent import Parent
-from zerobeast.launcher.placement import IDLE, groups_of, placement_of
+from zerobeast.launcher.placement import GPUS, IDLE, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import check_opponent, padded, spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending
@@ -243,6 +243,9 @@ def _refuse(loaded: Loaded) -> None:
     config = loaded.config
     if config.name and not loaded.own.trust_folder:
         run_folder.refuse_foreign(config.folder)
+    for path in ("learner.device", "broker.device"):
+        if (device := value_at(config, path)).startswith("cuda") and not any(place.exists() for place in GPUS):
+            raise ConfigError(f"{path} {device}: this machine has no GPU; expected cpu, or auto")
     groups, tasks, ranks = groups_of(config), len(config.env.tasks), config.learner.ranks
     if ranks > 1 and groups < ranks:
         raise ConfigError(

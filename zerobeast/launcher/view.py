@@ -56,7 +56,7 @@ def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False, full: bo
     said = said.partition(":")[0] if full or said.startswith(STARTING) else said
     states = {view.name: figures.state(view) for view in snapshot.services}
     troubled = [f"{name} {state}" for name, state in states.items() if state not in UNTROUBLED][:MAX_TROUBLED]
-    if said and not full:
+    if stopping or (said and not full):
         troubled = []  # which are what it says
     parts = [*shown, evaluated, said if known else STARTING, *troubled, "stopping" * stopping]
     return " | ".join(filter(None, parts))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TURN_S = 0.2  #: how late a callback is
 TRIES = 3  #: of a question whether a run of another process goes on
-NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100")
+NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100", "loss", "entropy")
 
 
 class Status(NamedTuple):
@@ -41,11 +41,14 @@ class Status(NamedTuple):
     agent_steps_per_s: float | None
     episodes: float | None
     mean_return: float | None  #: of the last 100 episodes, undiscounted and unclipped
+    loss: float | None
+    entropy: float | None  #: of the policy, in nats, if the algorithm has one
 
     def __str__(self) -> str:
-        rate, episodes = figures.count(self.agent_steps_per_s), figures.count(self.episodes)
-        done = f"{self.agent_steps:,}/{self.total_steps:,} agent steps, {rate} steps/s"
-        return f"{self.state}: {done}, return {figures.two(self.mean_return)}, {episodes} episodes"
+        page = dict(zip(NEWEST, self[3:], strict=True)) | {"agent_steps": self.agent_steps}
+        known = figures.progress(self.total_steps, page)
+        names = [name for name in figures.FIRST if name in known and (name != "done" or self.state == "training")]
+        return f"{self.state}: {' | '.join(known[name] for name in names)}"
 
 
 class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
@@ -110,8 +113,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         steps = int(newest.get("agent_steps") or 0)
         if now == RUNNING:
             now = "training" if self._trains(page, steps) else "starting"
-        rate, ended, mean = (figures.number(newest, name) for name in NEWEST)
-        return Status(now, steps, self._total, rate, ended, mean)
+        return Status(now, steps, self._total, *(figures.number(newest, name) for name in NEWEST))
 
     def metrics(self) -> Any:
         """The rows of metrics.csv so far, oldest first, by name of the column; the learner's README describes them.

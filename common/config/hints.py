@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -32,7 +31,6 @@ def hint(name: str, section: str, others: Iterable[str] = ()) -> str:
 
 
 @cache
-def elsewhere() -> dict[str, Any]:
+def elsewhere() -> dict[str, str]:
     """By the name that other projects have for it: the path or last part of a setting, or a sentence without one."""
-    tree: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("elsewhere.yaml").read_text(encoding="utf-8"))
-    return tree
+    return dict(yaml.safe_load(Path(__file__).with_name("elsewhere.yaml").read_text(encoding="utf-8")))

@@ -86,7 +86,7 @@ def test_a_run_begins_from_another_under_changed_settings_also_from_python(tmp_p
         beast(*train, "--from", "base", "--name", "harder", "--env.kwargs", '{"sutton_barto_reward": true}')
     )
     assert (code, error) == (0, "")
-    assert "it begins with the weights of base after 3,000 agent steps" in out
+    assert " begins with the weights of base after 3,000 agent steps" in out
     tree = read_yaml(tmp_path / "harder" / "config.yaml", "")
     assert (tree["parent"], tree["total_steps"]) == ({"run": "base", "agent_steps": 3000}, 3000)
     assert steps(tmp_path / "harder") == 3000

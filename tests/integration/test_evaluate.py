@@ -27,7 +27,10 @@ ENDLESS, ODD = "tests.integration.endless_env:Endless", "tests.integration.odd_e
 
 
 def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(evaluate, "QUIET_S", 0.0)
     spec, *_ = describe(EnvConfig(id=ENDLESS), EnvServerConfig())
@@ -41,7 +44,10 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     steps = [int(each.replace(",", "")) for each in re.findall(r"^0 of 3 episodes, (\S+) agent steps$", lines, re.M)]
     assert steps, lines
     assert steps == sorted(set(steps))
-    assert evaluate.main([str(run), "--env", ENDLESS, "--episodes", "20", "--max_steps", "9"]) == 0
+    assert not caplog.messages
+    flags = ["--env", ENDLESS, "--episodes", "20", "--max_steps", "9", "--env.frame_stack", "3"]
+    assert evaluate.main([str(run), *flags]) == 0
+    assert caplog.messages == [f"flag --env.frame_stack has no effect: {ENDLESS} does not use it"]
     assert "16 of 20 episodes, 16 cut off at evaluate.max_steps" in capsys.readouterr().out
 
 

@@ -135,6 +135,18 @@ def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> Non
         (["--frobnicate"], "flag --frobnicate: unknown setting"),
         (["runs/x"], "argument 'runs/x': expected a flag such as --learner.batch_size 32"),
         (["-s", "1"], "argument '-s': expected a flag such as --learner.batch_size 32"),
+        *(
+            (
+                [word],
+                f"argument {word!r}: expected a flag such as --learner.batch_size 32; did you mean --{flag} {word}?",
+            )
+            for word, flag in (
+                ("CartPole-v1", "env"),
+                ("ALE/Pong-v5", "env"),
+                ("my_module:Walk", "env"),
+                ("ppo", "algo"),
+            )
+        ),
         (["--config"], "flag --config: expected a file behind it"),
         (["--preset"], "flag --preset: expected a value behind it"),
     ],

@@ -37,7 +37,11 @@ def run(algo: str, net: dict[str, Any] | None = None, **settings: Any) -> RunCon
             replace(REACH, action=ENDLESS),
             "the actions of Reach-v0 are box without bounds: expected algo a2c, impact, ",
         ),
-        (run("td3"), replace(REACH, action=HYBRID), "the actions of Reach-v0 are dict: expected algo a2c, impact, impala, "),
+        (
+            run("td3"),
+            replace(REACH, action=HYBRID),
+            "the actions of Reach-v0 are dict: expected algo a2c, impact, impala, ",
+        ),
         (
             run("dqn"),
             REACH,

@@ -1,5 +1,6 @@
 """Torsos of other packages: named by reference, tried when they are made, with one sentence for each way to fail."""
 
+import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.trust import flags_of
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import public
 from zerobeast.common.settings.net import NetConfig, TorsoSpec, readings
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
@@ -124,6 +126,12 @@ def test_a_torso_of_another_package_gets_the_whole_observation_as_it_is_read(
             "word": (torch.int64, n),
         }
     assert len(net.body.torsos) == 1, "policy and value share it, unless it says otherwise"
+
+
+def test_names_that_a_module_imports_from_others_are_not_offered() -> None:
+    own = public(sys.modules[__name__])
+    assert {"HERE", "NUMBER", "network", "Endless"} <= set(own)
+    assert not {"sys", "torch", "nn", "Any", "Path", "pytest", "ConfigError"} & set(own)
 
 
 @pytest.mark.parametrize(

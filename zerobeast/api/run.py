@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zerobeast.api.callbacks import Given, News, each_of
 from zerobeast.api.saved import load
+from zerobeast.api.words import in_python
 from zerobeast.common.config import trust
 from zerobeast.common.config.load import gather
 from zerobeast.common.errors import ConfigError
@@ -139,6 +140,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         """
         return table(evaluations.read(self.folder))
 
+    @in_python
     def policy(self, which: str | int | None = None, **settings: Any) -> Policy:
         """A policy of the run.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import confirmation, decisive
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
@@ -92,6 +93,11 @@ class Fleet:
         if self.config.evaluates:
             self.add(EVALUATOR)
         return self.children
+
+    @property
+    def refused(self) -> bool:
+        """Whether one of them ended because its input was bad."""
+        return any(child.code == ConfigError.exit_code for child in self.children)
 
     def supervisor(self, watch: Callable[[bool], None] = lambda _stopping: None) -> Supervisor:
         """What runs these processes; `watch` as for `Supervisor`."""

@@ -9,8 +9,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def _numbered(folder: Path) -> Iterator[Path]:
     yield from (folder.with_name(f"{folder.name}-{number}") for number in range(2, MAX_NUMBER + 1))
 
 
-def make(config: RunConfig, *, named: bool) -> tuple[RunConfig, bool]:
+def make(config: RunConfig, *, named: bool) -> tuple[RunConfig, Callable[[], None]]:
     """Make the folder of a run, unless there is one.
 
     Args:
@@ -62,7 +63,7 @@ def make(config: RunConfig, *, named: bool) -> tuple[RunConfig, bool]:
         name gets a number.
 
     Returns:
-      The settings, and whether the folder was made now.
+      The settings, and what removes the folder again if it was made now and nothing was trained.
 
     Raises:
       ConfigError: it cannot be made.
@@ -72,8 +73,9 @@ def make(config: RunConfig, *, named: bool) -> tuple[RunConfig, bool]:
         for folder in (config.folder,) if named else _numbered(config.folder):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
-                return config.model_copy(update={"name": folder.name}), True
-    return config, False
+                undo = partial(_remove, folder, run_files.at(folder.with_name(run_files.LATEST)))
+                return config.model_copy(update={"name": folder.name}), undo
+    return config, lambda: None
 
 
 @contextlib.contextmanager
@@ -158,7 +160,7 @@ def name_latest(folder: Path) -> None:
         write_atomically(folder.with_name(run_files.LATEST), f"{folder.name}\n", durable=False)
 
 
-def forget(folder: Path, latest: Path) -> None:
+def _remove(folder: Path, latest: Path) -> None:
     """Remove the folder of a new run that has not trained; `latest` is the run before it."""
     if not trained(folder) and not metrics.last(folder):
         shutil.rmtree(folder, ignore_errors=True)

@@ -159,7 +159,8 @@ def _section(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 def begun(
     settled: Settled[Flags], environ: Mapping[str, str], *, hosts: Sequence[Host] = (), say: Say = say
 ) -> Iterator[Fleet]:
-    """Claim the folder of a run and write its settings there.
+    """Claim the folder of a run and write its settings there. A new run that is not started, or that a service refuses,
+    leaves nothing.
 
     Args:
       settled: what to run.
@@ -179,24 +180,20 @@ def begun(
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
         say(f"the earlier run {config.name} is now {aside}")
-    config, is_new = run_folder.make(config, named="name" in origins)
-    with (
-        run_folder.claimed(config.folder) as lock,
-        _or_nothing(config, is_new=is_new) as fleets,
-        private_folder() as sockets,
-    ):
+    config, remove = run_folder.make(config, named="name" in origins)
+    with run_folder.claimed(config.folder) as lock, contextlib.ExitStack() as undo, private_folder() as sockets:
+        undo.callback(remove)
         continues = run_folder.trained(config.folder)
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
         config = protected(config, hosts)
         if parent is not None:
             parent.write(config.folder)
+            say(f"{config.name} begins with the weights of {parent.run} after {parent.entry.agent_steps:,} agent steps")
         write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
         confirmed.remember(config.folder, trust.decisive(config))
         verb = "continuing" if continues else "training"
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
-        if parent is not None:
-            say(f"it begins with the weights of {config.parent.run} after {config.parent.agent_steps:,} agent steps")
         if continues and saved is not None and (note := run_folder.schedule_note(saved, config)):
             say(note)
         for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
@@ -209,23 +206,9 @@ def begun(
             keys = f", with keys {config.security.keys}" if config.security.keys else ""
             broker = "" if own_broker else f"broker {config.broker.endpoint} and "
             say(f"programs connect to {broker}learner {config.learner.endpoint}{keys}")
-        fleets.append(fleet)
         yield fleet
-
-
-@contextlib.contextmanager
-def _or_nothing(config: RunConfig, *, is_new: bool) -> Iterator[list[Fleet]]:
-    """Remove a new run that does not begin, since its start fails or a service refuses its input; takes its services.
-
-    Of services that crash, the logs stay.
-    """
-    latest, fleets, fails = run_files.at(config.folder.with_name(run_files.LATEST)), list[Fleet](), True
-    try:
-        yield fleets
-        fails = any(child.code == ConfigError.exit_code for fleet in fleets for child in fleet.children)
-    finally:
-        if is_new and fails:
-            run_folder.forget(config.folder, latest)
+        if not fleet.refused:  # of what crashes, the logs stay
+            undo.pop_all()
 
 
 def judged(ending: Ending, config: RunConfig) -> Ending:

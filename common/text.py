@@ -23,6 +23,12 @@ def printable(text: str, *, lines: bool = False) -> str:
     return unprintable.sub(lambda found: repr(found[0])[1:-1], text)
 
 
+def in_line(text: str, most: int) -> str:
+    """A text in one printable line of at most so many characters."""
+    line = "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
 def as_text(value: Any) -> str:
     """A value as it is written in a flag."""
     if isinstance(value, list | tuple):

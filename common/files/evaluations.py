@@ -2,7 +2,8 @@
 
     agent_steps, env_frames, elapsed_s    of the run, when the policy was saved
     env, level, actions, seed             where it was evaluated, by which name in `evaluate.levels`, and how
-    episodes, bounded                     how many were played; how many of them reached `evaluate.max_steps`
+    episodes, bounded, lost               how many were played; how many of them reached `evaluate.max_steps`; how many
+                                          more the environment failed in, which were played again
     mean_return, stderr_return, iqm_return, min_return, max_return, mean_length
     info/NAME                             mean over the episodes whose last info has that number
     returns, lengths                      of each episode, separated by spaces

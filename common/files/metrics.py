@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.growing import LONGEST, Growing, whole
-from zerobeast.common.files.opening import MOST_ROWS, opened, rest
+from zerobeast.common.files.opening import MOST_ROWS, opened, rest, small_text
+from zerobeast.common.text import printable
 
 Row = dict[str, float | None]  #: by column, None where a cell is empty
 
@@ -65,6 +66,16 @@ def last(folder: Path) -> dict[str, float]:
 def is_over(folder: Path, total_steps: int) -> bool:
     """Whether a run has taken its last step, or has reached `stop_at_return`."""
     return last(folder).get("agent_steps", 0) >= total_steps or (folder / run_files.REACHED).exists()
+
+
+def lost(folder: Path) -> str:
+    """A sentence on the episodes that environments have failed in; empty if there are none."""
+    row, reason = last(folder), ""
+    if not (count := row.get("episodes_lost", 0)):
+        return ""
+    with suppress(OSError, UnicodeError):
+        reason = f" to {printable(small_text(folder / run_files.LOST))}"
+    return f"{count:,.0f} of {count + row.get('episodes', 0):,.0f} episodes were lost{reason}"
 
 
 class Rows:

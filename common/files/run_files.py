@@ -23,6 +23,7 @@ PARENT = "parent.pt"  #: the checkpoint of another run that this one began from
 CHECKPOINT_DRAFT = ".checkpoint.pt.new"  #: a checkpoint that is being written
 METRICS = "metrics.csv"
 REACHED = "reached"  #: there if the run has ended because of `stop_at_return`
+LOST = "lost"  #: there if episodes are lost: the most frequent reason
 EPISODES = "episodes.csv"
 EVALUATIONS = "evaluations.csv"
 CHECKPOINTS = "checkpoints"  #: <agent_steps>.pt: those that are kept

@@ -151,12 +151,18 @@ def progress(total_steps: int, learner: Mapping[str, Any]) -> dict[str, str]:
     return {
         "steps": f"{count(number(learner, 'agent_steps'))}/{total_steps:,} agent steps",
         "done": f"{percent(done(total_steps, learner))}, ETA {duration(eta_s(total_steps, learner))}",
-        "return": f"return {two(number(learner, 'mean_return_100'))}, {count(number(learner, 'episodes'))} episodes",
+        "return": f"return {two(number(learner, 'mean_return_100'))}, {episodes(learner)}",
         **({"losses": ", ".join(f"{name} {value:.3g}" for name, value in losses.items())} if losses else {}),
         "speed": f"{count(rate)} steps/s" + (f", {count(frames)} frames/s" if frames not in (None, rate) else ""),
         "lag": f"lag {decimal(number(learner, 'policy_lag_mean'))} mean {count(number(learner, 'policy_lag_max'))} max",
         "updates": f"{count(number(learner, 'updates'))} updates",
     }
+
+
+def episodes(learner: Mapping[str, Any]) -> str:
+    """How many episodes have ended, and how many are lost if any is."""
+    lost = number(learner, "episodes_lost")
+    return f"{count(number(learner, 'episodes'))} episodes{f', {count(lost)} lost' if lost else ''}"
 
 
 def state(view: ServiceView) -> str:

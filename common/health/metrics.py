@@ -54,6 +54,8 @@ METRICS: dict[str, Metric] = {
     "busy_fraction": _gauge("share of the time spent working"),
     "envs": _gauge("environments hosted or driven"),
     "episodes": _counter("episodes that ended"),
+    "episodes_begun": _counter("episodes that were begun: those that ended, those that are lost, those in progress"),
+    "episodes_lost": _counter("episodes that are lost because their environment or its process failed"),
     "policy_version": _gauge("newest version of the weights"),
     "refused": _counter("messages and connections refused"),
     "refused_by_reason": _counter("messages and connections refused", "reason"),

@@ -107,6 +107,13 @@ class LearnerConfig(Section):
         "skip",
         "if a loss or gradient is not finite: skip that step (ten such updates in a row end the run), or stop at once",
     )
+    max_lost_episodes: float = setting(
+        0.1,
+        "end the run once more than this share of the last 1,000 episodes, or of fewer as many, are lost because the "
+        "environment failed; 1: never",
+        ge=0,
+        le=1,
+    )
     when_done: Literal["exit", "evaluated", "stay"] = setting(
         "exit",
         "after the last step: exit, exit once all is evaluated, as do services that see the run's folder, or stay "

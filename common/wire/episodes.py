@@ -1,7 +1,9 @@
-"""Whole episodes as they are reported: [return, length], or [return, length, {name: number}].
+"""Whole episodes as they are reported: [return, length], or [return, length, {name: number}]; and lost ones.
 
 The map has the numbers of the episode's last info, such as whether it was a success. Beside step rows there is an entry
-for each row that ends an episode, which is empty if that was no whole one. Pure.
+for each row that ends an episode, which is empty if that was no whole one. An episode that an environment has failed in
+is [reason, row]: the reason is empty if it is that of the lost episode before, the row is the one of the step rows that
+the episode was in. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +17,7 @@ MAX_STEPS = 1 << 40
 MAX_RETURN = 1e38  #: near the end of float32's range, so that means of returns are numbers
 MAX_NAMES, MAX_NAME_BYTES = 32, 64  #: of one episode's infos
 MAX_NUMBERS = 400  #: of infos in one message, which leave room in its header for the episodes themselves
+MAX_REASON, MAX_REASONS = 200, 8  #: characters of a reason; how many of them are in one message
 
 NONE: Mapping[str, float] = MappingProxyType({})
 Entry = list[Any]  #: an episode on the wire
@@ -27,13 +30,27 @@ class Episode(NamedTuple):
     infos: Mapping[str, float] = NONE  #: numbers of its last info by name
 
 
-def entry(episode: Episode) -> Entry:
-    """Inverse of `episodes_of`."""
+class Lost(NamedTuple):
+    """An episode that was begun, and that its environment or its process has failed in."""
+
+    reason: str  #: what was raised, and where; or how the process ended
+    row: int  #: of the step rows
+
+
+def entry(episode: Episode | Lost) -> Entry:
+    """Inverse of `episodes_of`, or of `lost_of`."""
+    if isinstance(episode, Lost):
+        return [*episode]
     return [episode.value, episode.length, *([dict(episode.infos)] if episode.infos else [])]
 
 
 def lightened(entries: list[Entry]) -> list[Entry]:
-    """The same episodes; if their infos have more than MAX_NUMBERS in all, evenly spaced ones alone keep theirs."""
+    """The same episodes; if their infos have more than MAX_NUMBERS in all, evenly spaced ones alone keep theirs.
+
+    Of lost ones, only the first MAX_REASONS that differ from the one before keep their reasons.
+    """
+    if any(map(is_lost, entries)):
+        entries = _with_few_reasons(entries)
     sizes = {place: len(one[2]) for place, one in enumerate(entries) if len(one) > 2}
     if sum(sizes.values()) <= MAX_NUMBERS:
         return entries
@@ -42,8 +59,37 @@ def lightened(entries: list[Entry]) -> list[Entry]:
     return [one if place in kept else one[:2] for place, one in enumerate(entries)]
 
 
+def _with_few_reasons(entries: list[Entry]) -> list[Entry]:
+    found, last, left = list[Entry](), "", MAX_REASONS
+    for one in entries:
+        if is_lost(one) and (one[0] == last or not left):
+            found.append(["", one[1]])
+            continue
+        if is_lost(one):
+            last, left = one[0], left - 1
+        found.append(one)
+    return found
+
+
+def is_lost(one: Any) -> bool:
+    """Whether an entry is a well-formed one of a lost episode."""
+    if not isinstance(one, list) or len(one) != 2 or type(one[0]) is not str or type(one[1]) is not int:
+        return False
+    return len(one[0]) <= MAX_REASON and one[0].isprintable() and 0 <= one[1] <= MAX_STEPS
+
+
+def lost_of(entries: list[Any]) -> tuple[Lost, ...]:
+    """The lost episodes among those that a peer reports, each with its reason."""
+    found, reason = list[Lost](), ""
+    for one in filter(is_lost, entries):
+        reason = one[0] or reason
+        found.append(Lost(reason, one[1]))
+    return tuple(found)
+
+
 def ends_of(entries: list[Any], refuse: Refuse) -> tuple[Episode | None, ...]:
     """What a peer reports of each end; None for those of no whole episode, and for entries that `refuse` gets."""
+    entries = [one for one in entries if not is_lost(one)]
     found = tuple(Episode(float(one[0]), int(one[1]), *one[2:]) if _is_episode(one) else None for one in entries)
     if wrong := sum(each is None and one != [] for one, each in zip(entries, found, strict=True)):
         refuse(RemoteProtocolError(f"{wrong} episodes without a finite return and a length", "episodes"))

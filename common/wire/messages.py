@@ -38,7 +38,7 @@ from typing import Any, get_args
 from zerobeast.common.errors import LocalProtocolError, Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.wire.codec import pack, unpack
 
-PROTOCOL_VERSION = 3  #: on every plane
+PROTOCOL_VERSION = 4  #: on every plane
 MAX_HEADER_BYTES = 64 * 1024
 MAX_INTEGER = 2**63 - 1
 TOPIC_BYTES = 9

@@ -23,7 +23,7 @@ from zerobeast.common.wire import (
     step_record,
 )
 from zerobeast.common.wire.checks import flaw, forbidden, illegal
-from zerobeast.common.wire.episodes import Entry, ends_of, entry
+from zerobeast.common.wire.episodes import Entry, ends_of, entry, lost_of
 from zerobeast.common.wire.messages import Frames, Header, Kind
 from zerobeast.common.wire.seeds import continued
 from zerobeast.common.wire.stream import Reply, Stream
@@ -144,7 +144,9 @@ class StepsPlane(GroupPlane):
         receive_rows(message, self.rows, self.env)
         ends = ends_of(message.header.body[0], refuse)
         found = ends if self._sides is None else self._sides.judged(self.rows, ends)
+        lost = lost_of(message.header.body[0])
         self.episodes += map(entry, filter(None, found))
+        self.episodes += [entry(one) for one in lost if self._sides is None or one.row in self._sides.learned]
         self.agent_steps += 0 if self.new else self._num_envs
 
     def _welcomed(self) -> None:

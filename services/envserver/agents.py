@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -169,6 +169,9 @@ class AgentShard(Shard):
             raise EnvError(f"env.agent_id is true, but observations of {env_id} have an entry {AGENT!r} of their own")
         id_part = Part(AGENT, ArraySpace.discrete(len(names)))
         return replace(spec, obs=CompositeSpace("dict", (*parts, id_part)))
+
+    def _playing(self, i: int) -> Iterable[int]:
+        return (i * self.agents + n for n in self._present[i].values())
 
     def _numbers_of(self, row: int) -> dict[str, float]:
         own = {f"return.{self._roles[row % self.agents]}": self.statistics.value(row)} if self._roles else {}

@@ -37,7 +37,8 @@ class InlineEnvs(ABC):
       wants_infos: whether anybody reads them.
       progress: as in `VectorEnv`.
       actions: of the step under way, for `finish_step`.
-      failures: [index, traceback] of environments that raised and were replaced; taken with each answer.
+      failures: [index, reason and traceback] of environments that raised and were replaced; taken with each answer.
+      lost: episodes that were lost in the newest answer, [reason, row] each.
     """
 
     takes_options: ClassVar[bool] = True
@@ -55,6 +56,7 @@ class InlineEnvs(ABC):
         self.infos: dict[str, Any] | InfoTable = {}
         self.wants_infos = False
         self.failures: list[list[Any]] = []
+        self.lost: list[Entry] = []
         self.statistics = EpisodeTracker(num_envs)
         self.write_to(rows_for(spec, num_envs))
 
@@ -219,7 +221,7 @@ class InlineVectorEnv(VectorEnv):
         if self._begun:
             return False
         self._begun = None
-        self.answered((part, env.episodes, env.infos) for part, env in self._parts)
+        self.answered((part, env.episodes, env.infos, env.lost) for part, env in self._parts)
         return True
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ class _OneEnv(WorkerVectorEnv):
     def count_failures(self, failures: list[list[Any]], env_id: str, start: int = 0) -> None:
         del env_id, start
         for _, trace in failures:
-            self.errors, self.failure = self.errors + 1, trace.strip().rpartition("\n")[2]
+            self.errors, self.failure = self.errors + 1, trace.partition("\n")[0]
 
 
 def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> InlineEnvs:

@@ -24,6 +24,7 @@ from zerobeast.common.service.base import Service
 from zerobeast.common.settings import RunConfig, SecurityConfig
 from zerobeast.common.transport import Incoming, Poller, ServerPort, random_id
 from zerobeast.common.wire import action_record
+from zerobeast.common.wire.episodes import is_lost
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
 from zerobeast.services.envserver.catalogue import make_vector_env
@@ -61,7 +62,7 @@ class EnvServer(Service):
         self._files: tuple[int, ...] = ()
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
-        self._episodes = 0
+        self._episodes = self._lost = 0
         self._past = Counter[str]()  #: counts of closed sessions
         self._window = SlidingWindow(RATE_SPAN_S)
         self._make_at = 0.0  #: when this thread next makes some of the environments that it has to make
@@ -135,6 +136,7 @@ class EnvServer(Service):
             "envs": sum(env.num_envs // env.agents for env in envs),
             "agent_steps": self._agent_steps,
             "episodes": self._episodes,
+            "episodes_lost": self._lost,
             **{name: counts[name] for name in ("env_errors", "env_timeouts", "env_recycled", "infos_left_out")},
             "refused": self.port.refused.total(),
             "refused_by_reason": dict(self.port.refused),
@@ -248,7 +250,8 @@ class EnvServer(Service):
             self._agent_steps += len(rows) - int(np.count_nonzero(rows["first"]))
             assert session.asked_at is not None, "it asked for this"
             self.hops.add("env_step", self.clock() - session.asked_at)
-        self._episodes += sum(map(bool, episodes))
+        lost = sum(map(is_lost, episodes))
+        self._episodes, self._lost = self._episodes + sum(map(bool, episodes)) - lost, self._lost + lost
         body = (episodes, hosted.env.infos.beside(episodes) if hosted.env.infos else None)
         header = Header(Kind.OBS, session.sender, session.slot, self.table.epoch, session.seq, body)
         session.reply = (header, (rows,))

@@ -3,14 +3,17 @@
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.settings.env import filled
+from zerobeast.common.text import in_line
 from zerobeast.common.wire import EnvSeeds, EnvSpec, by_array
+from zerobeast.common.wire.episodes import MAX_REASON
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.infos import InfoTable, numbers, recorded
 from zerobeast.services.envserver.inline import InlineEnvs
@@ -23,6 +26,7 @@ from zerobeast.services.envserver.vector import Only, contained
 MAX_FAILURES = 10  #: of one environment without a step in between, after which its session ends
 FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
 MAX_TEXT = 4000
+OURS = str(Path(__file__).parents[2])
 LARGEST = float(np.finfo(np.float32).max)
 NOTHING_YET = 0.0, False, False  #: reward, terminated and truncated of a first observation
 BACKOFF_S, LONGEST_BACKOFF_S, PAUSE_S = 0.1, 2.0, 0.1
@@ -33,8 +37,23 @@ def backoff_s(failures: int) -> float:
     return 0.0 if failures < 2 else min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (failures - 2))
 
 
-def trace_of(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-MAX_TEXT:]
+def account_of(error: BaseException) -> str:
+    """A line on what was raised and where, and the traceback."""
+    return f"{described(error)}\n{''.join(traceback.format_exception(error))[-MAX_TEXT:]}"
+
+
+def described(error: BaseException) -> str:
+    """What was raised, and where in the environment's code, or else in that of a library."""
+    text, origin = str(error).strip() or "no reason given", error.__cause__ or error
+    if isinstance(origin, EnvError):
+        return in_line(text, MAX_REASON)
+    frames = traceback.extract_tb(origin.__traceback__)
+    foreign = [frame for frame in frames if not frame.filename.startswith(OURS)]
+    own = [frame for frame in foreign if "site-packages" not in frame.filename]
+    frame = (own or foreign or frames)[-1]
+    kind, place = "" if isinstance(error, EnvError) else f"{type(error).__name__}: ", Path(frame.filename).name
+    where = f" ({place}:{frame.lineno})"
+    return in_line(kind + text, MAX_REASON - len(where)) + where
 
 
 class Shard(InlineEnvs):
@@ -93,7 +112,7 @@ class Shard(InlineEnvs):
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         """Begin new episodes; as `VectorEnv.reset`. Raises EnvError if an environment cannot be reset at all."""
         chosen = np.arange(len(self._envs)) if only is None else np.flatnonzero(only)
-        self.episodes, self.infos = [], InfoTable(self.num_envs)
+        self.episodes, self.lost, self.infos = [], [], InfoTable(self.num_envs)
         seeds = one_by_one(seed, len(self._envs))
         for i in chosen.tolist():
             self.statistics.forget(self._rows_of(i))
@@ -108,7 +127,7 @@ class Shard(InlineEnvs):
 
     def finish_step(self) -> None:
         """Step all environments. Raises EnvError if one cannot go on at all."""
-        self.infos = InfoTable(self.num_envs)
+        self.lost, self.infos = [], InfoTable(self.num_envs)
         for i in range(len(self._envs)):
             if self._done[i] or self._retry_at[i]:
                 self._reset(i)
@@ -116,6 +135,7 @@ class Shard(InlineEnvs):
             try:
                 self._step(i)
             except Exception as error:  # foreign code: contained, counted and reported
+                self.lost += [[described(error), row] for row in self._playing(i)]
                 self._fail(i, error)
             else:
                 self.failed[i] = 0
@@ -153,6 +173,10 @@ class Shard(InlineEnvs):
         """Those of environment i."""
         return slice(i * self.agents, (i + 1) * self.agents)
 
+    def _playing(self, i: int) -> Iterable[int]:
+        """The rows of environment i in which an episode is in progress, unless it begins anew."""
+        return (i,)
+
     def _numbers_of(self, row: int) -> dict[str, float]:
         """What is reported with an episode that ends."""
         return self._last[row]
@@ -178,7 +202,7 @@ class Shard(InlineEnvs):
             if not terminated:
                 raise
             # nothing is learned from it; the one before stands in for it
-            self.failures.append([i // self.agents, trace_of(error)])
+            self.failures.append([i // self.agents, account_of(error)])
         row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         if over:
@@ -220,14 +244,14 @@ class Shard(InlineEnvs):
 
     def _fail(self, i: int, error: Exception) -> None:
         """Note a failure. Raises EnvError if there is no point in another try."""
-        self.failures.append([i, trace_of(error)])
+        self.failures.append([i, account_of(error)])
         self.failed[i] += 1
         _close(self._envs[i])
         if isinstance(error, WrongInterface):
             raise error
         if self.failed[i] >= MAX_FAILURES:
             times = f"environment {self.spec.env_id!r} failed {self.failed[i]} times in a row"
-            raise EnvError(f"{times}, the last time with {_described(error)}") from error
+            raise EnvError(f"{times}, the last time with {described(error)}") from error
         part, self._done[i] = self._rows_of(i), False
         self.statistics.forget(part)
         rows = self.rows[part]
@@ -235,16 +259,6 @@ class Shard(InlineEnvs):
         self._retry_at[i] = time.monotonic() + backoff_s(self.failed[i])
         self.worn |= self.failed[i] % FRESH_AFTER == 0
         self._reset(i)
-
-
-def _described(error: BaseException) -> str:
-    """What was raised, and where."""
-    text, origin = " ".join(str(error).split()) or "no reason given", error.__cause__ or error
-    if isinstance(origin, EnvError):
-        return text
-    place = traceback.extract_tb(origin.__traceback__)[-1]
-    kind = "" if isinstance(error, EnvError) else f"{type(error).__name__}: "
-    return f"{kind}{text} ({place.filename}:{place.lineno})"
 
 
 def _close(env: Any) -> None:

@@ -74,7 +74,8 @@ class VectorEnv(ABC):
     Attributes:
       spec: what one environment looks like; known once `collect` has returned True.
       rows: [N] of `step_record`, the newest answer.
-      episodes: those that ended in it, an entry for each row that ends one, empty if this was no whole episode.
+      episodes: those that ended in it, an entry for each row that ends one, empty if this was no whole episode; then
+        those that were lost.
       errors: environments that raised or died so far, and were replaced.
       timeouts: processes killed so far because they did not answer.
       recycled: processes replaced so far because they had played or grown enough.
@@ -107,23 +108,24 @@ class VectorEnv(ABC):
         processes = {"env_timeouts": self.timeouts, "env_recycled": self.recycled}
         return Counter(env_errors=self.errors, infos_left_out=left_out, **processes)
 
-    def answered(self, parts: Iterable[tuple[slice, list[Entry], Any]]) -> None:
-        """Take the episodes and infos of all parts of an answer."""
+    def answered(self, parts: Iterable[tuple[slice, list[Entry], Any, list[Entry]]]) -> None:
+        """Take the episodes, infos and lost episodes of all parts of an answer."""
         if self.infos is not None:
             self.infos.clear()
-        self.episodes = []
-        for part, episodes, infos in parts:
+        self.episodes, all_lost = [], list[Entry]()
+        for part, episodes, infos, lost in parts:
             self.episodes += episodes
+            all_lost += [[reason, part.start + row] for reason, row in lost]
             if self.infos is not None:
                 self.infos.put(infos, part)
-        self.episodes = lightened(self.episodes)
+        self.episodes = lightened(self.episodes + all_lost)
 
     def count_failures(self, failures: list[list[Any]], env_id: str, start: int = 0) -> None:
-        """Count environments that raised, each [index from `start`, traceback], and log the first of them."""
+        """Count environments that raised, each [index from `start`, reason and traceback], and log the first."""
         for index, text in failures:
             self.errors += 1
             if self.errors <= MAX_LOGGED:
-                log.error("environment %d, %r, raised:\n%s", start + index, env_id, text)
+                log.error("environment %d, %r, failed: %s", start + index, env_id, text)
 
     @property
     def processes(self) -> int:

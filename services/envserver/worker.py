@@ -10,10 +10,10 @@ STEP and the actions                    an outcome with rows
 end of the pipe: close, exit
 
 In front of a request is the progress of the run, a little-endian double, which `env.options` may depend on.
-An outcome is a msgpack map: `rows`, bytes of `step_record`, `episodes`, `failures` [[environment, traceback], ...],
-`infos` and how many were `left_out`, what there is to see (`scenes.scene`), if a fresh process may help environments
-that have `failed`, how often each has, and if this process is `worn`, why; or `fatal`, a sentence, `failures`, and
-whether this is due to a `wrong_interface`.
+An outcome is a msgpack map: `rows`, bytes of `step_record`, `episodes`, those `lost`, `failures` [[environment, reason
+and traceback], ...], `infos` and how many were `left_out`, what there is to see (`scenes.scene`), if a fresh process
+may help environments that have `failed`, how often each has, and if this process is `worn`, why; or `fatal`, a
+sentence, `failures`, and whether this is due to a `wrong_interface`.
 Each is one message, because switching between processes is most of the cost of a cheap environment. Only bytes go
 through the pipe.
 """
@@ -41,9 +41,10 @@ from zerobeast.common.process.environ import withhold_secrets
 from zerobeast.common.process.usage import memory_bytes
 from zerobeast.common.wire import action_record
 from zerobeast.common.wire.codec import pack, unpack
+from zerobeast.common.wire.episodes import Entry
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.shard import trace_of
+from zerobeast.services.envserver.shard import account_of
 
 RESET, STEP, PROGRESS = b"R", b"S", b"."
 START = RESET + pack([None, None, None])
@@ -134,6 +135,7 @@ class Worker:
     outcome: dict[str, Any] = field(default_factory=dict)  #: the newest
     was_reset: bool = False
     deaths: int = 0
+    lost: list[Entry] = field(default_factory=list)  #: episodes in progress of processes that failed since an answer
     oom_before: dict[str, int] = field(default_factory=dict)  #: what `endings.oom_kills` was when its process began
     hangs: str = ""  #: for how long an environment has not answered, as a text, if that was too long
 
@@ -167,7 +169,7 @@ def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear, f
             while True:
                 connection.send_bytes(pack(_outcome(memoryview(connection.recv_bytes()), shard, actions, wear)))
         except EnvError as error:
-            failures = shard.failures if shard else [[0, trace_of(error)]] if error.__cause__ else []
+            failures = shard.failures if shard else [[0, account_of(error)]] if error.__cause__ else []
             wrong = isinstance(error, WrongInterface)
             connection.send_bytes(pack({"fatal": str(error), "failures": failures, "wrong_interface": wrong}))
 
@@ -203,6 +205,7 @@ def _outcome(request: memoryview, shard: InlineEnvs, actions: np.dtype[Any], wea
         "failures": shard.failures,
         "rows": shard.rows.tobytes(),
         "episodes": shard.episodes,
+        "lost": shard.lost,
         "infos": infos.infos,
         "left_out": infos.left_out,
         **({"failed": shard.failed} if shard.worn else {"worn": worn} if worn else {}),

@@ -27,8 +27,10 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
 from zerobeast.common.plugins import start_folder
 from zerobeast.common.process.endings import how_it_ended, oom_kills
+from zerobeast.common.text import in_line
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, EnvSpec
 from zerobeast.common.wire.codec import pack, unpack
+from zerobeast.common.wire.episodes import MAX_REASON
 from zerobeast.common.wire.seeds import continued, of_part
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import backoff_s
@@ -115,8 +117,13 @@ class WorkerVectorEnv(VectorEnv):
         if not self._begun or any(worker.awaits for worker in self._workers):
             return False
         self._begun, self._opened = False, True
-        answers = [(worker.part, worker.outcome) for worker in self._workers]
-        self.answered((part, outcome.get("episodes", []), outcome.get("infos")) for part, outcome in answers)
+        answers = [(worker.part, worker.outcome, worker.lost) for worker in self._workers]
+        self.answered(
+            (part, outcome.get("episodes", []), outcome.get("infos"), [*lost, *outcome.get("lost", [])])
+            for part, outcome, lost in answers
+        )
+        for worker in self._workers:
+            worker.lost = []
         return True
 
     def tend(self, now: float, limit_s: float) -> None:
@@ -244,6 +251,7 @@ class WorkerVectorEnv(VectorEnv):
         if self.infos is not None:
             self.infos.left_out += outcome["left_out"]
         if "failed" in outcome:  # the next request starts a fresh process
+            self._give_up(worker, outcome["failures"][-1][1].partition("\n")[0])
             worker.process.kill()
             self._drop(worker)
         elif worn := outcome.get("worn"):
@@ -279,9 +287,17 @@ class WorkerVectorEnv(VectorEnv):
         self._drop(worker)
         if not self._opened:
             raise EnvError(f"env.id {self._env_id!r} cannot be made: its process ended, {why}")
+        if not worker.deaths:  # otherwise those in progress are lost already
+            self._give_up(worker, why)
         self.errors += self._size(worker)
         log.error("a process of %d environments %r ended: %s", self._size(worker), self._env_id, why)
         self._lost(worker, why)
+
+    def _give_up(self, worker: Worker, why: str) -> None:
+        """Note that the episodes of a process that have had a step, and have not ended, are lost."""
+        rows = self.rows[worker.part]
+        playing = ~(rows["first"] | rows["terminated"] | rows["truncated"])
+        worker.lost = [[in_line(why, MAX_REASON), row] for row in np.flatnonzero(playing).tolist()]
 
     def _lost(self, worker: Worker, why: str) -> None:
         """Retry later after a process ended or could not be started, unless that has happened too often."""

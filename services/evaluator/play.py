@@ -1,8 +1,8 @@
 """Plays whole episodes of a policy, in environments that an env-server steps.
 
 How many each environment contributes is settled before the first step: counting the first N that end would prefer short
-ones. Returns are unclipped, and a life is not an episode. Of several agents in an environment, each has episodes of its
-own.
+ones. An episode that its environment fails in is played again there, and counted. Returns are unclipped, and a life is
+not an episode. Of several agents in an environment, each has episodes of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.settings import RunConfig, SecurityConfig
 from zerobeast.common.transport import open_context
 from zerobeast.common.wire import EnvSpec, action_record
-from zerobeast.common.wire.episodes import Episode, means
+from zerobeast.common.wire.episodes import Episode, Lost, means
 from zerobeast.services.actor.sides import Sides
 from zerobeast.services.evaluator.results import Evaluation
 
@@ -70,12 +70,13 @@ def play(
         counter, rows = EpisodeCounter(own.episodes, players.counted, own.max_steps), envs.reset()
         while not counter.complete:
             rows, _, _ = envs.step(players.act(rows, greedy=greedy))
+            counter.note(envs.lost)
             watch(counter.add(*players.judged(rows, envs.ends)), counter.steps)
         found, spec = counter.episodes, envs.spec
         returns, lengths = [each.value for each in found], [each.length for each in found]
-        infos, bounded = means(each.infos for each in found), counter.bounded
+        infos, rest = means(each.infos for each in found), (counter.bounded, counter.lost, counter.reason)
         return Evaluation(
-            spec.env_id, returns, lengths, greedy, seed, spec.frame_skip, policy.agent_steps, infos, bounded
+            spec.env_id, returns, lengths, greedy, seed, spec.frame_skip, policy.agent_steps, infos, *rest
         )
 
 
@@ -166,6 +167,8 @@ class EpisodeCounter:
     def __init__(self, episodes: int, num_envs: int, max_steps: int) -> None:
         self.episodes: list[Episode] = []
         self.bounded = 0  #: episodes of `max_steps`
+        self.lost, self.reason = 0, "an environment began anew"  #: those that are played again, and why the newest is
+        self._asked = episodes
         self.steps = 0  #: agent steps of all environments
         self._most = max_steps
         self._left = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
@@ -178,6 +181,10 @@ class EpisodeCounter:
         """Whether every environment has contributed its share."""
         return not self._left.any()
 
+    def note(self, lost: Sequence[Lost]) -> None:
+        """Take why episodes are lost, before the rows that show which are."""
+        self.reason = next((one.reason for one in lost if one.reason), self.reason)
+
     def add(self, rows: NDArray[Any], ends: Ends) -> list[Episode]:
         """Take one step's rows, [N] of `step_record`, and the ends in them.
 
@@ -185,12 +192,16 @@ class EpisodeCounter:
           The episodes that it completes and that count.
 
         Raises:
-          BeastError: an environment began anew in the middle of an episode: it had failed, and was replaced. Or there
-            are more or fewer ends than rows that end an episode.
+          BeastError: more episodes are lost than were asked for: environments began anew in the middle. Or there are
+            more or fewer ends than rows that end an episode.
         """
         first, ended = rows["first"], rows["terminated"] | rows["truncated"]
-        if (lost := np.flatnonzero(first & (self._lengths > 0) & ~self._over & (self._left > 0))).size:
-            raise BeastError(f"environment {lost[0]} failed in the middle of an episode: no statistics without it")
+        lost = first & (self._lengths > 0) & ~self._over
+        self.lost += int((lost & (self._left > 0)).sum())
+        if self.lost > self._asked:
+            played = f"{len(self.episodes)} of {self._asked} episodes were played"
+            raise BeastError(f"{self.lost} episodes were lost to {self.reason}, and {played}: no statistics of them")
+        self._returns[lost] = self._lengths[lost] = 0
         if len(ends) != (count := np.count_nonzero(ended)):
             raise BeastError(f"the env-server reported {len(ends)} ends of episodes, expected {count}")
         self._over, self._away = ended, np.where(first, self._away + 1, 0)

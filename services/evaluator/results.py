@@ -23,6 +23,8 @@ class Evaluation:
     #: mean over the episodes whose last info has a number of that name
     infos: Mapping[str, float] = field(default_factory=dict)
     bounded: int = 0  #: episodes that were cut off at the bound of steps
+    lost: int = 0  #: episodes that the environment failed in, and that were played again
+    lost_to: str = ""  #: why the newest of them was
 
     @property
     def mean(self) -> float:
@@ -60,6 +62,7 @@ class Evaluation:
             "seed": self.seed,
             "episodes": len(self.returns),
             "bounded": self.bounded,
+            "lost": self.lost,
             "mean_return": self.mean,
             "stderr_return": self.stderr,
             "iqm_return": self.iqm,

@@ -235,7 +235,8 @@ class Evaluator(Service):
         self._evaluations, self._trouble = self._evaluations + 1, ""
         self._last = evaluations.scores(rows, self._deciding)[rows[0]["agent_steps"]]
         played = sum(row["episodes"] for row in rows if row["env"] in self._deciding)
-        log.info("step %d: return %.4g over %d episodes", steps, self._last, played)
+        lost = sum(row["lost"] for row in rows)
+        log.info("step %d: return %.4g over %d episodes, %d more lost", steps, self._last, played, lost)
         self._draw(rows, steps)
         with contextlib.suppress(OSError, ConfigError):  # a full disk costs the copy
             self._keep_if_best(steps)

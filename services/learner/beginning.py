@@ -91,6 +91,7 @@ def resumed(
         record = SavedLedger.load(saved["rollouts"])
         if ranks.rank():  # the first rank goes on counting
             record = SavedLedger(streams=record.streams)
+            meters.lost.rows = 0
     except UNREADABLE as error:
         raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
     for name, theirs, ours in _bound(config, env, algo, net):

@@ -14,7 +14,7 @@ from typing import Any
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.text import split_ids
 from zerobeast.common.transport import Incoming, ServerPort
-from zerobeast.common.wire.episodes import episodes_of
+from zerobeast.common.wire.episodes import episodes_of, lost_of
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import YIELDS_S, Arrival, Session, SessionTable
 from zerobeast.services.learner.acting import ActingProcesses
@@ -238,9 +238,9 @@ class Intake(RolloutPlane):
             self.queue.put(entry._replace(fate="refused"), None)
             return
         self.acting.note(acting, int(rows["policy_version"].max()), now)
-        episodes = episodes_of(entries, self.port.refuse)
+        episodes, lost = episodes_of(entries, self.port.refuse), lost_of(entries)
         version = int(rows["policy_version"].min())
-        entry = entry._replace(rollouts=len(rows) - used, episodes=episodes, version=version, begun=used)
+        entry = entry._replace(rollouts=len(rows) - used, episodes=episodes, lost=lost, version=version, begun=used)
         self.begin = None
         self.queue.put(entry, rows[used:])
 

@@ -191,7 +191,7 @@ class Kept:
 
     def note_end(self, training: TrainingRun) -> None:
         """Note that the run has ended before its last step, if it has."""
-        if training.ended:
+        if training.ended and not training.fault:
             write_atomically(self._config.folder / run_files.REACHED, f"{self._config.stop_at_return}\n", durable=True)
 
     def _note(self, what: str, fault: str) -> None:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.health.sliding_window import SlidingWindow
-from zerobeast.common.wire.episodes import Episode
+from zerobeast.common.wire.episodes import Episode, Lost
 from zerobeast.rl.data import Pace
 from zerobeast.rl.protocol import Learned
-from zerobeast.services.learner.episodes import RECENT_EPISODES, EpisodeStatistics
+from zerobeast.services.learner.episodes import RECENT_EPISODES, EpisodeStatistics, LostEpisodes
 from zerobeast.services.learner.queue import Fate, Message
 from zerobeast.services.learner.update import Added
 
@@ -103,7 +103,7 @@ class Meters:
     """
 
     def __init__(self, tasks: Sequence[str]) -> None:
-        self.episodes = EpisodeStatistics()
+        self.episodes, self.lost = EpisodeStatistics(), LostEpisodes()
         self._tasks = {task: EpisodeStatistics() for task in tasks}
         self.pace: Pace | None = None  #: of the algorithm, if it bounds its samples per insert
         self._starved_s = self._limited_s = 0.0
@@ -111,7 +111,7 @@ class Meters:
         self.last: Learned | None = None  #: from the newest step in which something was learned
         self.lag, self.collapse = PolicyLag(), Collapse()
         self._rollouts: Counter[Fate] = Counter()
-        self._ended: deque[tuple[int, str, Episode]] = deque(maxlen=MAX_ENDED)
+        self._ended: deque[tuple[int, str, Episode | Lost]] = deque(maxlen=MAX_ENDED)
         self._steps = self._updates = 0
         self._waited_s = self._busy_s = 0.0
         self._receiving, self._learning = SlidingWindow(RATE_SPAN_S), SlidingWindow(RATE_SPAN_S)
@@ -139,17 +139,26 @@ class Meters:
         tasks = list(self._tasks)
         for message in messages:
             self._rollouts[message.fate] += message.rollouts
+            self.lost.rows += message.rollouts if message.seq == 1 else 0
+            for lost in message.lost:
+                self.lose(agent_steps, tasks[message.task], lost)
             for episode in message.episodes:
                 self.count(agent_steps, tasks[message.task], episode)
 
     def count(self, agent_steps: int, task: str, episode: Episode) -> None:
         """Count an episode that has ended by this step, in one of the run's environments."""
         self.episodes.add(*episode)
+        self.lost.ended()
         self._tasks[task].add(*episode)
         self._ended.append((agent_steps, task, episode))
 
-    def ended(self) -> list[tuple[int, str, Episode]]:
-        """The newest episodes since the last call: agent steps of the run, environment and episode."""
+    def lose(self, agent_steps: int, task: str, lost: Lost) -> None:
+        """Count an episode that an environment has failed in by this step."""
+        self.lost.add(lost.reason)
+        self._ended.append((agent_steps, task, lost))
+
+    def ended(self) -> list[tuple[int, str, Episode | Lost]]:
+        """The newest episodes since the last call, lost ones too: agent steps of the run, environment and episode."""
         found = list(self._ended)
         self._ended.clear()
         return found
@@ -180,7 +189,10 @@ class Meters:
         )
         return {
             "agent_steps_per_s": round(steps, 1),
+            "episodes_begun": self.episodes.count + self.lost.count + self.lost.rows,
             "episodes": self.episodes.count,
+            "episodes_lost": self.lost.count,
+            "lost_to": self.lost.reason,
             "mean_return_100": self.episodes.mean_return,
             "mean_length_100": self.episodes.mean_length,
             "collapsed": self.collapse.sentence,
@@ -218,11 +230,13 @@ class Meters:
     def state(self) -> dict[str, Any]:
         """Episode statistics, for a checkpoint."""
         tasks = {task: one.state() for task, one in self._tasks.items()}
-        return {**self.episodes.state(), "tasks": tasks, "collapse": list(self.collapse.seen)}
+        state = {"tasks": tasks, "lost": self.lost.state(), "collapse": list(self.collapse.seen)}
+        return {**self.episodes.state(), **state}
 
     def load(self, state: dict[str, Any]) -> None:
         """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
+        self.lost.load(state["lost"])
         if seen := state["collapse"]:
             self.collapse.seen = [float(seen[number]) for number in range(3)]
         for task in self._tasks.keys() & state["tasks"].keys():

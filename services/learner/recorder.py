@@ -32,7 +32,9 @@ COLUMNS = {
     "optimizer_steps": "charts/optimizer_steps",
     "agent_steps_per_s": "charts/SPS",
     "env_frames_per_s": "charts/FPS",
+    "episodes_begun": "charts/episodes_begun",
     "episodes": "charts/episodes",
+    "episodes_lost": "charts/episodes_lost",
     "mean_return_100": "charts/episodic_return",
     "mean_length_100": "charts/episodic_length",
     "learning_rate": "charts/learning_rate",
@@ -76,6 +78,7 @@ class Record(NamedTuple):
     lags: NDArray[np.int64]  #: [n], steps by policy lag since the last record
     events: Row  #: other values by tag, which metrics.csv does not hold
     episodes: Sequence[Ended]  #: that ended since the last record
+    lost_to: str = ""  #: the most frequent reason of lost ones so far
 
 
 class Recorder:
@@ -90,7 +93,7 @@ class Recorder:
     """
 
     def __init__(self, folder: Path, agent_steps: int) -> None:
-        self._path = folder / run_files.METRICS
+        self._path, self._lost_to = folder / run_files.METRICS, ""
         with explained(f"{folder}: the run folder cannot be written"):
             self._header = _trim(self._path, agent_steps)
             self._lines = Journal(self._path)
@@ -104,6 +107,9 @@ class Recorder:
           Why it is lost, as a sentence; empty if it is not.
         """
         try:
+            if record.lost_to != self._lost_to:
+                write_atomically(self._path.with_name(run_files.LOST), record.lost_to, durable=True)
+                self._lost_to = record.lost_to
             self._write_csv({**record.row, **record.losses})
             self._episodes.write(record.episodes)
             self._write_events(record)

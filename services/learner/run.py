@@ -11,7 +11,7 @@ from zerobeast.common.health import hops
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec
-from zerobeast.common.wire.episodes import Episode, entry
+from zerobeast.common.wire.episodes import Episode, Lost, entry, is_lost
 from zerobeast.rl.nets import WeightsWriter
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned
@@ -55,7 +55,8 @@ class TrainingRun:
         self._elapsed_at = service.started_at
         self._began_at = trainer.counters.agent_steps
         self.saved_updates = trainer.counters.updates  #: those in the newest checkpoint
-        self.ended = False  #: before all steps, since `stop_at_return` is reached
+        self.ended = False  #: before all steps, since `stop_at_return` is reached or for a fault
+        self.fault = ""  #: that has ended it, as a sentence
         self._rows: Rows | None = None  #: that are offered
         self._taken_at = 0.0
         self._plays = 1 + zlib.crc32(repr(trainer.env.to_wire()).encode())  #: for `Vote`
@@ -68,6 +69,11 @@ class TrainingRun:
     def finished(self) -> bool:
         """Whether all steps of the run were added, and nothing more is to be learned from them."""
         return self.ended or (not self.trainer.steps_left and not self.trainer.learning.due)
+
+    def judge_losses(self) -> None:
+        """End the run if too many episodes are lost: what is learned from the rest is not of this environment."""
+        self.fault = self.fault or self.meters.lost.excess(self.trainer.config.learner.max_lost_episodes)
+        self.ended |= bool(self.fault)
 
     def settle(self) -> None:
         """Drop rollouts whose policy is too old; an algorithm with a replay learns from any.
@@ -189,7 +195,8 @@ class TrainingRun:
         row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
         row |= self.meters.episodes.infos
         losses, lags = self.meters.losses(now), self.meters.lag.histogram()
-        return Record(row, losses, lags, _events(page), self.meters.ended())
+        ended = [(steps, task, one) for steps, task, one in self.meters.ended() if isinstance(one, Episode)]
+        return Record(row, losses, lags, _events(page), ended, self.meters.lost.reason)
 
     def state(self, now: float) -> dict[str, Any]:
         """All that the run needs to go on, for a checkpoint."""
@@ -206,7 +213,8 @@ class TrainingRun:
         """What the first rank keeps of this one since the last call; if `whole`, all that a checkpoint has of it."""
         ended = [[steps, task, *entry(episode)] for steps, task, episode in self.meters.ended()]
         state = {"rollouts": self.intake.record().state(), **self.trainer.own_state()} if whole else {}
-        return {"episodes": ended, **state}
+        rows, self.meters.lost.rows = self.meters.lost.rows, 0
+        return {"episodes": ended, "rows": rows, **state}
 
     def compare(self, checksums: list[int | None]) -> None:
         """Have all ranks go on with the weights of the first one if theirs have become others."""
@@ -224,8 +232,12 @@ class TrainingRun:
     def take_parts(self, parts: list[dict[str, Any]]) -> None:
         """Take what the other ranks share, on the first one."""
         for part in parts:
-            for steps, task, *episode in part.get("episodes", ()):
-                self.meters.count(steps, task, Episode(*episode))
+            self.meters.lost.rows += part.get("rows", 0)
+            for steps, task, *one in part.get("episodes", ()):
+                if is_lost(one):
+                    self.meters.lose(steps, task, Lost(*one))
+                else:
+                    self.meters.count(steps, task, Episode(*one))
         self._others = [part for part in parts if "rollouts" in part]
 
     def _book_elapsed(self, now: float) -> None:

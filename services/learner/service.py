@@ -17,7 +17,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import ConfigError, EnvError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
@@ -160,6 +160,8 @@ class Learner(Service):
         elif training is not None:
             training.act(agreed, self._waited_s)
             self._waited_s = 0.0
+            if self._kept:
+                training.judge_losses()
             if self._kept and self._kept.due(training.trainer.counters.agent_steps, self.clock() - self.loop_at):
                 self._checkpoint_at = -math.inf
             if not self.config.evaluates:  # after each update, so that it depends on steps and not on the clock
@@ -221,6 +223,8 @@ class Learner(Service):
             self._advance()
         self.serving.plane.farewell()
         self._keep()
+        if self.training is not None and self.training.fault:
+            raise EnvError(self.training.fault)
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last seconds, null what is not known yet."""
@@ -263,7 +267,7 @@ class Learner(Service):
         if when_done != "exit":
             self._keep()
         lingers = (self._kept and self._kept.evaluating(self.clock())) or self.clock() < self._stays_until
-        if when_done == "exit" or (when_done == "evaluated" and not lingers):
+        if when_done == "exit" or (self.training and self.training.fault) or (when_done == "evaluated" and not lingers):
             self.stop()
 
     def _keep(self) -> None:
@@ -284,7 +288,8 @@ class Learner(Service):
     @property
     def _finished(self) -> bool:
         """Whether nothing is left to be learned."""
-        return self._is_done or (self.training is not None and self.training.finished)
+        fault = self.training is not None and self.training.fault
+        return not fault and (self._is_done or (self.training is not None and self.training.finished))
 
     def _due(self, what: int, now: float) -> None:
         """Write a ROW or a CHECKPOINT, with several ranks once the others have shared what belongs to it."""

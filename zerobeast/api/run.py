@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TURN_S = 0.2  #: how late a callback is
 TRIES = 3  #: of a question whether a run of another process goes on
-NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100", "loss", "entropy")
+NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100", "loss", "entropy", "episodes_lost")
 
 
 class Status(NamedTuple):
@@ -44,6 +44,7 @@ class Status(NamedTuple):
     mean_return: float | None  #: of the last 100 episodes, undiscounted and unclipped
     loss: float | None
     entropy: float | None  #: of the policy, in nats, if the algorithm has one
+    episodes_lost: float | None  #: because the environment failed in them
 
     def __str__(self) -> str:
         page = dict(zip(NEWEST, self[3:], strict=True)) | {"agent_steps": self.agent_steps}

@@ -14,6 +14,7 @@ from zerobeast.api.progress import Progress
 from zerobeast.api.run import TURN_S, Run
 from zerobeast.api.started import StartedRun
 from zerobeast.common.config.flags import flags_for
+from zerobeast.common.files import metrics
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.process.terminal import say
 from zerobeast.launcher.start import RunFlags, settle
@@ -73,6 +74,8 @@ def train(
         done = f"{run.status().agent_steps:,} agent steps"
         say(f"interrupted after {done}: zb.Run({place}) has what there is, zb.train(name={place}) goes on")
         raise
+    if progress and (lost := metrics.lost(run.folder)):
+        say(lost)
     return run
 
 

@@ -82,6 +82,7 @@ def described(found: Evaluation) -> dict[str, Any]:
         "std_return": found.std,
         "mean_length_frames": found.length * found.frame_skip,
         "agent_steps_trained": found.agent_steps_trained,
+        "lost_to": found.lost_to if found.lost else "",
     }
 
 
@@ -116,6 +117,7 @@ def _conclusion(result: dict[str, Any], wanted: int) -> str:
     error = "" if result["stderr_return"] is None else f" (standard error {result['stderr_return']:.2f})"
     infos = "".join(f", {name[5:]} {value:.4g}" for name, value in result.items() if name.startswith("info/"))
     cut = f", {result['bounded']} cut off at evaluate.max_steps" if result["bounded"] else ""
+    cut += f", {result['lost']} more lost to {result['lost_to']}" if result["lost"] else ""
     return (
         f"{trained}, {result['actions']} actions, {played}{cut}:\n"
         f"return {result['mean_return']:.2f}{error}, interquartile mean {result['iqm_return']:.2f}, "

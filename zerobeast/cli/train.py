@@ -151,9 +151,9 @@ def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plai
         say(f"beast train: {ending.sentence}", sys.stderr)
     if not config.folder.exists():  # somebody has removed it, and the sentence says so
         return ending.code
-    if ending.finished or page.get("agent_steps"):
-        # a page may be a second old; the last row is the end itself, unless the learner was killed
-        newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
+    # a page may be a second old; the last row is the end itself, unless the learner was killed
+    newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
+    if ending.finished or newest.get("agent_steps"):
         _conclude(config, view.summary(config, newest, time.monotonic() - start, finished=ending.finished), ending)
     elif not ending.sentence:
         say(f"{config.name}: stopped before its first update")
@@ -174,6 +174,8 @@ def _run_here(child: Child) -> Ending:
 def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     """Print what was trained and what can be done next."""
     say(summary)
+    if lost := metrics.lost(config.folder):
+        say(lost)
     if not run_folder.trained(config.folder):
         say("there is no checkpoint yet: the learner ended before its first")
         return

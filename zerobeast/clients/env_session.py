@@ -11,7 +11,7 @@ from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
 from zerobeast.common.wire import EnvSeeds, EnvSpec, Space, action_record, by_array, short, step_record
 from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.common.wire.codec import pack
-from zerobeast.common.wire.episodes import Episode, ends_of
+from zerobeast.common.wire.episodes import Episode, Lost, ends_of, lost_of
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.planes import receive_rows
@@ -57,6 +57,7 @@ class EnvSession:
       spec: what one environment looks like; known once `advance` has returned True for the first time.
       rows, episodes, infos: of the newest answer; rows are a new array each time, and not packed.
       ends: the whole episode of each row that ends one, None if that was no whole episode.
+      lost: episodes that environments have failed in.
     """
 
     spec: EnvSpec
@@ -72,6 +73,7 @@ class EnvSession:
         self.rows: NDArray[Any] = np.zeros(0)
         self.episodes: Episodes = []
         self.ends: tuple[Episode | None, ...] = ()
+        self.lost: tuple[Lost, ...] = ()
         self.infos: Infos = {}
         self._closed = False
 
@@ -160,7 +162,7 @@ class EnvSession:
         episodes, infos = message.header.body
         _check_infos(infos or {}, self.num_envs)
         self.infos = infos or {}
-        self.ends = ends_of(episodes, self.port.refuse)
+        self.ends, self.lost = ends_of(episodes, self.port.refuse), lost_of(episodes)
         self.episodes = [(episode.value, episode.length) for episode in self.ends if episode]
 
     def _open(self) -> None:

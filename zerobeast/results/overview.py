@@ -10,7 +10,7 @@ from typing import Any
 
 from zerobeast.common.config.table import LEVELS
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files import evaluations, metrics, run_files
 from zerobeast.common.text import printable
 from zerobeast.results.curves import FULL, RETURNS, TRAINING
 from zerobeast.results.run import SavedRun, read
@@ -52,6 +52,7 @@ def overview(folder: Path, now: float) -> dict[str, Any]:
         steps, last, best, of = _scores(run)
     except ConfigError as error:
         troubles.append(str(error))
+    troubles += filter(None, [metrics.lost(folder)])
     files = [*_files(folder)]
     total = found if isinstance(found := run.settings.get("total_steps"), int) else None
     finished = (folder / run_files.REACHED).exists() or (steps is not None and total is not None and steps >= total)

@@ -116,10 +116,14 @@ def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, 
         rows, *_ = client.step([0, 0])
         assert sorted(rows["first"].tolist()) == [False, True]
         assert sorted(rows["obs"][:, 0].tolist()) == [0, 2]
+        (lost,) = client.lost
+        assert "SIGKILL" in lost.reason
+        assert rows["first"][lost.row]
         assert survivor.is_running()
         assert server.report()["env_errors"] == 1
         rows, *_ = client.step([0, 0])
         assert sorted(rows["obs"][:, 0].tolist()) == [1, 3]
+        assert client.lost == ()
 
 
 def test_an_environment_that_ends_its_process_again_and_again_ends_its_session(

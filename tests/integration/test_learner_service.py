@@ -18,7 +18,7 @@ from tests.learner_fakes import (
     rollout_rows,
     run_config,
 )
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError, ConfigError, EnvError
 from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
@@ -54,6 +54,23 @@ def test_a_run_ends_by_itself_exactly_at_its_total(endpoint: str, open_run: Open
     state = load_checkpoint(folder / "checkpoint.pt")
     assert state["counters"]["agent_steps"] == 130
     json.dumps(page, allow_nan=False)
+
+
+def test_a_run_ends_with_a_sentence_once_too_many_episodes_are_lost(endpoint: str, open_run: Opener) -> None:
+    run = open_run(total_steps=130, endpoint=endpoint, max_lost_episodes=0.002)
+    actor = run.welcomed()
+    for seq in range(1, 4):
+        actor.push(seq, rollout_rows(4, seq), [[1.0, 10], ["RuntimeError: it broke (walk.py:7)", 0]])
+    run.drive([actor], lambda: run.learner.stopping)
+    with pytest.raises(EnvError, match=r"^3 of the last \d episodes were lost to RuntimeError: it broke \(walk.py:7\)"):
+        run.learner.drain()
+    run.learner.close()
+    folder = run.learner.config.folder
+    with (folder / "metrics.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["episodes_lost"] == "3"
+    assert load_checkpoint(folder / "checkpoint.pt")["counters"]["agent_steps"] == 60
+    assert not (folder / "reached").exists()
 
 
 def test_the_log_has_a_line_a_minute_a_line_a_checkpoint_and_the_end(

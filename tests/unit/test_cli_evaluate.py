@@ -93,14 +93,6 @@ def test_ends_that_cannot_be_told_apart_fail_the_evaluation() -> None:
         EpisodeCounter(2, 2, MANY).add(rows([1.0, 1.0], ended=[0, 1]), [Episode(1.0, 1)])
 
 
-def test_an_environment_that_fails_in_the_middle_of_an_episode_fails_the_evaluation() -> None:
-    counter = EpisodeCounter(2, 2, MANY)
-    counter.add(rows([1.0, 1.0], ended=[0]), [Episode(1.0, 1)])
-    counter.add(rows([0.0, 1.0], first=[0]), [])
-    with pytest.raises(BeastError, match="environment 1 failed in the middle of an episode"):
-        counter.add(rows([1.0, 0.0], first=[1]), [])
-
-
 def test_an_episode_is_that_of_the_environment_that_reported_it() -> None:
     counter = EpisodeCounter(2, 3, MANY)  # the third environment contributes none
     one, other = Episode(1.0, 1, {"is_success": 1.0}), Episode(1.0, 1, {"is_success": 0.0, "score": 3.0})

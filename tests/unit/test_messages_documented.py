@@ -198,12 +198,12 @@ def test_the_example_descriptions_are_those_of_the_code() -> None:
 def test_the_example_bytes_are_those_of_the_code() -> None:
     assert hexadecimal("73 ef cd") == topic(Plane.STEPS, 0x0123456789ABCDEF)
     assert len(hexadecimal("73 ef cd")) == TOPIC_BYTES
-    assert hexadecimal("96 03 06") == pack_header(Header(Kind.STEP, 7, 0, 5, 3))
+    assert hexadecimal("96 04 06") == pack_header(Header(Kind.STEP, 7, 0, 5, 3))
     bodies: list[tuple[Any, ...]] = [(42,), (None, {"low": -0.1}), (None, None, [True, False])]
     resets = [Header(Kind.RESET, 7, 0, 5, 1, body) for body in bodies]
-    assert hexadecimal("97 03 05") == b"".join(map(pack_header, resets))
-    assert hexadecimal("97 03 07") == pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([[3.0, 3]],)))
+    assert hexadecimal("97 04 05") == b"".join(map(pack_header, resets))
+    assert hexadecimal("97 04 07") == pack_header(Header(Kind.OBS, 7, 0, 5, 3, ([[3.0, 3]],)))
     assert hexadecimal("85 c4 02") == pack(np.array([1, 2], np.uint8))
     assert hexadecimal("95 94 a3") == pack(row_layout(step_record(CARTPOLE)))
-    assert msgpack.unpackb(hexadecimal("96 03 06"))[0] == PROTOCOL_VERSION
+    assert msgpack.unpackb(hexadecimal("96 04 06"))[0] == PROTOCOL_VERSION
     assert PAGE.startswith(f"# The wire protocol, version {PROTOCOL_VERSION}\n")

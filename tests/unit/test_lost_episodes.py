@@ -1,0 +1,132 @@
+"""Episodes that environments fail in: how they are reported, counted and played again. No sockets, no processes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.test_cli_evaluate import MANY, rows
+from tests.unit.test_envserver_agents import RELAY, made, stepped
+from tests.unit.test_envserver_worker import counters
+from zerobeast.common.errors import BeastError, RemoteProtocolError
+from zerobeast.common.files import metrics
+from zerobeast.common.wire.episodes import MAX_REASON, MAX_REASONS, Episode, Lost, ends_of, lightened, lost_of
+from zerobeast.common.wire.messages import Header, Kind, pack_header
+from zerobeast.services.envserver.sessions import MAX_ENVS_PER_SESSION
+from zerobeast.services.evaluator.play import EpisodeCounter
+from zerobeast.services.learner.episodes import LostEpisodes
+from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.queue import Message
+
+ZERO = "ZeroDivisionError: division by zero (walk.py:9)"
+
+
+def test_lost_episodes_travel_beside_the_ends_and_name_their_reason_once() -> None:
+    entries = lightened([[1.0, 2], [ZERO, 0], [ZERO, 3], ["KeyError: 'x' (walk.py:3)", 1], []])
+    assert entries[1:4] == [[ZERO, 0], ["", 3], ["KeyError: 'x' (walk.py:3)", 1]]
+    assert ends_of(entries, pytest.fail) == (Episode(1.0, 2), None)
+    assert lost_of(entries) == (Lost(ZERO, 0), Lost(ZERO, 3), Lost("KeyError: 'x' (walk.py:3)", 1))
+
+
+LONG = "x" * (MAX_REASON + 1)
+
+
+@pytest.mark.parametrize("one", [[LONG, 0], ["\x1b[2J", 0], ["x", -1], ["x", 1.0], ["x", True], ["x"]])
+def test_a_malformed_one_is_counted_and_ignored(one: Any) -> None:
+    refused: list[RemoteProtocolError] = []
+    assert lost_of([one]) == ()
+    assert ends_of([one, [1.0, 2]], refused.append) == (None, Episode(1.0, 2))
+    assert len(refused) == 1
+
+
+def test_as_many_as_a_session_can_have_fit_a_header() -> None:
+    entries = lightened([[f"{env:5}" + "é" * (MAX_REASON - 5), env] for env in range(MAX_ENVS_PER_SESSION)])
+    assert len({lost.reason for lost in lost_of(entries)}) == MAX_REASONS
+    pack_header(Header(Kind.OBS, 7, 0, 5, 3, (entries, None)))
+
+
+def test_an_environment_that_raises_reports_which_episode_it_costs_and_where_it_raised() -> None:
+    shard = counters(raise_at=2)
+    for expected in ([], [0, 1], []):
+        shard.step(np.array([1, 1]))
+        assert [row for _, row in shard.lost] == expected
+        if expected:
+            reason, _ = shard.lost[0]
+            assert reason.startswith("RuntimeError: this environment raises on purpose (counter_env.py:")
+            assert shard.failures[0][1].startswith(reason + "\n"), "the log has it in its first line"
+    shard.reset()
+    assert shard.lost == []
+
+
+def test_of_several_agents_those_that_act_lose_an_episode() -> None:
+    env = made(RELAY, kwargs={"fault": "leaves"})
+    lost = lost_of(stepped(env, [0, 1, 2]).episodes)
+    assert [each.row for each in lost] == [0, 1], "the third has not joined"
+    assert "agent 'b' has left" in lost[0].reason
+
+
+def test_the_most_frequent_reason_is_named_whatever_values_it_has() -> None:
+    lost = LostEpisodes()
+    lost.add(ZERO)
+    for value in range(3):
+        lost.add(f"an observation is [nan 0.{value}], expected finite numbers (walk.py:12)")
+    assert lost.reason == "an observation is [nan 0.2], expected finite numbers (walk.py:12), and others"
+    again = LostEpisodes()
+    again.load(lost.state())
+    assert (again.count, again.reason) == (4, lost.reason)
+
+
+def test_too_many_lost_episodes_are_a_sentence_and_few_never_are() -> None:
+    lost = LostEpisodes()
+    for _ in range(100):
+        lost.add(ZERO)
+    assert not lost.excess(0.1), "a process that was killed costs the episodes of all its environments"
+    lost.add(ZERO)
+    assert lost.excess(0.1).startswith(f"101 of the last 101 episodes were lost to {ZERO}: expected at most 100")
+    for _ in range(950):
+        lost.ended()
+    assert not lost.excess(0.1), "the newest count"
+    assert not lost.excess(1.0)
+
+
+def test_the_learner_counts_what_was_begun_what_ended_and_what_is_lost() -> None:
+    meters = Meters(["CartPole-v1"])
+    episodes, lost = (Episode(1.0, 2), Episode(2.0, 3)), (Lost(ZERO, 0),)
+    meters.finished([Message(7, 0, 1, rollouts=8, episodes=episodes, lost=lost), Message(7, 0, 2, rollouts=8)])
+    page = meters.page(0.0)
+    assert (page["episodes_begun"], page["episodes"], page["episodes_lost"]) == (8 + 3, 2, 1)
+    assert page["lost_to"] == ZERO
+    other = Meters(["CartPole-v1"])
+    other.load(meters.state())
+    assert other.page(0.0)["episodes_begun"] == 11
+
+
+def test_an_evaluation_plays_a_lost_episode_again_and_counts_it() -> None:
+    counter = EpisodeCounter(2, 2, MANY)
+    counter.add(rows([1.0, 1.0], ended=[0]), [Episode(1.0, 1)])
+    counter.note([Lost(ZERO, 1)])
+    assert counter.add(rows([0.0, 0.0], first=[0, 1]), []) == []
+    assert (counter.lost, counter.complete) == (1, False)
+    assert counter.add(rows([5.0, 3.0], ended=[1]), [Episode(3.0, 1)]) == [Episode(3.0, 1)], "without the lost part"
+    counter.add(rows([0.0, 0.0], first=[0, 1]), [])
+    assert (counter.lost, counter.complete) == (1, True), "those beyond an environment's share do not count"
+
+
+def test_an_evaluation_is_given_up_once_more_episodes_are_lost_than_were_asked_for() -> None:
+    counter = EpisodeCounter(1, 1, MANY)
+    counter.note([Lost(ZERO, 0)])
+    for _ in range(2):
+        counter.add(rows([1.0]), [])
+        if counter.lost:
+            break
+        counter.add(rows([0.0], first=[0]), [])
+    with pytest.raises(BeastError, match=r"2 episodes were lost to Zero.*, and 0 of 1 episodes were played"):
+        counter.add(rows([0.0], first=[0]), [])
+
+
+def test_the_folder_of_a_run_tells_how_many_are_lost_and_why(tmp_path: Any) -> None:
+    assert metrics.lost(tmp_path) == ""
+    (tmp_path / "metrics.csv").write_text("agent_steps,episodes,episodes_lost\n100,27,573\n")
+    assert metrics.lost(tmp_path) == "573 of 600 episodes were lost"
+    (tmp_path / "lost").write_text(ZERO)
+    assert metrics.lost(tmp_path) == f"573 of 600 episodes were lost to {ZERO}"

@@ -69,6 +69,10 @@ class WrongInterface(EnvError):
     """An environment's methods do not take or return what gymnasium's do: another try cannot help."""
 
 
+class Misfit(EnvError):
+    """A value has another shape or type than its space, which is likely to recur: without a step that fits, it must."""
+
+
 class CheckpointError(BeastError):
     """A checkpoint is truncated, foreign or of another architecture."""
 

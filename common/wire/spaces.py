@@ -208,6 +208,15 @@ def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
             yield from by_array(part.space, value[int(part.name) if isinstance(value, tuple) else part.name])
 
 
+def names(space: Space, prefix: str = "") -> Iterator[str]:
+    """The name of each array of a space, such as "camera.depth", in order; "" if it is an array itself."""
+    if isinstance(space, ArraySpace):
+        yield prefix[:-1]
+    else:
+        for part in space.spaces:
+            yield from names(part.space, f"{prefix}{part.name}.")
+
+
 def nested(space: Space, values: Iterator[Any], *, tuples: bool = False) -> Any:
     """Make a value of the space from one value per array, in order: that value, or dicts nested as the space is.
 

@@ -18,6 +18,7 @@ from zerobeast.common.wire.bits import pack_bits
 from zerobeast.common.wire.checks import unfit
 from zerobeast.common.wire.episodes import Entry
 from zerobeast.common.wire.seeds import of_part
+from zerobeast.common.wire.spaces import names
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.padding import Padding
 from zerobeast.services.envserver.spaces import fitted
@@ -64,7 +65,8 @@ class InlineEnvs(ABC):
         """Write all answers from now on into `rows` [N] of `step_record`, in which nothing but padding is set yet."""
         self.rows = rows
         self._bits: list[tuple[ArraySpace, NDArray[Any], NDArray[Any]]] = []  #: arrays of them: space, plain, packed
-        columns = []
+        columns, entries = [], names(self.own.obs)
+        self.names = [f"entry {name!r} of an observation" if name else "an observation" for name in entries]
         for own, (space, column) in zip(self.own.obs.arrays, by_array(self.spec.obs, rows["obs"]), strict=True):
             whole = np.zeros((len(rows), *space.shape), space.dtype) if space.bits else column
             if space.bits:
@@ -149,8 +151,9 @@ class InlineEnvs(ABC):
         """Write rows. All arguments are [N, ...], obs nested as its space; first rows get no reward and no end."""
         rows, lead, who = self.rows, (self.num_envs,), f"environment {self.spec.env_id!r}:"
         rewards = fitted(f"{who} a reward", reward, REWARD, lead=lead)
-        for (space, column), (_, values) in zip(self.columns, by_array(self.spec.obs, obs), strict=True):
-            column[...] = fitted(f"{who} an observation", values, space, lead=lead)
+        arrays = by_array(self.spec.obs, obs)
+        for name, (space, column), (_, values) in zip(self.names, self.columns, arrays, strict=True):
+            column[...] = fitted(f"{who} {name}", values, space, lead=lead)
         self.pack()
         rows["first"] = first
         rows["reward"] = np.where(first, 0, rewards)

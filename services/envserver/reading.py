@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, WrongInterface
-from zerobeast.common.wire import EnvSpec, Space
+from zerobeast.common.errors import EnvError, Misfit, WrongInterface
+from zerobeast.common.wire import EnvSpec, Space, short
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
 
 CALLS = {"reset": ("observation", "info"), "step": ("observation", "reward", "terminated", "truncated", "info")}
+LARGEST = float(np.finfo(np.float32).max)
 INFO = (dict, Mapping, type(None))
 MISFITS = ("to unpack", "argument 'seed'", "argument 'options'")  #: in what a caller raises about what it calls
 MUST_RETURN = "reset(seed, options) must return ({}) and step(action) ({})".format(*map(", ".join, CALLS.values()))
@@ -67,6 +68,18 @@ def called(env: Any, env_id: str, name: str, *args: Any, **kwargs: Any) -> Any:
             return answer
         came = f"{name} returned {type(answer).__name__}{f' of {len(answer)}' if several else ''}"
     raise WrongInterface(f"environment {env_id!r}: {MUST_RETURN}, but {came}")
+
+
+def reward_of(reward: Any) -> float:
+    """A reward as a number. Raises EnvError if it is none that float32 can hold."""
+    try:
+        number = np.asarray(reward, np.float64).item()
+    except (TypeError, ValueError) as error:
+        came = f"has shape {list(reward.shape)}" if getattr(reward, "shape", ()) else f"is {short(reward)}"
+        raise Misfit(f"a reward {came}, expected a number") from error
+    if not abs(number) <= LARGEST:
+        raise EnvError(f"a reward is {number}, expected a finite float32")
+    return number
 
 
 def without_mask(space: Any, key: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.errors import EnvError, WrongInterface
+from zerobeast.common.errors import EnvError, Misfit, WrongInterface
 from zerobeast.common.settings.env import filled
 from zerobeast.common.text import in_line
 from zerobeast.common.wire import EnvSeeds, EnvSpec, by_array
@@ -18,7 +18,7 @@ from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.infos import InfoTable, numbers, recorded
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.numbers import Numbered
-from zerobeast.services.envserver.reading import Reading, called
+from zerobeast.services.envserver.reading import Reading, called, reward_of
 from zerobeast.services.envserver.scenes import drawn, names_of, scene
 from zerobeast.services.envserver.spaces import fitted
 from zerobeast.services.envserver.vector import Only, contained
@@ -27,7 +27,6 @@ MAX_FAILURES = 10  #: of one environment without a step in between, after which 
 FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
 MAX_TEXT = 4000
 OURS = str(Path(__file__).parents[2])
-LARGEST = float(np.finfo(np.float32).max)
 NOTHING_YET = 0.0, False, False  #: reward, terminated and truncated of a first observation
 BACKOFF_S, LONGEST_BACKOFF_S, PAUSE_S = 0.1, 2.0, 0.1
 
@@ -102,6 +101,7 @@ class Shard(InlineEnvs):
         self._recorded: list[int | None] = [None] * num_envs  #: episodes recorded when the newest of each began
         self.failed: list[int] = list(failed) or [0] * num_envs  #: how often each has failed without a step in between
         self._retry_at = [0.0] * num_envs  #: when to replace each that has failed; 0: it works
+        self._fits = any(self.failed)  #: whether a step has fitted the spaces, perhaps in the process before this one
         self.worn = False  #: whether a fresh process may help an environment that this one does not
 
     def _read(self, env_id: str, mask: str) -> EnvSpec:
@@ -138,7 +138,7 @@ class Shard(InlineEnvs):
                 self.lost += [[described(error), row] for row in self._playing(i)]
                 self._fail(i, error)
             else:
-                self.failed[i] = 0
+                self.failed[i], self._fits = 0, True
                 self._progress()
         if all(self._retry_at):  # nothing was stepped, and the next step is not to come at once
             time.sleep(min(PAUSE_S, max(0.0, min(self._retry_at) - time.monotonic())))
@@ -188,14 +188,11 @@ class Shard(InlineEnvs):
     def _write(self, i: int, reading: Any, *answer: Any) -> bool:
         """Write what `step` has returned into row i, as `reading` converts it; returns whether its episode is over."""
         obs, reward, terminated, truncated, info = answer
-        number = np.asarray(reward, np.float64).item()
-        if not abs(number) <= LARGEST:
-            raise EnvError(f"a reward is {number}, expected a finite float32")
-        row, over = self.rows[i], bool(terminated or truncated)
+        number, row, over = reward_of(reward), self.rows[i], bool(terminated or truncated)
         try:
             entries = by_array(self.spec.obs, reading.adapt_obs(obs))
-            for (space, column), (_, value) in zip(self.columns, entries, strict=True):
-                column[i] = fitted("an observation", value, space)
+            for name, (space, column), (_, value) in zip(self.names, self.columns, entries, strict=True):
+                column[i] = fitted(name, value, space)
             if self.own.action_mask:
                 row["action_mask"][: self.own.mask_size] = reading.legal(obs, info, over=over)
         except Exception as error:
@@ -249,6 +246,8 @@ class Shard(InlineEnvs):
         _close(self._envs[i])
         if isinstance(error, WrongInterface):
             raise error
+        if isinstance(error, Misfit) and not self._fits:
+            raise WrongInterface(f"environment {self.spec.env_id!r}: {error}") from error
         if self.failed[i] >= MAX_FAILURES:
             times = f"environment {self.spec.env_id!r} failed {self.failed[i]} times in a row"
             raise EnvError(f"{times}, the last time with {described(error)}") from error

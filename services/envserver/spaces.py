@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.errors import EnvError, Misfit, RemoteProtocolError
 from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, Space, by_array, short
 from zerobeast.common.wire.checks import stray, unfit
 from zerobeast.common.wire.codec import DTYPES, pack
@@ -178,9 +178,17 @@ def obs_adapter(space: Any) -> Adapter:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         named = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
         adapters = {key: obs_adapter(part) for key, part in named}
-        return lambda obs: {str(key): adapt(obs[key]) for key, adapt in adapters.items()}
+        return lambda obs: {str(key): adapt(_entry(obs, key)) for key, adapt in adapters.items()}
     start = _start(space)
     return np.asarray if start is None else lambda obs: np.asarray(obs) - start
+
+
+def _entry(obs: Any, key: Any) -> Any:
+    try:
+        return obs[key]
+    except (LookupError, TypeError) as error:
+        has = f"only {', '.join(map(str, obs))}" if isinstance(obs, dict) else f"it is {short(obs)}"
+        raise Misfit(f"an observation has no entry {key!r}, as observation_space has, {has}") from error
 
 
 def action_adapter(space: Any) -> Adapter:
@@ -240,12 +248,12 @@ def fitted(
     try:
         given = np.asarray(value)
     except ValueError as error:
-        raise EnvError(f"{what} is {short(value)}, expected numbers of shape {list(space.shape)}") from error
+        raise Misfit(f"{what} is {short(value)}, expected numbers of shape {list(space.shape)}") from error
     wanted = np.dtype(space.dtype)
     if given.dtype.kind not in ("biu" if exact and wanted.kind != "f" else "biuf"):
-        raise EnvError(f"{what} is {short(value)} of type {given.dtype}, expected {wanted}")
+        raise Misfit(f"{what} is {short(value)} of type {given.dtype}, expected {wanted}")
     if given.shape != (shape := (*lead, *space.shape)):
-        raise EnvError(f"{what} has shape {list(given.shape)}, expected {list(shape)}")
+        raise Misfit(f"{what} has shape {list(given.shape)}, expected {list(shape)}")
     stored = given
     if given.dtype != wanted:
         with np.errstate(all="ignore"):

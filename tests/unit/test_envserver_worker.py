@@ -26,6 +26,19 @@ def shard_of(env_id: str, kwargs: dict[str, Any], *args: Any, **settings: Any) -
     return Shard(env_id, Numbered(partial(make_env, env_id, kwargs)), *args, **settings)
 
 
+class Told(gymnasium.Env):
+    """With a position and a goal, of which each observation is `obs`."""
+
+    observation_space = gymnasium.spaces.Dict({name: gymnasium.spaces.Box(-1, 1, (2,)) for name in ("pos", "goal")})
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, obs: Any) -> None:
+        self.obs = obs
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.obs, {}
+
+
 def counters(num_envs: int = 2, seed: int | None = 3, **kwargs: Any) -> Shard:
     shard = shard_of(COUNTER, kwargs, num_envs, seed)
     shard.reset()
@@ -158,11 +171,44 @@ def test_methods_that_are_not_gymnasiums_are_refused_at_once_with_what_they_must
     assert len(shard.failures) == 1
 
 
-def test_an_observation_of_another_shape_is_a_failure_and_is_never_stretched() -> None:
-    shard = counters(1, stray_shape=True)
-    shard.step(np.array([0]))
+@pytest.mark.parametrize(
+    ("kwargs", "complaint"),
+    [
+        ({"reward": np.zeros(3)}, r"a reward has shape \[3\], expected a number"),
+        ({"reward": "high"}, "a reward is 'high', expected a number"),
+        ({"answer": [0.0, 1.0, 2.0]}, r"an observation has shape \[3\], expected \[2\]"),
+        ({"answer": "north"}, "an observation is .*'north'.* of type <U5, expected float32"),
+    ],
+)
+def test_what_must_fail_again_is_not_tried_again(kwargs: dict[str, Any], complaint: str) -> None:
+    shard = shard_of(ODD, {"at": 1, **kwargs}, 1, seed=0)
+    shard.reset()
+    with pytest.raises(WrongInterface, match=rf"^environment '{ODD}': {complaint}$"):
+        shard.step(np.array([0]))
+    assert len(shard.failures) == 1
+
+
+def test_an_observation_of_another_shape_after_others_that_fit_costs_its_episode_and_is_never_stretched() -> None:
+    shard = shard_of(ODD, {"at": 2, "answer": [0.0]}, 1, seed=0)
+    shard.reset()
+    for _ in range(2):
+        shard.step(np.array([0]))
     assert "shape [1], expected [2]" in shard.failures[0][1]
     assert shard.rows["first"].all()
+
+
+@pytest.mark.parametrize(
+    ("obs", "complaint"),
+    [
+        ({"pos": [0, 0], "goal": [0, 0, 0]}, r"entry 'goal' of an observation has shape \[3\], expected \[2\]"),
+        ({"pos": [0, 0]}, "an observation has no entry 'goal', as observation_space has, only pos"),
+    ],
+)
+def test_a_misfit_of_several_parts_names_the_one_that_does_not_fit(obs: Any, complaint: str) -> None:
+    env = Told(obs)
+    shard = Shard("Told", Numbered(lambda: env), 1, 0)
+    with pytest.raises(WrongInterface, match=f"^environment 'Told': {complaint}$"):
+        shard.reset()
 
 
 def test_an_observation_of_several_parts_arrives_as_fields() -> None:
@@ -254,7 +300,7 @@ def test_retries_back_off_up_to_a_limit() -> None:
         ({"answer": [[1.0], [1.0, 2.0]]}, "ValueError"),
         ({"reward": np.nan}, "a reward is nan, expected a finite float32"),
         ({"reward": -1e39}, "a reward is -1e+39, expected a finite float32"),
-        ({"reward": [1.0, 2.0]}, "ValueError"),
+        ({"reward": [1.0, 2.0]}, "a reward is [1.0, 2.0], expected a number"),
         ({"dtype": "uint8", "answer": [0.5, 1.0]}, "an observation is array([0.5, 1. ]), expected values of uint8"),
         ({"dtype": "uint8", "answer": [-1, 256]}, "an observation is array([ -1, 256]), expected values of uint8"),
         ({"dtype": "bool", "answer": [2, 0]}, "an observation is array([2, 0]), expected values of bool"),

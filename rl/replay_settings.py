@@ -176,4 +176,9 @@ class BoxSettings(ReplaySettings):
 
     def of_policy(self) -> Self:
         """These settings for the policy's optimiser."""
-        return self.model_copy(update={"learning_rate": self.learning_rate * self.policy_rate})
+        own = {"learning_rate": self.learning_rate * self.policy_rate}
+        return self if self.policy_rate == 1.0 else self.model_copy(update=own)
+
+    def live(self) -> tuple[str, ...]:
+        """None if the policy's optimiser has settings of its own, which are copies."""
+        return super().live() if self.policy_rate == 1.0 else ()

@@ -74,6 +74,9 @@ class LearnerSettings(AlgorithmSettings):
         left = 1.0 if self.schedule == "constant" else max(0.0, 1.0 - agent_steps / total_steps)
         return self.learning_rate * left
 
+    def live(self) -> tuple[str, ...]:
+        return ("learning_rate", "schedule", "max_grad_norm")
+
     def unused(self) -> dict[str, tuple[str, str]]:
         names = ("alpha", "momentum") if self.optimizer == "adam" else ()
         return {name: ("optimizer", f"which has no {name}; rmsprop has") for name in names}
@@ -99,6 +102,9 @@ class ActorCriticSettings(LearnerSettings):
     trace_decay: TraceDecay = 1.0
     baseline_cost: BaselineCost
 
+    def live(self) -> tuple[str, ...]:
+        return (*super().live(), "trace_decay", "baseline_cost")
+
 
 class VTraceSettings(ActorCriticSettings):
     """Further settings that `policy_gradient.vtrace_loss` of `rl.algos` reads; `rho_bar` and its like are optional."""
@@ -106,3 +112,6 @@ class VTraceSettings(ActorCriticSettings):
     entropy_cost: EntropyCost = 0.01
     normalize_advantages: NormalizeAdvantages = False
     reduction: Reduction
+
+    def live(self) -> tuple[str, ...]:
+        return (*super().live(), "entropy_cost")

@@ -35,6 +35,7 @@ TENSORBOARD_EVALUATIONS = Path(TENSORBOARD, "evaluations")  #: event files of th
 TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the launcher, which reads all pages
 STORE = "store"  #: rows kept by an algorithm that has its own replay
 LOGS = "logs"  #: <role>-<index>.log
+REQUESTS = "requests"  #: of callers, to the learner: `zerobeast.common.files.requests`
 SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is
 KEYS = "keys"  #: of the run's own services, unless other ones are given
 SWEEP = "sweep.jsonl"  #: the journal in the folder of a sweep, whose runs are folders beside it

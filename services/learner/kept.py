@@ -11,14 +11,17 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from zerobeast.common.config import live
+from zerobeast.common.config.describe import as_yaml
+from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import CheckpointError, ConfigError, DiskError
-from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files import evaluations, requests, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.links_outside import refuse_links_outside
@@ -116,6 +119,7 @@ class Kept:
             write_atomically(settings, dump(config), durable=True)
         self._numbered = NumberedCheckpoints(config, steps)
         (config.folder / run_files.REACHED).unlink(missing_ok=True)
+        requests.take(config.folder)  # of an earlier start
         self._begins_at = steps
         with contextlib.suppress(DiskError):  # a full disk costs rows, not the start
             self._recording()
@@ -135,9 +139,10 @@ class Kept:
                 scores += evaluations.scores(evaluations.read(self._config.folder), [first]).values()
         return any(score is not None and score >= goal for score in scores)
 
-    def record(self, record: Record | None) -> None:
-        """Append a row of metrics, if there is anything to write."""
+    def record(self, training: TrainingRun, record: Record | None) -> None:
+        """Append a row of metrics, if there is anything to write, and do what callers have asked for until then."""
         if record is not None:
+            record = record._replace(row={**self._asked(training), **record.row})
             self.checkpoints.demand()
             try:
                 with self._computing:
@@ -145,6 +150,27 @@ class Kept:
             except DiskError as error:
                 fault = f"metrics are lost: {error}"
             self._note("metrics", fault)
+
+    def _asked(self, training: TrainingRun) -> dict[str, float]:
+        """Change the settings that callers ask to change; returns the values that they log, by name."""
+        try:
+            asked = requests.take(self._config.folder)
+            if asked[requests.SET]:
+                self._change(training, asked[requests.SET])
+        except (OSError, ConfigError) as error:
+            log.warning("not done as asked: %s", error)
+            return {}
+        return requests.numbers(asked[requests.LOG])
+
+    def _change(self, training: TrainingRun, settings: Mapping[str, Any]) -> None:
+        """Change settings of the algorithm, here and in the folder. Raises ConfigError if they may not change so."""
+        config, file = training.trainer.config, self._config.folder / run_files.CONFIG
+        values = live.checked(config, settings)
+        tree = read_yaml(file, str(file))
+        tree[config.section] = {**tree.get(config.section, {}), **values}
+        write_atomically(file, as_yaml(tree), durable=True)
+        config.algorithm.change(values)
+        log.info("from agent step %d on: %s %s", training.trainer.counters.agent_steps, config.section, values)
 
     def _recording(self) -> Recorder:
         """What writes the metrics. Raises DiskError if its files cannot be opened yet."""

@@ -1,8 +1,8 @@
 """What a run leaves to be plotted: metrics.csv and TensorBoard events, both over agent_steps.
 
-One row per `learner.log_every_s`. The header is fixed by the first row; an unknown value is an empty cell, never
-NaN. A run that continues from a checkpoint first drops the rows about training that the checkpoint does not
-contain, and a last line that a crash left incomplete, then appends.
+One row per `learner.log_every_s`. The header is that of the first row, and columns that come later are added; an
+unknown value is an empty cell, never NaN. A run that continues from a checkpoint first drops the rows about training
+that the checkpoint does not contain, and a last line that a crash left incomplete, then appends.
 """
 
 import csv
@@ -61,10 +61,10 @@ PACE_COLUMNS = {
     "ratio_limited_s": "perf/ratio_limited_s",
 }
 
-MAX_INFOS = 100  #: columns
-INFO = "info/"  #: prefix of columns and tags of numbers in infos
+MAX_COLUMNS = 250  #: names that come later are left out
 MAX_EPISODES_BYTES = 64 << 20  #: of episodes.csv; then it becomes episodes.1.csv, in place of an earlier one
 
+NO_LAGS = np.zeros(1, np.int64)  #: of a record without steps
 Value = float | int | None
 Row = Mapping[str, Value]
 Ended = tuple[int, str, Episode]  #: agent steps of the run, environment, episode
@@ -73,7 +73,7 @@ Ended = tuple[int, str, Episode]  #: agent steps of the run, environment, episod
 class Record(NamedTuple):
     """What there is to write about a run at one moment."""
 
-    row: Row  #: values of `COLUMNS`, of `PACE_COLUMNS` if there are any, and of "info/NAME" as they come
+    row: Row  #: values of `COLUMNS`, of `PACE_COLUMNS` if there are any, of "info/NAME" and of callers, as they come
     losses: Row  #: the algorithm's metrics by name
     lags: NDArray[np.int64]  #: [n], steps by policy lag since the last record
     events: Row  #: other values by tag, which metrics.csv does not hold
@@ -129,18 +129,13 @@ class Recorder:
         if not self._lines.size:
             self._header = list(row)
             table.writerow(self._header)
-        elif new := self._new_infos(row):
+        elif new := [name for name in row if name not in self._header][: max(0, MAX_COLUMNS - len(self._header))]:
             self._widen(new)
         table.writerow([_cell(row.get(name)) for name in self._header])
         self._lines.write(text.getvalue().encode())
 
-    def _new_infos(self, row: Row) -> list[str]:
-        """Columns that are missing; the table never has more than MAX_INFOS of infos."""
-        infos = [name for name in row if name.startswith(INFO) and name not in self._header]
-        return infos[: max(0, MAX_INFOS - sum(name.startswith(INFO) for name in self._header))]
-
     def _widen(self, names: list[str]) -> None:
-        """Add columns, which are empty in the rows so far: an info may come late."""
+        """Add columns, which are empty in the rows so far: an info, or a value of a caller, may come late."""
         _, *lines = self._path.read_text(encoding="utf-8").splitlines()
         header, text = [*self._header, *names], io.StringIO()
         csv.writer(text, lineterminator="\n").writerow(header)

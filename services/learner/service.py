@@ -303,7 +303,8 @@ class Learner(Service):
         if self._kept is None or self.training is None:
             return
         if row:
-            self._kept.record(self.training.record(self.report(), now, final=last and self._finished))
+            record = self.training.record(self.report(), now, final=last and self._finished)
+            self._kept.record(self.training, record)
             self._log_at = self.clock() + self.config.learner.log_every_s  # a slow disk leaves time to learn
         if checkpoint and self.training.trainer.counters.agent_steps:  # a HELLO alone must not bind the next learner
             self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)

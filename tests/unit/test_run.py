@@ -59,6 +59,27 @@ def test_its_figures_are_data_frames_or_lists(root: Path, monkeypatch: pytest.Mo
     assert zb.Run("new").metrics() == zb.Run("new").episodes() == zb.Run("new").evaluations() == []
 
 
+def test_what_is_logged_is_a_column_also_of_a_run_that_has_ended(root: Path) -> None:
+    run = zb.Run("done")
+    run.log(difficulty=3, **{"own/share": 0.5})
+    table = run.metrics()
+    assert table["agent_steps"].tolist() == [200, 400, 400]
+    assert table["difficulty"].tolist()[-1] == 3
+    assert table["mean_return_100"].tolist() == [1.0, 2.0, 2.0]
+    assert zb.plot(run, of="own/share").axes[0].lines[0].get_ydata().tolist() == [0.5]
+    for wrong in ({"agent_steps": 1}, {"info/x": 1}, {"a,b": 1}, {"x": float("nan")}, {"x": 1e300}):
+        with pytest.raises(zb.ConfigError, match="expected a finite number"):
+            run.log(**wrong)
+    assert [*(run.folder / "requests").iterdir()] == []
+
+
+def test_a_run_that_has_ended_takes_no_settings(root: Path) -> None:
+    with pytest.raises(zb.ConfigError, match="has ended"):
+        zb.Run("done").set(ppo={"entropy_cost": 0.25})
+    with pytest.raises(zb.ConfigError, match=r"env.options cannot change while the run trains"):
+        zb.Run("done").set(env={"options": {"level": 2}})
+
+
 def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path) -> None:
     run = zb.Run("lr/seed-1")
     with claimed(run.folder), run:

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zerobeast.api.callbacks import Given, News, each_of
 from zerobeast.api.saved import load
 from zerobeast.api.words import in_python
-from zerobeast.common.config import trust
+from zerobeast.common.config import live, trust
+from zerobeast.common.config.layers import leaves
 from zerobeast.common.config.load import gather
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import episodes, evaluations, metrics, run_files
+from zerobeast.common.files import episodes, evaluations, metrics, requests, run_files
 from zerobeast.common.health import figures
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher import attached
+from zerobeast.launcher.run_folder import claimed
 from zerobeast.results.overview import RUNNING, folders, state
 from zerobeast.results.run import read
 from zerobeast.results.table import table
@@ -154,6 +156,50 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         place = str(self.folder) if which is None else f"{self.folder}:{which}"
         return load(place, **{**self.decided(), **settings})
 
+    def log(self, **values: float) -> None:
+        """Log numbers of your own beside those of the learner: `run.log(difficulty=3)`.
+
+        They become columns of the next row of metrics.csv, so of `metrics()`, curves of TensorBoard and trackers, and
+        what `plot(of="difficulty")` draws. Of several values until then the newest counts; a run that has ended gets
+        them in a row of its own.
+
+        Raises:
+          ConfigError: a value is no finite number, or its name is that of a column of the learner.
+        """
+        from zerobeast.services.learner.recorder import COLUMNS
+
+        numbers = {name: float(value) for name, value in values.items()}
+        known = requests.numbers(numbers).keys() - COLUMNS.keys()
+        if wrong := [name for name in numbers if name not in known]:
+            expected = "a finite number, under a name that is no column of the learner"
+            raise ConfigError(f"{wrong[0]} is {values[wrong[0]]!r:.100}, expected {expected}")
+        requests.post(self.folder, requests.LOG, numbers)
+        if self._has_ended(0.0):
+            self._log_rest()
+
+    def set(self, **settings: Any) -> None:
+        """Change settings of the algorithm while the run trains: `run.set(ppo={"entropy_cost": 0.001})`.
+
+        The learner does so with its next row of metrics, writes it to config.yaml and to its log, and learns on. That
+        goes for the learning rate and its schedule, the clipping of gradients, and coefficients of the loss; what is
+        refused names those of the run's algorithm.
+
+        Args:
+          settings: by section or by path, `**{"ppo.learning_rate": 1e-4}`.
+
+        Raises:
+          ConfigError: the run has ended, or one of them may not change, or not to this value.
+        """
+        config = self.config
+        given = dict(leaves(settings))
+        if others := [path for path in given if not path.startswith(f"{config.section}.")]:
+            raise ConfigError(f"{others[0]} cannot change while the run trains: expected settings of {config.section}")
+        values = live.checked(config, {path.partition(".")[2]: value for path, value in given.items()})
+        if self._has_ended(0.0):
+            raise ConfigError(f"run {self.name!r} has ended; `zerobeast.train` continues it with other settings")
+        requests.post(self.folder, requests.SET, values)
+        config.algorithm.change(values)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, and call the callbacks meanwhile, in this thread.
 
@@ -194,6 +240,17 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         """Tell what came last."""
         if self._news:
             self._news.tell(self)
+        self._log_rest()
+
+    def _log_rest(self) -> None:
+        """Write what was logged after the last row of a run that has ended, in a copy of that row."""
+        last = {name: int(value) if value.is_integer() else value for name, value in metrics.last(self.folder).items()}
+        logged = requests.numbers(requests.take(self.folder)[requests.LOG])
+        if last and logged:
+            from zerobeast.services.learner.recorder import NO_LAGS, Record, Recorder
+
+            with claimed(self.folder), contextlib.closing(Recorder(self.folder, int(last["agent_steps"]))) as recorder:
+                recorder.write(Record(last | logged, {}, NO_LAGS, {}, ()))
 
     def _state(self) -> str:
         """One of the states of `beast runs`."""

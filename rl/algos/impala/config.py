@@ -45,6 +45,10 @@ class ImpalaConfig(s.VTraceSettings):
     epsilon: s.Epsilon = 0.01  # monobeast.py; the table's number for another RMSProp, see above
     max_grad_norm: s.MaxGradNorm = 40.0
 
+    def live(self) -> tuple[str, ...]:
+        """Without `entropy_cost` if that adapts itself."""
+        return tuple(name for name in super().live() if name != "entropy_cost" or not self.entropy_target)
+
     def flaw(self, action: Space, name: str) -> str:
         if self.entropy_target and not self.entropy_cost:
             return f"{name}.entropy_cost 0.0: expected more than 0 with {name}.entropy_target, which adapts it"

@@ -26,6 +26,9 @@ class PPOConfig(s.ActorCriticSettings):
     epsilon: s.Epsilon = 1e-5
     max_grad_norm: s.MaxGradNorm = 0.5
 
+    def live(self) -> tuple[str, ...]:
+        return (*super().live(), "entropy_cost", "clip", "value_clip", "target_kl", "epochs")
+
     def relations(self, name: str, run: Run) -> Iterator[Relation]:
         """A batch cannot make more minibatches than it has rollouts (with an LSTM) or steps (without)."""
         parts, rows, steps = self.minibatches, run.learner.batch_size, run.learner.unroll_length

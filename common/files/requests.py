@@ -1,0 +1,50 @@
+"""What callers ask of the learner of a run while it trains: a file for each request, which it takes with its next row.
+
+{"log": {"difficulty": 1.5}}          values for the next row of metrics
+{"set": {"entropy_cost": 0.001}}      settings of the algorithm that may change while it learns
+"""
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.opening import small_json
+
+MOST = 1000  #: that are taken at a time
+LARGEST = 1e18  #: number
+NAME = re.compile(r"(?!info/)[A-Za-z_][\w./-]{0,99}")
+LOG, SET = "log", "set"
+
+
+def post(folder: Path, kind: str, values: Mapping[str, Any]) -> None:
+    """Ask for something. Raises ConfigError if the folder of the run cannot be written."""
+    place = folder / run_files.REQUESTS
+    with explained(f"{place} cannot be made"):
+        place.mkdir(exist_ok=True)
+    write_atomically(place / f"{time.monotonic_ns():020}.json", json.dumps({kind: values}), durable=False)
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The values that can be logged: finite numbers under names that can be columns, but none of infos."""
+    named = {name: value for name, value in values.items() if NAME.fullmatch(name)}
+    return {name: value for name, value in named.items() if isinstance(value, int | float) and abs(value) < LARGEST}
+
+
+def take(folder: Path) -> dict[str, dict[str, Any]]:
+    """Take what was asked for since the last call, of each kind: of several values of one name the newest.
+
+    Raises:
+      OSError: the folder of the run cannot be changed.
+    """
+    found: dict[str, dict[str, Any]] = {LOG: {}, SET: {}}
+    for path in sorted((folder / run_files.REQUESTS).glob("*.json"))[:MOST]:
+        request = small_json(path)
+        path.unlink(missing_ok=True)
+        for kind in found:
+            found[kind] |= given if isinstance(given := request.get(kind), dict) else {}
+    return found

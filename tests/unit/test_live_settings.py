@@ -1,0 +1,88 @@
+"""Settings that change while a run trains are those of each step from then on, and others are refused."""
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.box_fakes import control_config, trainer_of
+from tests.box_fakes import trained as trained_in_a_box
+from tests.learner_fakes import run_config
+from tests.unit.test_checkpoint import CPU, ENV, same, trained
+from zerobeast.common.config.live import checked
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.services.learner.update import Trainer
+
+BOXES = ("td3", "sac")
+OTHERS: dict[str, Any] = {"max_grad_norm": 0.1, "trace_decay": 0.5, "epochs": 3}
+SMALL: dict[str, dict[str, Any]] = {
+    "ppo": {"epochs": 2, "minibatches": 3, "value_clip": 0.1, "target_kl": 1e-4},
+    "vmpo": {"target_period": 1},
+    "impact": {"batches": 2, "uses": 2},
+}
+
+
+def of(folder: Path, algo: str, **settings: Any) -> RunConfig:
+    """A small run. With RMSProp, unlike with Adam, the size of gradients matters."""
+    if algo in BOXES:
+        return control_config(folder, algo, replay_size=1000, **settings)
+    common = run_config(folder).model_dump()
+    common.pop("impala")
+    own = {"optimizer": "rmsprop", **SMALL.get(algo, {}), **settings}
+    return RunConfig.model_validate({**common, "algo": algo, algo: own, "net": {"torso": "mlp"}})
+
+
+def make(config: RunConfig) -> Trainer:
+    return trainer_of(config) if config.section in BOXES else Trainer(config, CPU, ENV)
+
+
+def learn(trainer: Trainer, seeds: range) -> Any:
+    """The state after some batches."""
+    return (trained_in_a_box if trainer.config.section in BOXES else trained)(trainer, seeds).state()
+
+
+@pytest.mark.parametrize("algo", ["impala", "a2c", "ppo", "vmpo", "impact", "td3", "sac"])
+def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Path, algo: str) -> None:
+    config = of(tmp_path, algo)
+    base, settings, replay = learn(make(config), range(2)), config.algorithm, tmp_path / "run/store/replay"
+    rows = replay.read_bytes() if replay.exists() else b""
+    assert "learning_rate" in settings.live()
+
+    def weights(change: dict[str, Any], *, at_once: bool) -> Any:
+        if rows:
+            replay.write_bytes(rows)
+        changed, own = (settings.model_copy(update=each) for each in (change, {}))
+        trainer = make(config.model_copy(update={"algorithm": changed if at_once else own}))
+        trainer.load(tmp_path, deepcopy(base))  # whose tensors it may go on with
+        trainer.config.algorithm.change(checked(trainer.config, change))
+        return learn(trainer, range(2, 4))["model"]
+
+    values = {name: getattr(settings, name) for name in settings.live()}
+    change = {name: OTHERS.get(name, 2 * value or 0.3) for name, value in values.items() if name != "schedule"}
+    change["schedule"] = "linear" if values["schedule"] == "constant" else "constant"
+    changed = weights(change, at_once=False)
+    assert same(changed, weights(change, at_once=True))
+    assert not same(changed, weights({}, at_once=True))
+
+
+@pytest.mark.parametrize(
+    ("algo", "given", "sentence"),
+    [
+        (
+            "ppo",
+            {"minibatches": 2},
+            "ppo.minibatches cannot change while the run trains: expected one of",
+        ),
+        ("ppo", {"learning_rate": -1}, "ppo.learning_rate: got -1, expected"),
+        ("ppo", {"learning_rat": 1}, "ppo.learning_rat cannot change"),
+        ("impala", {"entropy_cost": 0.5}, "impala.entropy_cost cannot change"),
+    ],
+)
+def test_what_may_not_change_is_refused_in_a_sentence(
+    tmp_path: Path, algo: str, given: dict[str, Any], sentence: str
+) -> None:
+    adapts = {"entropy_target": 0.5} if algo == "impala" else {}
+    with pytest.raises(ConfigError, match=sentence):
+        checked(of(tmp_path, algo, **adapts), given)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from zerobeast.api.run import Run
 
 Row = dict[str, Any]  #: a value for each column
+Hook = Callable[..., Any] | None
+HOOKS = ("on_update", "on_episode", "on_evaluation", "on_checkpoint")
 
 
 class Callbacks:
@@ -23,19 +25,14 @@ class Callbacks:
     is raised by `train`, which ends the run first, with a checkpoint, and by `run.wait`, which does not end it.
 
     Args:
-      on_update, on_episode, on_evaluation, on_checkpoint: in place of the methods of these names.
+      on_update, on_episode, on_evaluation, on_checkpoint: with the arguments of the methods of these names.
     """
 
     def __init__(
-        self,
-        on_update: Callable[[Run, Row], Any] | None = None,
-        on_episode: Callable[[Run, list[Row]], Any] | None = None,
-        on_evaluation: Callable[[Run, Row], Any] | None = None,
-        on_checkpoint: Callable[[Run, Path], Any] | None = None,
+        self, on_update: Hook = None, on_episode: Hook = None, on_evaluation: Hook = None, on_checkpoint: Hook = None
     ) -> None:
-        given: dict[str, Any] = {"on_update": on_update, "on_episode": on_episode}
-        given |= {"on_evaluation": on_evaluation, "on_checkpoint": on_checkpoint}
-        vars(self).update({name: function for name, function in given.items() if function})
+        given = zip(HOOKS, (on_update, on_episode, on_evaluation, on_checkpoint), strict=True)
+        vars(self).update({name: hook for name, hook in given if hook})
 
     def on_update(self, run: Run, row: Row) -> Any:
         """Called with each new row of metrics.csv, one per `learner.log_every_s`: `agent_steps`, `loss`, ..."""

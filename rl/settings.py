@@ -5,11 +5,11 @@ most; all other defaults are in each algorithm's own `config.py`. Torch-free: ev
         learning_rate: LearningRate = 3e-4
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from zerobeast.common.settings import AlgorithmSettings, Run
+from zerobeast.common.settings import SCHEDULED, AlgorithmSettings, Linear, Run
 
 # rewards and returns
 Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]
@@ -25,8 +25,9 @@ RewardScale = Annotated[
 ]
 
 # the loss
-EntropyCost = Annotated[float, Field(description="weight of the entropy bonus", ge=0)]
-BaselineCost = Annotated[float, Field(description="weight of the value loss", ge=0)]
+EntropyCost = Annotated[float, Field(description="weight of the entropy bonus", ge=0), *SCHEDULED]
+BaselineCost = Annotated[float, Field(description="weight of the value loss", ge=0), *SCHEDULED]
+Clip = Annotated[float, Field(description="epsilon: clip range of the probability ratio", gt=0), *SCHEDULED]
 PopArt = Annotated[bool, Field(description="PopArt: learn values normalised for each task (Hessel et al. 2018)")]
 Reduction = Annotated[
     Literal["sum", "mean"], Field(description="reduction of the loss over time and batch; the paper and TorchBeast sum")
@@ -45,7 +46,7 @@ Uses = Annotated[int, Field(description="K: how often each batch is used", ge=1,
 Optimizer = Annotated[
     Literal["rmsprop", "rmsprop_tf", "adam"], Field(description="rmsprop_tf: RMSProp with TensorFlow 1's semantics")
 ]
-LearningRate = Annotated[float, Field(description="initial learning rate", gt=0)]
+LearningRate = Annotated[float, Field(description="initial learning rate", gt=0), *SCHEDULED]
 Schedule = Annotated[
     Literal["linear", "constant"], Field(description="learning rate schedule; linear: to 0 at total_steps")
 ]
@@ -69,8 +70,15 @@ class LearnerSettings(AlgorithmSettings):
     reward_clipping: RewardClipping = "none"
     reward_scale: RewardScale = 1.0
 
+    def at(self, done: Any) -> Self:
+        """The same with what schedules give when a share of the run's steps, a number or tensor [], is done."""
+        now = {name: value.at(done) for name, value in self if isinstance(value, Linear)}
+        return self.model_copy(update=now) if now else self
+
     def learning_rate_at(self, agent_steps: int, total_steps: int) -> float:
-        """Constant, or decreasing linearly from the configured value to 0 at the run's last step."""
+        """Constant, or decreasing linearly from the configured value to 0 at the run's last step, or as given."""
+        if isinstance(self.learning_rate, Linear):
+            return self.learning_rate.at(agent_steps / total_steps)
         left = 1.0 if self.schedule == "constant" else max(0.0, 1.0 - agent_steps / total_steps)
         return self.learning_rate * left
 
@@ -87,7 +95,7 @@ class LearnerSettings(AlgorithmSettings):
     def jump(self, name: str, run: Run, before: AlgorithmSettings, total_before: int, steps: int) -> str:
         assert isinstance(before, LearnerSettings), "they are of the same algorithm"
         was, now = before.learning_rate_at(steps, total_before), self.learning_rate_at(steps, run.total_steps)
-        if self.schedule == "constant" or was == now:
+        if self.schedule == "constant" or isinstance(self.learning_rate, Linear) or was == now:
             return ""
         asked = self.learning_rate if self.learning_rate != before.learning_rate else now
         return (

@@ -12,7 +12,7 @@ from zerobeast.common.config.layers import NUMBER
 from zerobeast.common.config.preset import names
 from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
 from zerobeast.common.config.torchbeast import FLAGS
-from zerobeast.common.settings import Run, RunConfig, Section, usable
+from zerobeast.common.settings import SCHEDULED, Run, RunConfig, Section, usable
 from zerobeast.common.settings.guards import SHARE, declared
 from zerobeast.common.text import as_text
 
@@ -141,7 +141,8 @@ def expectation(field: FieldInfo) -> str:
     name = KINDS.get(kind, "text")
     pairs = [(words, getattr(entry, key, None)) for entry in field.metadata for key, words in BOUNDS.items()]
     bounds = " and ".join(f"{words} {bound}" for words, bound in pairs if bound is not None)
-    return f"{name}, {bounds}" if bounds else name
+    scheduled = ", or as in linear 0.01 0.001" if SCHEDULED[0] in field.metadata else ""
+    return f"{name}, {bounds}{scheduled}" if bounds else name
 
 
 def _entry(flag: str, text: str) -> list[str]:

@@ -15,6 +15,8 @@ from zerobeast.common.settings.guards import PEERS as PEERS
 from zerobeast.common.settings.guards import PLACE as PLACE
 from zerobeast.common.settings.guards import PLAIN as PLAIN
 from zerobeast.common.settings.guards import REACH as REACH
+from zerobeast.common.settings.linear import SCHEDULED as SCHEDULED
+from zerobeast.common.settings.linear import Linear as Linear
 from zerobeast.common.settings.net import MIN_SHALLOW_SIDE as MIN_SHALLOW_SIDE
 from zerobeast.common.settings.net import NetConfig as NetConfig
 from zerobeast.common.settings.net import Reading as Reading

@@ -30,11 +30,15 @@ class OneBatch(Parts, ABC):
         del agent_steps
         assert self._added is not None, "no step is due"
         (batch, before), self._added = self._added, None
+        self.begin(before)
         return self.update(batch, before)
 
     def recovered(self) -> Sequence[Origin]:
         """None: rows are kept only in checkpoints."""
         return ()
+
+    def begin(self, agent_steps: int) -> None:
+        """Prepare for the update after so many agent steps of the run, as by the schedules of coefficients."""
 
     @abstractmethod
     def update(self, batch: Batch, agent_steps: int) -> Learned:

@@ -41,7 +41,7 @@ def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(bat
     algorithm = impact(batches=batches, uses=uses)
     net = algorithm.network()
     learning = ImpactLearning(algorithm, net)
-    learning._descent = watched = Watched(algorithm, net)
+    learning.descent = watched = Watched(algorithm, net)
     watched.target = lambda: learning.state()["target"]["weights"]
     for seed in range(12):
         learning.update(make_batch(algorithm, seed=seed), 0)

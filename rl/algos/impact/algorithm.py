@@ -61,13 +61,13 @@ class ImpactLearning(ActorCriticLearning[ImpactConfig]):
 
     def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:
         cost = self._weight.value
-        with self._descent.autocast():
+        with self.descent.autocast():
             if AIMED not in batch.extras:  # which are those of the held batch
                 batch.extras[AIMED] = policy_logits(self._target.copy, batch)
-            total, terms = loss(self.settings, self._family, self._net, batch, batch.extras[AIMED], kl_cost=cost)
-        step = self._descent.step(total, agent_steps, batch.mask)
+            total, terms = loss(self.settings, self.family, self.net, batch, batch.extras[AIMED], kl_cost=cost)
+        step = self.descent.step(total, agent_steps, batch.mask)
         if step.applied:
-            choice = self._family.deciding(batch.mask, batch.legal)
+            choice = self.family.deciding(batch.mask, batch.legal)
             self._weight.observe(float(ranks.mean(terms["kl"], choice, "divergence")))
             if self._target.count():
                 self._weight.adapt()

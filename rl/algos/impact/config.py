@@ -16,7 +16,7 @@ class ImpactConfig(s.ActorCriticSettings):
     batches: s.Batches = 4
     uses: s.Uses = 2
     rho: float = setting(2.0, "clip on the ratio of behaviour to target policy in the surrogate", gt=0)
-    clip: float = setting(0.3, "epsilon: clip range of the surrogate's ratio", gt=0)
+    clip: s.Clip = 0.3
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
     entropy_cost: s.EntropyCost = 0.01

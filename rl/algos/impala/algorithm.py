@@ -57,14 +57,14 @@ class ImpalaLearning(ActorCriticLearning[ImpalaConfig]):
     def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:
         weight = self._weight
         cost = self.settings.entropy_cost if weight is None else weight.value
-        with self._descent.autocast():
-            total, targets, metrics = loss(self.settings, self._family, self._net, batch, entropy_cost=cost)
-        step = self._descent.step(total, agent_steps, batch.mask if self.settings.reduction == "mean" else None)
+        with self.descent.autocast():
+            total, targets, metrics = loss(self.settings, self.family, self.net, batch, entropy_cost=cost)
+        step = self.descent.step(total, agent_steps, batch.mask if self.settings.reduction == "mean" else None)
         if step.applied:
-            self._net.observe_targets(targets, batch.mask, batch.task)
+            self.net.observe_targets(targets, batch.mask, batch.task)
         if weight is not None:
             metrics["entropy_cost"] = weight.value
-            choice = self._family.deciding(batch.mask, batch.legal)
+            choice = self.family.deciding(batch.mask, batch.legal)
             if step.applied and ranks.total(choice.sum(), "transitions with a choice"):
                 weight.step(metrics["entropy"], agent_steps, choice)
         return step, metrics

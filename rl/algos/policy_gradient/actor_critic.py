@@ -84,16 +84,21 @@ class ActorCriticLearning(OneBatch, Generic[Settings]):
     """
 
     def __init__(self, algorithm: ActorCritic[Settings], net: PolicyAndValue) -> None:
-        self.settings, self._family, self._net = algorithm.settings, algorithm.family, net
-        self._descent = GradientDescent(algorithm.config, algorithm.settings, net.parameters())
-        self.parts = {"optimizer": self._descent}
+        self.settings, self.family, self.net = algorithm.settings, algorithm.family, net
+        self._given, self._total_steps = algorithm.settings, algorithm.config.total_steps
+        self.descent = GradientDescent(algorithm.config, algorithm.settings, net.parameters())
+        self.parts = {"optimizer": self.descent}
+
+    def begin(self, agent_steps: int) -> None:
+        """Learn with the coefficients that are due after so many agent steps."""
+        self.settings = self._given.at(agent_steps / self._total_steps)
 
     def observe(self, batch: Batch) -> None:
         """Add a batch to the statistics that normalise observations, once it was learned from.
 
         Not earlier: the loss compares with the policy that acted. The last step is the first of the next rollout.
         """
-        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
+        self.net.observe(steps(batch.obs, slice(-1)), batch.away)
 
 
 def logits_and_value(n_logits: int) -> tuple[Field, ...]:

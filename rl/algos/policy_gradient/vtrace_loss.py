@@ -23,7 +23,8 @@ class VTraceActorCritic(ActorCritic[Settings]):
 
     def loss(self, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
         """The scalar to minimise, and its parts."""
-        total, _, metrics = loss(self.settings, self.family, net, batch, entropy_cost=self.settings.entropy_cost)
+        settings = self.settings.at(net.agent_steps / self.config.total_steps)
+        total, _, metrics = loss(settings, self.family, net, batch, entropy_cost=settings.entropy_cost)
         return total, metrics
 
     def learning(self, net: PolicyAndValue) -> Learning:

@@ -48,8 +48,8 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
     """See `ActorCriticLearning`.
 
     `minibatches` refers to a full batch of `learner.batch_size` rollouts; a smaller batch makes fewer of the same size.
-    Every batch is learned from with `settings`, which a subclass may replace before it, for a schedule. With several
-    ranks, a minibatch is a part of each one's rows.
+    Every batch is learned from with `settings`, in which schedules have their values after the agent steps before it.
+    With several ranks, a minibatch is a part of each one's rows.
 
     Raises:
       ConfigError: a rank has too few rows.
@@ -84,25 +84,25 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
         filled = min(minibatches, int(sizes[:, 1].max()))
         for _ in range(self.settings.epochs):
             for minibatch in samples.minibatches(minibatches, filled):
-                with self._descent.autocast():
-                    total, terms = loss(self.settings, self._family, self._net, minibatch)
+                with self.descent.autocast():
+                    total, terms = self.loss(minibatch)
                 if self.settings.target_kl:
-                    choice = self._family.deciding(minibatch.mask, minibatch.inputs.action_mask)
+                    choice = self.family.deciding(minibatch.mask, minibatch.inputs.action_mask)
                     divergence = ranks.mean(terms["kl"], choice, "divergence")
                     if divergence > self.settings.target_kl:
                         return
-                yield self._descent.step(total, agent_steps, minibatch.mask), terms
+                yield self.descent.step(total, agent_steps, minibatch.mask), terms
 
     @torch.no_grad()
     def _prepare(self, batch: Batch) -> tuple[Samples, Metrics]:
         """The samples for the epochs, and metrics of the batch as a whole."""
-        with self._descent.autocast():
-            logits, values = answers(self._net, batch.inputs, batch.core_state)
-        actions, mask, choice = batch.actions, batch.mask, self._family.deciding(batch.mask, batch.legal)
-        behaviour, policy = (self._family.of(each, batch.legal) for each in (batch.extras["logits"], logits[:-1]))
+        with self.descent.autocast():
+            logits, values = answers(self.net, batch.inputs, batch.core_state)
+        actions, mask, choice = batch.actions, batch.mask, self.family.deciding(batch.mask, batch.legal)
+        behaviour, policy = (self.family.of(each, batch.legal) for each in (batch.extras["logits"], logits[:-1]))
         taken = behaviour.log_prob(actions)
         log_rhos = policy.log_prob(actions) - taken
-        targets, advantages, _ = self._estimate(batch, values, log_rhos)
+        targets, advantages, _ = self.targets(batch, values, log_rhos)
         samples = Samples(
             inputs=steps(batch.inputs, slice(-1)),
             actions=actions,
@@ -119,10 +119,20 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
             "explained_variance": explained_variance(targets, values[:-1], mask),
             "valid_fraction": mask.float().mean(),
         }
-        return samples if self._net.core_size else samples.single_steps(), metrics
+        return samples if self.net.core_size else samples.single_steps(), metrics
 
-    def _estimate(self, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
-        """Value targets and advantages, [T, B] each: GAE(lambda) if `vtrace` is off."""
+    def loss(self, samples: Samples) -> tuple[Tensor, Metrics]:
+        """The scalar to minimise of a minibatch, and its parts, detached; `kl` is one of them."""
+        return loss(self.settings, self.family, self.net, samples)
+
+    def targets(self, batch: Batch, values: Tensor, log_rhos: Tensor) -> VTrace:
+        """Value targets and advantages, [T, B] each, without gradient: GAE(lambda) if `vtrace` is off.
+
+        Args:
+          batch: once, before its epochs.
+          values: [T + 1, B] of the policy before them; with `normalize_returns` in units of the deviation of returns.
+          log_rhos: [T, B] log-ratios of that policy to the one that acted.
+        """
         log_rhos = log_rhos if self.settings.vtrace else torch.zeros_like(log_rhos)
         if (scale := self._scale) is not None:
             # of rewards that are not clipped yet: a scale of clipped ones would shrink until it clips all of them

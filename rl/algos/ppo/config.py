@@ -12,7 +12,7 @@ class PPOConfig(s.ActorCriticSettings):
     trace_decay: s.TraceDecay = 0.95
     epochs: int = setting(10, "passes over each batch", ge=1, le=1000)
     minibatches: int = setting(32, "optimiser steps per epoch of a full batch", ge=1, le=65_536)
-    clip: float = setting(0.2, "epsilon: clip range of the probability ratio", gt=0)
+    clip: s.Clip = 0.2
     value_clip: float = setting(0.0, "clip range of the value update (OpenAI Baselines: as clip); 0: no clipping", ge=0)
     target_kl: float = setting(0.0, "KL divergence at which the rest of a batch is skipped; 0: never", ge=0)
     vtrace: bool = setting(True, "correct advantages for policy lag with V-trace (APPO); false: plain GAE")

@@ -57,13 +57,13 @@ class VMPOLearning(ActorCriticLearning[VMPOConfig]):
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """One step of each optimiser."""
-        if not ranks.total(self._family.deciding(batch.mask, batch.legal).sum(), "transitions with a choice"):
+        if not ranks.total(self.family.deciding(batch.mask, batch.legal).sum(), "transitions with a choice"):
             return summary([])
         online = self.trained
-        with self._descent.autocast():
+        with self.descent.autocast():
             target_logits = self._target_logits(batch)
-            found = loss(self.settings, self._family, online, self._multipliers, batch, target_logits)
-        step = self._descent.step(found.policy, agent_steps, batch.mask)
+            found = loss(self.settings, self.family, online, self._multipliers, batch, target_logits)
+        step = self.descent.step(found.policy, agent_steps, batch.mask)
         if step.applied:
             self._pace.step(found.multipliers, agent_steps, batch.mask)
             self._multipliers.project()

@@ -1,0 +1,1 @@
+"""An intrinsic bonus for what is new, added to PPO: random network distillation."""

@@ -1,0 +1,98 @@
+"""What docs/own_algorithm.md promises to those who write an algorithm: its example learns, its hooks are there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.algo_fakes import VECTORS, algorithm_of, make_batch
+from tests.helpers import ROOT
+from zerobeast.common.config.hints import elsewhere
+from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.table import TREE
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.plugins import find
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.factory import make_algorithm
+
+PAGE = (ROOT / "docs" / "own_algorithm.md").read_text()
+RND = f"{ROOT}/docs/examples/rnd.spec:SPEC"
+
+
+def test_the_example_learns_what_it_has_seen_and_keeps_its_networks() -> None:
+    config = RunConfig.model_validate(
+        {"algo": RND, "rnd": {"epochs": 1, "minibatches": 1, "learning_rate": 3e-3}, "learner": {"batch_size": 4}}
+    )
+    algorithm = make_algorithm(config, VECTORS)
+    learning = algorithm.learning(algorithm.network())
+    random = [weights.clone() for weights in learning.random.parameters()]
+    batch = make_batch(algorithm)
+    found = [float(learning.update(batch, 0).metrics["bonus"]) for _ in range(25)]
+    errors = learning.errors.mean.clone()
+    assert found[-1] < found[1], "what was seen often is no longer new"
+    assert all(map(torch.equal, random, learning.random.parameters()))
+    again = algorithm.learning(algorithm.network())
+    again.load(learning.state())
+    assert torch.equal(again.predictor[0].weight, learning.predictor[0].weight)
+    assert torch.equal(again.errors.mean, errors)
+
+
+def test_a_coefficient_may_fall_over_the_run_and_is_a_number_when_it_is_used(tmp_path: Path) -> None:
+    flags = ["--algo", "ppo", "--ppo.entropy_cost", "linear 0.02 0", "--ppo.clip", "linear 0.2 0.1"]
+    config = load([*flags, "--ppo.learning_rate", "linear 1e-3 1e-4"], {})
+    (tmp_path / "run.yaml").write_text(dump(config))
+    assert load(["--config", str(tmp_path / "run.yaml")], {}) == config
+    half = config.algorithm.at(0.5)  # type: ignore[attr-defined]
+    assert (half.entropy_cost, half.clip) == (0.01, pytest.approx(0.15))
+    assert config.algorithm.learning_rate_at(500, 1000) == pytest.approx(5.5e-4)  # type: ignore[attr-defined]
+    assert config != load(["--algo", "ppo", "--ppo.entropy_cost", "0.02", "--ppo.clip", "0.2"], {})
+    for wrong in ("linear 0.1", "linear 0.1 -1", "falling 1 0"):
+        with pytest.raises(ConfigError, match=r"expected a number, at least 0, or as in linear 0.01 0.001"):
+            load(["--algo", "ppo", "--ppo.entropy_cost", wrong], {})
+
+
+@pytest.mark.parametrize("name", ["ppo", "impala", "impact", "a2c"])
+def test_a_schedule_is_followed_by_the_agent_steps_of_the_run(name: str) -> None:
+    def weights(cost: Any, before: int) -> list[torch.Tensor]:
+        algorithm = algorithm_of(name, entropy_cost=cost, learning_rate=0.01)
+        torch.manual_seed(1)
+        net = algorithm.network()
+        net.agent_steps.fill_(before)
+        learning = algorithm.learning(net)
+        learning._added = make_batch(algorithm), before
+        learning.step(before + 100)
+        return [each.detach() for each in net.parameters()]
+
+    def same(one: list[torch.Tensor], two: list[torch.Tensor]) -> bool:
+        return all(map(torch.equal, one, two))
+
+    assert same(weights("linear 0.5 0.1", 0), weights(0.5, 0))
+    assert same(weights("linear 0.5 0.1", 500), weights(0.3, 500))
+    assert not same(weights("linear 0.5 0.1", 500), weights(0.5, 500))
+
+
+def test_the_methods_and_fields_that_the_page_names_exist() -> None:
+    rows = re.findall(r"^\| `([\w.:]+)` \| `(\w+)\(", PAGE, re.MULTILINE)
+    assert len(rows) > 10
+    for home, method in rows:
+        assert callable(getattr(find("", f"zerobeast.rl.{home}", "page"), method)), (home, method)
+    fields = re.search(r"### Fields of a batch\n(.*?)\n#", PAGE, re.DOTALL)
+    assert fields is not None
+    assert set(re.findall(r"^\| `(\w+)`", fields[1], re.MULTILINE)) >= set(Batch._fields) - {"origin"}
+
+
+def test_the_names_of_other_libraries_are_those_that_hints_know() -> None:
+    def rows() -> Iterator[tuple[str, str]]:
+        for line in (ROOT / "docs" / "other_libraries.md").read_text().partition("Units")[0].splitlines():
+            if line.startswith("| `"):
+                theirs, ours = line.strip("| ").split(" | ")
+                yield from ((name, ours.strip("`")) for name in re.findall(r"`(\w+)`", theirs))
+
+    known = {name: meant for name, meant in elsewhere().items() if " " not in str(meant)}
+    assert dict(rows()) == known
+    leaves = {path.rpartition(".")[2] for path in TREE} | set(TREE) | {"env", "name", "track_project", "device"}
+    assert set(known.values()) <= leaves

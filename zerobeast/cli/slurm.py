@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
         _demand_room(flags)
     if flags.fresh:
         run_folder.set_aside(config.folder, now)
-    config, _ = run_folder.make(config, named="name" in origins)
+    config, _ = run_folder.make(config, origins)
     with run_folder.claimed(config.folder):
         if run_folder.trained(config.folder) and saved is not None:
             run_folder.refuse_changes(saved, config)

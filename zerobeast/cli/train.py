@@ -118,7 +118,8 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    now, remark = datetime.now().astimezone(), partial(say, file=sys.stderr)
+    is_dry = any(flag.key == "dry_run" for flag in split(argv, []))
+    now, remark = datetime.now().astimezone(), partial(say, file=sys.stderr if is_dry else None)
     settled = settle(argv, environ, now, own=TrainFlags, say=remark, parent=parent_in(argv))
     config, flags = settled.config, settled.flags
     if flags.dry_run:

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ FREE = ("net.max_parameters", "env.opponent", "env.opponents", "env.options")
 HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
 RETRY_S = 0.1
 MAX_NAME, MAX_NUMBER = 100, 999
+CHOSEN = "chosen"  #: the origin of what nobody has given
 
 
 def default_name(config: RunConfig, now: datetime) -> str:
@@ -54,13 +55,13 @@ def _numbered(folder: Path) -> Iterator[Path]:
     yield from (folder.with_name(f"{folder.name}-{number}") for number in range(2, MAX_NUMBER + 1))
 
 
-def make(config: RunConfig, *, named: bool) -> tuple[RunConfig, Callable[[], None]]:
+def make(config: RunConfig, origins: Mapping[str, str]) -> tuple[RunConfig, Callable[[], None]]:
     """Make the folder of a run, unless there is one.
 
     Args:
       config: of the run.
-      named: whether somebody has named it; if not, and another run that began in the same second has this folder, its
-        name gets a number.
+      origins: where its settings are from. If nobody has named it, and another run that began in the same second has
+        this folder, its name gets a number.
 
     Returns:
       The settings, and what removes the folder again if it was made now and nothing was trained.
@@ -70,7 +71,7 @@ def make(config: RunConfig, *, named: bool) -> tuple[RunConfig, Callable[[], Non
     """
     with explained(f"run folder {config.folder} cannot be written"):
         config.folder.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (config.folder,) if named else _numbered(config.folder):
+        for folder in _numbered(config.folder) if origins.get("name", CHOSEN) == CHOSEN else (config.folder,):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
                 undo = partial(_remove, folder, run_files.at(folder.with_name(run_files.LATEST)))

@@ -138,7 +138,7 @@ def _forked(parent: Parent, read: Callable[..., Loaded], section: str, now: date
     _refuse(loaded._replace(config=config))
     for note in (*loaded.notes, *_ineffective(loaded, but=label)):
         say(note)
-    origins = {path: where for path, where in loaded.origins.items() if path not in theirs}
+    origins = {**loaded.origins, **dict.fromkeys(theirs, run_folder.CHOSEN)}
     return Settled(config, loaded.own, None, origins, parent)
 
 
@@ -180,7 +180,7 @@ def begun(
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
         say(f"the earlier run {config.name} is now {aside}")
-    config, remove = run_folder.make(config, named="name" in origins)
+    config, remove = run_folder.make(config, origins)
     with run_folder.claimed(config.folder) as lock, contextlib.ExitStack() as undo, private_folder() as sockets:
         undo.callback(remove)
         continues = run_folder.trained(config.folder)

@@ -21,7 +21,7 @@ ABOUT = {
     "capacity": r".*\.(threads|in_process|max_parameters|\w+_timeout_s)|envserver\.(max_\w+|workers)",
     "versions": r"learner\.(checkpoint_every_steps|keep_checkpoints)",  # which are the opponents of `env.opponent past`
     "files": r"learner\.(checkpoint_every_s|log_every_s|when_done|store|max_lost_episodes)"
-    r"|evaluate\.(times|every_steps|episodes|levels|seed|video_every)",
+    r"|evaluate\.(times|every_steps|episodes|levels|seed|actions|video_every)",
     "machine": r"local\..*|.*\.device|broker\.precision|learner\.ranks",
 }
 

@@ -67,13 +67,17 @@ def table_lock(folder: Path) -> Iterator[None]:
 
 
 def append(folder: Path, new: Sequence[Mapping[str, Any]]) -> None:
-    """Add the evaluations of a policy, in place of earlier ones of the same step and environment.
+    """Add the evaluations of a policy, in place of earlier ones of the same step, environment and kind of actions.
 
     Raises:
       ConfigError: the file cannot be written; it is as it was.
     """
-    replaced = {(row["agent_steps"], row["env"]) for row in new}
-    before = [row for row in read(folder) if (row["agent_steps"], row["env"]) not in replaced]
+
+    def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(map(row.get, ("agent_steps", "env", "actions")))
+
+    replaced = set(map(key, new))
+    before = [row for row in read(folder) if key(row) not in replaced]
     write(folder, [*before, *map(dict, new)])
 
 
@@ -85,6 +89,14 @@ def write(folder: Path, rows: Sequence[Row]) -> None:
     table.writerow(header := [*names, *last])
     table.writerows([_cell(row.get(name)) for name in header] for row in rows)
     write_atomically(folder / run_files.EVALUATIONS, text.getvalue(), durable=True)
+
+
+def of_kind(rows: Sequence[Row], actions: str) -> list[Row]:
+    """Those in which the policy took such actions: "greedy", "sampled", or "" if that is not known.
+
+    Returns of both kinds are not compared: they are those of two policies.
+    """
+    return [row for row in rows if (row.get("actions") or "") == actions]
 
 
 def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
@@ -99,7 +111,7 @@ def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
     return {steps: {name: sum(values) / len(values) for name, values in items} for steps, items in means}
 
 
-def scores(rows: Sequence[Row], names: Collection[str]) -> dict[int, float]:
+def scores(rows: Sequence[Row], names: Collection[str], actions: str) -> dict[int, float]:
     """What counts of each evaluated policy, by agent steps: its mean return over these environments.
 
     It decides which policy is the best, and when a run ends at `stop_at_return`.
@@ -107,8 +119,9 @@ def scores(rows: Sequence[Row], names: Collection[str]) -> dict[int, float]:
     Args:
       rows: of evaluations, in whichever environments.
       names: ids of environments or, as in `evaluate.levels`, names of levels; "" are environments without such a name.
+      actions: as for `of_kind`.
     """
-    counted = [row for row in rows if row.get("env") in names or (row.get("level") or "") in names]
+    counted = [row for row in of_kind(rows, actions) if row.get("env") in names or (row.get("level") or "") in names]
     return {steps: numbers["mean_return"] for steps, numbers in by_steps(counted).items()}
 
 

@@ -156,11 +156,16 @@ class EvaluateConfig(Section):
         decides=ENVIRONMENT,
     )
     seed: int | None = setting(None, "of environments and actions; by default from the run's", ge=0, le=MAX_ENV_SEED)
-    actions: Literal["auto", "greedy", "sampled"] = setting(
-        "auto", "greedy: the likeliest or best; sampled: drawn as in training; auto: sampled unless that is exploration"
+    actions: Literal["greedy", "sampled"] = setting(
+        "greedy", "of the policy wherever it is not trained: greedy: the likeliest or best; sampled: drawn from it"
     )
     max_steps: int = setting(30_000, "agent steps after which an episode is cut off and counted", ge=1, le=LIMIT)
     video_every: int = setting(0, "record a video with every Nth evaluation; 0: none", ge=0, le=10_000)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether policies take the likeliest or best actions."""
+        return self.actions == "greedy"
 
     def following(self, steps: int, total_steps: int) -> int | None:
         """The agent step of the first evaluation after `steps`; None: there is none."""
@@ -168,6 +173,12 @@ class EvaluateConfig(Section):
             return min((steps // self.every_steps + 1) * self.every_steps, total_steps) if steps < total_steps else None
         number = steps * self.times // total_steps + 1
         return -(-total_steps * number // self.times) if number <= self.times else None
+
+    def due(self, steps: int, total_steps: int) -> int:
+        """The agent step at which an evaluation that was made after `steps`, at the end of a batch, was due; or 0."""
+        if steps >= total_steps or self.every_steps:
+            return min(steps // self.every_steps * self.every_steps if self.every_steps else steps, total_steps)
+        return -(-total_steps * (steps * self.times // total_steps) // self.times) if self.times else 0
 
 
 class LocalConfig(Section):

@@ -31,12 +31,6 @@ class RunConfig(Run):
         """The name of the algorithm and of its section."""
         return self.spec.name
 
-    @property
-    def evaluates_greedily(self) -> bool:
-        """Whether policies that are not trained, as in evaluations, take the likeliest or best action."""
-        auto = self.evaluate.actions == "auto"
-        return self.algorithm.drawing_explores if auto else self.evaluate.actions == "greedy"
-
     def __reduce__(self) -> tuple[Any, ...]:  # a process of ours imports the algorithm's file by its path, as we did
         return type(self).model_validate, (self.model_dump(),)
 

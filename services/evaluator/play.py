@@ -56,7 +56,7 @@ def play(
     Raises:
       BeastError: the policy does not fit the environment, or the environment cannot be made.
     """
-    own, seed, greedy = config.evaluate, config.evaluation_seed, config.evaluates_greedily
+    own, seed, greedy = config.evaluate, config.evaluation_seed, config.evaluate.greedy
     num_envs, limit_s = rows_of(config, opposed=opponent is not None), START_LIMIT_S + config.envserver.step_timeout_s
     env = config.env.model_copy(update={"episodic_life": False}).terms()
     security = SecurityConfig() if Endpoint.parse(endpoint).is_local else config.security

@@ -233,10 +233,10 @@ class Evaluator(Service):
                 self._discard()
             return
         self._evaluations, self._trouble = self._evaluations + 1, ""
-        self._last = evaluations.scores(rows, self._deciding)[rows[0]["agent_steps"]]
+        self._last = evaluations.scores(rows, self._deciding, rows[0]["actions"])[rows[0]["agent_steps"]]
         played = sum(row["episodes"] for row in rows if row["env"] in self._deciding)
-        lost = sum(row["lost"] for row in rows)
-        log.info("step %d: return %.4g over %d episodes, %d more lost", steps, self._last, played, lost)
+        lost, actions = sum(row["lost"] for row in rows), rows[0]["actions"]
+        log.info("step %d: return %.4g over %d episodes (%s), %d more lost", steps, self._last, played, actions, lost)
         self._draw(rows, steps)
         with contextlib.suppress(OSError, ConfigError):  # a full disk costs the copy
             self._keep_if_best(steps)
@@ -257,8 +257,9 @@ class Evaluator(Service):
             self._path.replace(best)
 
     def _scores(self) -> dict[int, float]:
-        """By agent steps, of all policies so far. Raises ConfigError if they cannot be read."""
-        return evaluations.scores(evaluations.read(self.config.folder), self._deciding)
+        """By agent steps, of all policies so far that took such actions. Raises ConfigError if they cannot be read."""
+        rows = evaluations.read(self.config.folder)
+        return evaluations.scores(rows, self._deciding, self.config.evaluate.actions)
 
     def _discard(self) -> None:
         """Take the policy out of the queue, or at least not again."""

@@ -78,7 +78,7 @@ def record(
                     env.reset(config.evaluation_seed + number)
                     add = add or stack.enter_context(video_file(path, env.scene.fps))
                     painter.begin(f"episode {number + 1} of {episodes}")
-                    for moment in _moments(policy, env, greedy=config.evaluates_greedily, max_steps=own.max_steps):
+                    for moment in _moments(policy, env, greedy=own.greedy, max_steps=own.max_steps):
                         picture = painter.draw(moment)
                         for _ in range(1 if moment.outlook else round(PAUSE_S * env.scene.fps)):
                             add(picture)

@@ -130,13 +130,14 @@ class Kept:
 
     def reached(self, training: TrainingRun) -> bool:
         """Whether the run has reached `stop_at_return`: by any evaluation or, if there are none, in training."""
-        goal, first = self._config.stop_at_return, evaluations.first_level(self._config.evaluate.levels)
+        goal, how = self._config.stop_at_return, self._config.evaluate
         if goal is None:
             return False
         scores = [] if self._config.evaluates else [training.meters.score]
         if self._config.evaluates:
             with contextlib.suppress(ConfigError):  # if no file can be opened now, the next row reads it again
-                scores += evaluations.scores(evaluations.read(self._config.folder), [first]).values()
+                rows, first = evaluations.read(self._config.folder), evaluations.first_level(how.levels)
+                scores += evaluations.scores(rows, [first], how.actions).values()
         return any(score is not None and score >= goal for score in scores)
 
     def record(self, training: TrainingRun, record: Record | None) -> None:

@@ -22,6 +22,6 @@ def test_an_evaluation_that_is_repeated_takes_the_place_of_the_earlier_one(tmp_p
     evaluations.append(tmp_path, [FIRST])  # then the process was killed
     evaluations.append(tmp_path, [{**FIRST, "mean_return": 2.5, "returns": [0.5] * 20_000}, other])
     rows = [*evaluations.read(tmp_path), LATER]
-    assert evaluations.scores(rows, ["CartPole-v1", "B"]) == {100: 5.0, 200: 1e-7}
-    assert evaluations.scores(rows, [""]) == evaluations.scores(rows, ["CartPole-v1"]) == {100: 2.5, 200: 1e-7}
-    assert evaluations.scores(rows, [evaluations.first_level(", rare,CartPole-v1")]) == {100: 7.5}
+    assert evaluations.scores(rows, ["CartPole-v1", "B"], "") == {100: 5.0, 200: 1e-7}
+    assert evaluations.scores(rows, [""], "") == evaluations.scores(rows, ["CartPole-v1"], "") == {100: 2.5, 200: 1e-7}
+    assert evaluations.scores(rows, [evaluations.first_level(", rare,CartPole-v1")], "") == {100: 7.5}

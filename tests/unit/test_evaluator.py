@@ -74,6 +74,17 @@ def test_a_policy_is_the_best_if_it_beats_the_one_whose_checkpoint_there_is(run:
     }
 
 
+def test_the_best_policy_is_that_of_the_kind_of_actions_that_evaluations_take(
+    run: RunConfig, evaluate: Evaluate
+) -> None:
+    others = Evaluation(run.env.id, [9.0], [1], False, 0, 1, 5).row()  # before the run was continued with other actions
+    evaluations.append(run.folder, [others])
+    evaluate(lambda _path: None, {5: 1.0, 10: 3.0, 20: 2.0})
+    assert best(run) == 10
+    rows = evaluations.read(run.folder)
+    assert [(row["agent_steps"], row["actions"]) for row in rows][:2] == [(5, "sampled"), (5, "greedy")]
+
+
 def test_what_is_found_about_a_policy_that_is_gone_does_not_count(run: RunConfig, evaluate: Evaluate) -> None:
     evaluate(Path.unlink, {10: 3.0})
     assert evaluations.read(run.folder) == []
@@ -103,7 +114,7 @@ def test_a_policy_whose_row_cannot_be_written_waits_until_it_can(
     monkeypatch.setattr(evaluations, "append", full)
     monkeypatch.setattr(service, "DISK_S", 0.0)
     evaluate(lambda _path: None, {10: 3.0})
-    assert evaluations.scores(evaluations.read(run.folder), [run.env.id]) == {10: 3.0}
+    assert evaluations.scores(evaluations.read(run.folder), [run.env.id], "greedy") == {10: 3.0}
 
 
 def entry(run: RunConfig, steps: int) -> Path:
@@ -116,7 +127,7 @@ def entry(run: RunConfig, steps: int) -> Path:
 def test_what_can_be_neither_evaluated_nor_deleted_holds_nobody_up(run: RunConfig, evaluate: Evaluate) -> None:
     entry(run, 5).mkdir(parents=True)
     evaluate(lambda _path: None, {10: 3.0})
-    assert evaluations.scores(evaluations.read(run.folder), [run.env.id]) == {10: 3.0}
+    assert evaluations.scores(evaluations.read(run.folder), [run.env.id], "greedy") == {10: 3.0}
     assert entry(run, 5).with_name("5.pt.old").is_dir()
 
 

@@ -44,10 +44,14 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
     assert not (config.folder / run_files.BEST_CHECKPOINT).exists(), "the evaluator judges"
 
 
-def test_a_run_that_is_started_again_after_its_end_is_not_evaluated_again(config: RunConfig) -> None:
-    evaluations.append(config.folder, [{"agent_steps": 100, "env": "x", "mean_return": 1.0}])
-    NumberedCheckpoints(config, 100).saved(100, score=None, finished=True)
-    assert steps(config, run_files.TO_EVALUATE) == []
+@pytest.mark.parametrize(("actions", "again"), [("greedy", []), ("sampled", [100])])
+def test_a_run_that_is_started_again_after_its_end_is_evaluated_again_with_other_actions_alone(
+    config: RunConfig, actions: str, again: list[int]
+) -> None:
+    evaluations.append(config.folder, [{"agent_steps": 100, "env": "x", "mean_return": 1.0, "actions": "greedy"}])
+    how = config.evaluate.model_copy(update={"actions": actions})
+    NumberedCheckpoints(config.model_copy(update={"evaluate": how}), 100).saved(100, score=None, finished=True)
+    assert steps(config, run_files.TO_EVALUATE) == again
 
 
 def test_a_checkpoint_that_cannot_be_written_is_not_tried_at_every_step(config: RunConfig) -> None:
@@ -109,7 +113,7 @@ def test_a_run_that_continues_from_an_earlier_step_keeps_nothing_of_later_ones(
     assert not caplog.text
     NumberedCheckpoints(config, 54)
     assert caplog.text.count("the run continues at step 54") == 1
-    assert evaluations.scores(evaluations.read(config.folder), [""]) == {30: 30}
+    assert evaluations.scores(evaluations.read(config.folder), [""], "") == {30: 30}
     assert (steps(config, run_files.CHECKPOINTS), steps(config, run_files.TO_EVALUATE)) == ([30], [])
     assert (config.folder / f"{run_files.numbered(60)}.old").exists()
 

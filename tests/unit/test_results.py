@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,8 +105,30 @@ def test_evaluations_of_several_environments_are_averaged_or_chosen(tmp_path: Pa
     evaluations.write(folder, [{**row, "info/is_success": 1.0} for row in rows])
     run = read(folder)
     assert curve(run, "steps", "evaluation").y.tolist() == [2.0, 5.0]
-    assert curve(run, "steps", "evaluation", env="y").y.tolist() == [3.0]
+    assert curve(run, "steps", "evaluation", where={"env": "y"}).y.tolist() == [3.0]
     assert curve(run, "steps", "info/is_success", smooth=10**13).y.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("how", [{"times": 10}, {"every_steps": 4_000}])
+def test_evaluations_of_seeds_are_where_they_were_due(tmp_path: Path, how: dict[str, int]) -> None:
+    made = [{4_096: 1.0, 8_192: 5.0, 12_288: 2.0, 40_000: 3.0}, {4_608: 3.0, 8_704: 7.0, 12_288: 4.0, 40_000: 5.0}]
+    seeds(tmp_path, "ppo", made, total_steps=40_000, evaluate=how)
+    first, second = (curve(run, "steps", "evaluation") for run in find(["ppo*"], tmp_path))
+    assert first.x.tolist() == second.x.tolist() == [4_000, 8_000, 12_000, 40_000]
+    assert mean_curve([first, second]).mean.tolist() == [2.0, 6.0, 3.0, 4.0]
+    run = find(["ppo-seed1"], tmp_path)[0]
+    assert curve(run, "frames", "evaluation").x.tolist() == [16_000, 32_000, 48_000, 160_000]
+    assert curve(run, "agent_steps", "evaluation").x.tolist() == [*made[0]]
+
+
+@pytest.mark.parametrize("settings", [{}, {"evaluate": {"times": "x"}}, {"evaluate": {"times": 2}}])
+def test_every_evaluation_has_a_place_of_its_own(tmp_path: Path, settings: dict[str, Any]) -> None:
+    made = [{100: 1.0, 210: 2.0, 260: 3.0, 400: 4.0}, {100: 1.0, 220: 2.0, 270: 3.0, 400: 4.0}]
+    seeds(tmp_path, "ppo", made, **settings)  # such as two of a run that was longer once, with another schedule
+    both = [curve(run, "steps", "evaluation") for run in find(["ppo*"], tmp_path)]
+    assert [each.y.tolist() for each in both] == [[1.0, 2.0, 3.0, 4.0]] * 2
+    shown = mean_curve(both).x
+    assert all(np.isin(each.x, shown).all() for each in both)
 
 
 def test_the_mean_is_of_points_that_all_runs_have() -> None:

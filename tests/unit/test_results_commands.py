@@ -187,6 +187,28 @@ def test_each_level_of_evaluations_is_a_line_and_a_row(
     assert len(drawn(monkeypatch, [*argv, "--out", str(root / "curves.png")]).axes[0].lines) == 2
 
 
+def test_greedy_and_sampled_evaluations_never_share_a_line_a_row_or_a_column(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in (1, 2):  # the second half of their evaluations with other actions, as of a run that was continued so
+        made = [evaluation(100, 1.0, "CartPole-v1"), evaluation(200, 90.0, "CartPole-v1") | {"actions": "sampled"}]
+        evaluations.write(saved(root, f"both-{seed}", {300: 5.0}, seed=seed), made)
+    argv = ["both*", "--root", str(root)]
+    found = [(row["group"], row["actions"], row["n"], row["mean"]) for row in rows(argv, capsys)]
+    assert found == [("PPO, greedy", "greedy", 2, 1.0), ("PPO, sampled", "sampled", 2, 90.0)]
+    compare.main(argv)
+    first, second = capsys.readouterr().out.split("\n\n")
+    assert "(greedy, 2 episodes)" in first
+    assert "(sampled, 2 episodes)" in second
+    figure = drawn(monkeypatch, [*argv, "--out", str(root / "curves.png")])
+    assert [line.get_ydata().tolist() for line in figure.axes[0].lines] == [[1.0], [90.0]]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["PPO, greedy (n=2)", "PPO, sampled (n=2)"]
+    capsys.readouterr()
+    shown = overviews(root, capsys)["both-1"]
+    assert (shown["score_of"], shown["last_score"], shown["best_score"]) == ("sampled evaluation", 90.0, 90.0)
+
+
 def test_a_run_of_several_games_has_a_row_and_a_normalised_score_of_each(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,7 +275,7 @@ def test_the_state_of_a_run_is_derived_from_locks_checkpoint_and_steps(
     assert overviews(tmp_path, capsys)["running"]["state"] == "done"
     stopped, running = found["stopped"], found["running"]
     assert (stopped["agent_steps"], stopped["last_score"], stopped["best_score"]) == (300, 2.0, 5.0)
-    assert (running["last_score"], running["best_score"], running["score_of"]) == (6.0, 7.0, "evaluation")
+    assert (running["last_score"], running["best_score"], running["score_of"]) == (6.0, 7.0, "greedy evaluation")
     assert stopped["size_bytes"] > 0
     assert stopped["age_s"] >= 0
 

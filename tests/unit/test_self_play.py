@@ -159,10 +159,7 @@ def test_each_row_is_acted_for_by_the_network_of_its_side(spec: Any) -> None:
         assert mixed.cores[:4].tolist() == plain.cores[:4].tolist()
 
 
-@pytest.mark.parametrize(
-    ("algo", "actions", "varies"),
-    [("r2d2", "auto", False), ("r2d2", "sampled", False), ("ppo", "auto", True), ("ppo", "greedy", True)],
-)
+@pytest.mark.parametrize(("algo", "actions", "varies"), [("r2d2", "sampled", False), ("ppo", "greedy", True)])
 def test_a_saved_opponent_draws_its_actions_unless_that_explores_whatever_evaluations_do(
     tmp_path: Path, algo: str, actions: str, *, varies: bool
 ) -> None:

@@ -2,9 +2,9 @@
 
 RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs that differ in their
 seed alone, or in settings that do not affect learning, are one row: n of them, the mean and interquartile mean (IQM) of
-their last values, each with its 95 % bootstrap interval. With --threshold, how many reached it, and the median of the
-agent steps and the time until then, in which those that never did count as the slowest. Returns in Atari games are
-human-normalised as well.
+their last values, each with its 95 % bootstrap interval. Greedy and sampled evaluations have separate tables. With
+--threshold, how many reached it, and the median of the agent steps and the time until then, in which those that never
+did count as the slowest. Returns in Atari games are human-normalised as well.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from zerobeast.cli.plot import add_runs, finite, positive
 from zerobeast.common.process.terminal import write
 from zerobeast.results import curves
 from zerobeast.results.comparison import Row, markdown
+from zerobeast.results.run import SavedRun
 from zerobeast.results.shown import chosen, compared
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  #: how a formula may begin in a spreadsheet
@@ -31,16 +32,17 @@ def main(argv: list[str]) -> int:
     as_json, as_csv, names = (flags.pop(name) for name in ("json", "csv", "runs"))
     runs, of = chosen(names, flags.pop("root"), flags.pop("of"), flags["env"], remarks.append)
     rows = compared(runs, of, **flags, say=remarks.append)
-    text = (
-        json.dumps(rows, indent=1) + "\n"
-        if as_json
-        else _csv(rows)
-        if as_csv
-        else markdown(rows, curves.meaning(of, runs))
-    )
+    text = json.dumps(rows, indent=1) + "\n" if as_json else _csv(rows) if as_csv else _tables(rows, of, runs)
     write(text, end="")
     write("".join(f"{remark}\n" for remark in remarks), sys.stderr, end="")
     return 0
+
+
+def _tables(rows: Sequence[Row], of: str, runs: Sequence[SavedRun]) -> str:
+    """Markdown, with a table for each kind of actions."""
+    kinds = {row.get("actions"): [own for own in rows if own.get("actions") == row.get("actions")] for row in rows}
+    made = {kind: curves.ALL if kind is None else {"actions": kind} for kind in kinds}
+    return "\n".join(markdown(own, curves.meaning(of, runs, made[kind])) for kind, own in kinds.items())
 
 
 def _csv(rows: Sequence[Row]) -> str:

@@ -2,7 +2,8 @@
 
 RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs that differ in
 their seed alone, or in settings that do not affect learning, are one line: their mean, with its 95 % bootstrap
-interval, up to the last step that all of them have. Every algorithm has one colour and one marker, in every picture.
+interval, up to the last step that all of them have. Greedy and sampled evaluations have separate lines. Every algorithm
+has one colour and one marker, in every picture.
 """
 
 import argparse

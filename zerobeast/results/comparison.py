@@ -7,7 +7,7 @@ import numpy as np
 
 from zerobeast.common.health.figures import duration
 from zerobeast.results.atari import human_normalized
-from zerobeast.results.curves import RETURNS, Curve, curve
+from zerobeast.results.curves import AXES, RETURNS, Curve, Where, curve
 from zerobeast.results.groups import Group
 from zerobeast.results.run import SavedRun
 from zerobeast.results.statistics import interval, iqm
@@ -16,9 +16,9 @@ Row = dict[str, Any]
 WORDS = ("environment", "runs")  #: columns to the left
 
 
-def values(run: SavedRun, of: str, *, env: str = "", at: int | None = None, full: bool = False) -> Curve:
+def values(run: SavedRun, of: str, where: Where, *, at: int | None = None) -> Curve:
     """The curve of a run over agent steps, as `curves.curve`, until `at` agent steps."""
-    points = curve(run, "steps", of, env=env, full=full)
+    points = curve(run, "steps", of, where=where)
     past = len(points.x) if at is None else int(np.searchsorted(points.x, at, "right"))
     return Curve(points.x[:past], points.y[:past])
 
@@ -34,21 +34,22 @@ def row(group: Group, of: str, *, at: int | None = None, threshold: float | None
     Raises:
       ConfigError: there is no such column.
     """
-    points = [values(run, of, env=group.env, at=at) for run in group.runs]
+    points = [values(run, of, group.where, at=at) for run in group.runs]
     scores, steps = np.array([each.y[-1] for each in points]), [int(each.x[-1]) for each in points]
     found: Row = {"env": group.runs[0].env, "group": group.label, "n": len(points)}
+    found |= {"actions": group.where["actions"]} if "actions" in group.where else {}
     found |= {"least_agent_steps": min(steps), "most_agent_steps": max(steps)}
     for name, statistic in (("mean", np.mean), ("iqm", iqm)):
         ends = interval(scores, statistic) if len(points) > 1 else (None, None)
         low, high = (None if end is None else float(end) for end in ends)
         found |= {name: float(statistic(scores)), f"{name}_low": low, f"{name}_high": high}
     if threshold is not None:
-        whole = [values(run, of, env=group.env, at=at, full=True) for run in group.runs]
-        steps_to = [_first(each, threshold) for each in whole]
-        seconds_to = [
-            _first(curve(run, "time", of, env=group.env, full=True), threshold) if steps < np.inf else np.inf
-            for run, steps in zip(group.runs, steps_to, strict=True)
-        ]
+        steps_to, seconds_to = (
+            [_first(curve(run, x, of, where=group.where, full=True), threshold) for run in group.runs]
+            for x in (AXES["steps"], AXES["time"])  # when it was made, not when it was due
+        )
+        late = [at is not None and steps > at for steps in steps_to]
+        steps_to, seconds_to = (np.where(late, np.inf, first).tolist() for first in (steps_to, seconds_to))
         found |= {
             "threshold": threshold,
             "reached": sum(each < np.inf for each in steps_to),
@@ -56,7 +57,7 @@ def row(group: Group, of: str, *, at: int | None = None, threshold: float | None
             "seconds_to_threshold": _median(seconds_to),
         }
     returns = of in RETURNS or of in RETURNS.values()
-    if returns and (normalized := human_normalized(group.env or found["env"], found["mean"])) is not None:
+    if returns and (normalized := human_normalized(group.where.get("env", found["env"]), found["mean"])) is not None:
         found["human_normalized"] = normalized
     return found | {"runs": [run.name for run in group.runs], "scores": scores.tolist()}
 

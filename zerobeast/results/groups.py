@@ -5,13 +5,14 @@ algorithm if there are several, and of the other settings as few as distinguish 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 from zerobeast.common.config.table import LEVELS, TREE, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import PAST
 from zerobeast.common.text import as_text, printable
-from zerobeast.results.curves import TRAINING
+from zerobeast.results.curves import ALL, TRAINING, Where, chosen
 from zerobeast.results.run import SavedRun
 from zerobeast.results.style import place_of, title
 
@@ -30,7 +31,7 @@ class Group(NamedTuple):
     number: int  #: among the groups of the same algorithm
     siblings: int  #: how many of these there are
     runs: list[SavedRun]
-    env: str = ""  #: whose evaluations; those of all environments if empty
+    where: Where = ALL  #: which evaluations
 
 
 def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
@@ -56,28 +57,35 @@ def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
     return groups
 
 
-def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, str], bool], env: str = "") -> Iterator[Group]:
-    """The same groups, with one for each environment of runs that were evaluated in several or by `evaluate.levels`.
+def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, Where], bool], where: Where) -> Iterator[Group]:
+    """The same groups, with one for each environment of runs that were evaluated in several or by `evaluate.levels`,
+    and for each kind of actions that their evaluations were made with.
 
     Args:
       groups: as of `grouped`.
       of: what is shown of them: as for `curves.curve`.
-      has: whether there is something to show of a run in an environment; others are left out of its group.
-      env: the only environment that is asked for, if any.
+      has: whether there is something to show of a run in some evaluations; others are left out of its group.
+      where: which evaluations are asked for: all, or those in one environment.
     """
-    for group in groups:
-        of_evaluations = of not in (TRAINING, *group.runs[0].metrics)
-        rows = [row for run in group.runs for row in run.evaluations if of_evaluations and not env]
-        levels = {str(row.get("env", "")): str(row.get("level") or "") for row in rows}
-        names = list(levels)
-        apart = len(names) > 1 or (bool(names) and any(run.settings.get(LEVELS) for run in group.runs))
-        names = names if apart else [env]
+    evaluated = [[] if of in (TRAINING, *group.runs[0].metrics) else _rows(group, where) for group in groups]
+    named = len({row.get("actions") for rows in evaluated for row in rows}) > 1
+    for group, rows in zip(groups, evaluated, strict=True):
+        levels = {str(row.get("env", "")): str(row.get("level") or "") for row in rows if not where}
+        apart = len(levels) > 1 or (bool(levels) and any(run.settings.get(LEVELS) for run in group.runs))
         shorter = len({*filter(None, levels.values())}) == len(levels)  # each level is one environment
-        for place, name in enumerate(names):
-            shown = levels[name] if apart and shorter else name
-            label, number = group.label + f", {shown}" * apart, group.number * len(names) + place
-            if runs := [run for run in group.runs if has(run, name)]:
-                yield Group(label, group.algo, number, group.siblings * len(names), runs, name)
+        envs: list[Where] = [{"env": env} for env in levels] if apart else [where]
+        kinds: list[Where] = [{"actions": kind} for kind in sorted({str(row.get("actions") or "") for row in rows})]
+        parts = [{**env, **kind} for env, kind in product(envs, kinds or [ALL])]
+        for place, own in enumerate(parts):
+            label, number = group.label, group.number * len(parts) + place
+            label += f", {levels[own['env']] if shorter else own['env']}" if apart else ""
+            label += f", {own.get('actions') or 'unknown actions'}" if named else ""
+            if runs := [run for run in group.runs if has(run, own)]:
+                yield Group(label, group.algo, number, group.siblings * len(parts), runs, own)
+
+
+def _rows(group: Group, where: Where) -> list[Mapping[str, Any]]:
+    return [row for run in group.runs for row in chosen(run, where)]
 
 
 def by_env(runs: Sequence[SavedRun], *, asked: bool) -> dict[str, list[SavedRun]]:

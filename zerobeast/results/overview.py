@@ -39,8 +39,8 @@ def folders(root: Path) -> list[Path]:
 def overview(folder: Path, now: float) -> dict[str, Any]:
     """A run at a glance at this time since the epoch, whatever is wrong with it. What is not known is None.
 
-    Scores are of evaluations or of training (`score_of`), `age_s` is the time since something was last written, and
-    `trouble` a sentence about what cannot be read.
+    Scores are of greedy or sampled evaluations or of training (`score_of`), `age_s` is the time since something was
+    last written, and `trouble` a sentence about what cannot be read.
     """
     run, troubles = SavedRun(folder, {}), list[str]()
     steps, last, best, of = None, None, None, ""
@@ -84,7 +84,7 @@ def state(folder: Path, *, finished: bool, known: bool) -> str:
 
 
 def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]:
-    """Steps, last and best score, and of what: of the evaluations if there are any, or else of training.
+    """Steps, last and best score, and of what: of evaluations like the newest if there are any, or else of training.
 
     Raises:
       ConfigError: a table cannot be read.
@@ -94,11 +94,12 @@ def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]
     means = zip(run.metrics.get(RETURNS[TRAINING], ()), counts, strict=False)
     whole = [mean for mean, count in means if math.isfinite(mean) and count >= FULL]  # as for `stop_at_return`
     first = evaluations.first_level(str(run.settings.get(LEVELS) or ""))
-    evaluated = evaluations.scores(run.evaluations, [first])
+    kind = (run.evaluations[-1].get("actions") or "") if run.evaluations else ""
+    evaluated = evaluations.scores(run.evaluations, [first], kind)
     done = max([*steps[-1:], *evaluated], default=None)
     scores, candidates = [*evaluated.values()] or returns, [*evaluated.values()] or whole
     last, best = scores[-1] if scores else None, max(candidates, default=None)
-    return None if done is None else int(done), last, best, "evaluation" if evaluated else "training"
+    return None if done is None else int(done), last, best, f"{kind} evaluation".strip() if evaluated else "training"
 
 
 def _finite(run: SavedRun, name: str) -> list[float]:

@@ -14,6 +14,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.text import suggestion
 from zerobeast.results import curves, picture
 from zerobeast.results.comparison import Row, row, values
+from zerobeast.results.curves import Where
 from zerobeast.results.groups import Group, by_level, grouped
 from zerobeast.results.groups import by_env as of_each_env
 from zerobeast.results.picture import Line, Options, Panel
@@ -66,11 +67,11 @@ def plot(
     found, of = chosen(runs, root, of, env, say)
     options, axes, rows = Options(of, **look), x.split(","), list[list[Panel]]()
 
-    def curve(run: SavedRun, across: str, level: str) -> curves.Curve:
-        return curves.curve(run, across, of, env=level, smooth=options.smooth)
+    def curve(run: SavedRun, across: str, where: Where) -> curves.Curve:
+        return curves.curve(run, across, of, where=where, smooth=options.smooth)
 
-    def has(run: SavedRun, level: str) -> bool:
-        return all(len(curve(run, across, level).x) for across in axes)
+    def has(run: SavedRun, where: Where) -> bool:
+        return all(len(curve(run, across, where).x) for across in axes)
 
     for title, groups in _apart(found, of, has, env, by_env=by_env, say=say):
         rows.append([_panel(title, across, groups, curve, say) for across in axes])
@@ -89,7 +90,7 @@ def plot(
 def _panel(title: str, x: str, groups: Sequence[Group], curve: Callable[..., curves.Curve], say: Say) -> Panel:
     lines = []
     for group in groups:
-        own = [curve(run, x, group.env) for run in group.runs]
+        own = [curve(run, x, group.where) for run in group.runs]
         kept = curves.overlapping(own)
         for run in compress(group.runs, map(not_, kept)):
             say(f"left out: {run.name}, which has no {x} in common with the others of its group")
@@ -107,8 +108,8 @@ def compared(
       ConfigError: there is nothing to compare.
     """
 
-    def has(run: SavedRun, level: str) -> bool:
-        return len(values(run, of, env=level, at=how["at"]).x) > 0
+    def has(run: SavedRun, where: Where) -> bool:
+        return len(values(run, of, where, at=how["at"]).x) > 0
 
     when = "yet" if how["at"] is None else "until then"
     apart = _apart(runs, of, has, env, by_env=by_env, say=say, each=each, when=when)
@@ -120,7 +121,7 @@ def compared(
 def _apart(
     runs: Sequence[SavedRun],
     of: str,
-    has: Callable[[SavedRun, str], bool],
+    has: Callable[[SavedRun, Where], bool],
     env: str,
     *,
     by_env: bool,
@@ -129,13 +130,14 @@ def _apart(
     when: str = "yet",
 ) -> Iterator[tuple[str, list[Group]]]:
     """The groups of each environment that have something to show."""
+    where = {"env": env} if env else curves.ALL
     for title, own in of_each_env(runs, asked=by_env).items():
-        known = [run for run in own if has(run, env)]
+        known = [run for run in own if has(run, where)]
         for run in own:
             if run not in known:
                 say(f"left out: {run.name}, which has no {of} {when}")
         if known:
-            yield title, list(by_level(grouped(known, each=each), of, has, env))
+            yield title, list(by_level(grouped(known, each=each), of, has, where))
 
 
 def chosen(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, JsonValue, field_validator
+from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.arguments import arguments
@@ -53,6 +53,8 @@ NUMBERS = f"numbers of agents such as 1 or 2,3, counted from 0 and below {MAX_AG
 Shape = Annotated[tuple[int, ...], whole_numbers(MAX_SIZES, MAX_CHOICES, SIZES)]
 Agents = Annotated[tuple[int, ...], whole_numbers(MAX_AGENTS, MAX_AGENTS - 1, NUMBERS, least=0)]
 Entries = Annotated[tuple[str, ...], BeforeValidator(_entries)]
+Whole = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
+Sizes = Annotated[tuple[Whole, ...], Field(min_length=2, max_length=2 + MAX_SIZES)]
 
 
 class EnvConfig(Section):
@@ -87,6 +89,11 @@ class EnvConfig(Section):
     )
     pad_actions: int = setting(
         0, "pad discrete actions to this number, which masks forbid; 0: as for pad_obs", ge=0, le=MAX_CHOICES
+    )
+    sizes: dict[str, Sizes] = setting(
+        {},
+        "of several or padded environments, as beast train finds it: number of choices, first choice, shape of a box",
+        decides=PLAIN,
     )
     agents: int = setting(
         0, "agents of each environment, which share one policy; 0: 1, or what beast train finds", ge=0, le=MAX_AGENTS
@@ -150,7 +157,7 @@ class EnvConfig(Section):
 
     def terms(self) -> dict[str, Any]:
         """The entries of a HELLO."""
-        return self.model_dump(exclude={"opponent", "opponents"})
+        return self.model_dump(exclude={"opponent", "opponents", "sizes"})
 
     def opposed(self, num_envs: int, group: int = 0) -> NDArray[np.bool_] | None:
         """Which of N rows are of the other side, [N], or None if there is none; N counts agents.

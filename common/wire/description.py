@@ -11,7 +11,7 @@ from zerobeast.common.wire.codec import MAX_NDIM
 
 Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, and what is expected of it
 #: fields that may be missing, which stands for their default
-OPTIONAL = frozenset({"narrow"})
+OPTIONAL = frozenset({"narrow", "start"})
 MAX_SHORT = 100  #: characters of a value in a sentence
 MAX_SIZES = MAX_NDIM - 1  #: of a shape
 SHAPE = f"at most {MAX_SIZES} sizes, each at least 1"

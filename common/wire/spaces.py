@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -22,6 +22,7 @@ from zerobeast.common.wire.layout import Block, Field
 MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
 UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
 MAX_CHOICES = 1 << 16  #: of a space, over all its components
+MAX_START = 1 << 62
 MAX_PARTS = 64  #: of a space, over all levels
 MAX_NAME = 64  #: characters of a name that a peer gives to a field
 
@@ -31,7 +32,7 @@ CompositeKind = Literal["dict", "tuple"]
 
 @dataclass(frozen=True)
 class ArraySpace:
-    """A space of arrays. Choices are counted from 0, whatever the environment counts them from.
+    """A space of arrays. Choices are counted from 0 in rows and by policies, whatever the environment counts them from.
 
     `sizes` counts the choices: (n,) for discrete, one per component for multi_discrete, empty for the others. `low` and
     `high` are the bounds of a box, one for all components or one for each in C order, empty for the others.
@@ -44,6 +45,8 @@ class ArraySpace:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     narrow: bool = False  #: a box of bytes that do not take all values from 0 to 255
+    #: what the environment counts the choices of each component from, empty for 0: no difference to policies
+    start: tuple[int, ...] = field(default=(), compare=False)
 
     @classmethod
     def discrete(cls, n: int) -> Self:
@@ -70,6 +73,14 @@ class ArraySpace:
     def arrays(self) -> tuple[ArraySpace, ...]:
         """The array spaces that it consists of."""
         return (self,)
+
+    def counted(self, values: Any) -> Any:
+        """Values [..., *shape] of the environment with choices that count from 0."""
+        return values - np.reshape(self.start, self.shape) if self.start else values
+
+    def own(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Its inverse, of the same type."""
+        return values + np.reshape(self.start, self.shape).astype(self.dtype) if self.start else values
 
     @property
     def bits(self) -> bool:
@@ -134,6 +145,8 @@ class ArraySpace:
         yield len(self.sizes) == sizes, f"{field}.sizes", self.sizes, f"{sizes} of them, by kind and shape"
         yield min(self.sizes, default=1) >= 1, f"{field}.sizes", self.sizes, "each at least 1"
         yield sum(self.choices) <= MAX_CHOICES, f"{field}.sizes", self.sizes, f"a sum of at most {MAX_CHOICES}"
+        fits = len(self.start) in (0, sizes) and all(abs(at) < MAX_START for at in self.start)
+        yield fits, f"{field}.start", self.start, f"none or {sizes} of them, by kind and shape"
         counts, expected = ((1, n), f"1 or {n} of them, by shape") if box else ((0,), "none of them, by kind")
         for name, values in (("low", self.low), ("high", self.high)):
             yield len(values) in counts, f"{field}.{name}", values, expected
@@ -228,9 +241,14 @@ def nested(space: Space, values: Iterator[Any], *, tuples: bool = False) -> Any:
     return tuple(parts.values()) if tuples and space.kind == "tuple" else parts
 
 
-def unbounded(space: Space) -> Space:
-    """The same space without bounds, of which policies use only `narrow` and two servers may state others."""
+def mapped(space: Space, change: Callable[[ArraySpace], ArraySpace]) -> Space:
+    """The same space of other arrays."""
     if isinstance(space, ArraySpace):
-        narrow = space.dtype == "|u1" and not space.full_bytes
-        return replace(space, low=(-math.inf,), high=(math.inf,), narrow=narrow) if space.kind == "box" else space
-    return replace(space, spaces=tuple(Part(part.name, unbounded(part.space)) for part in space.spaces))
+        return change(space)
+    return replace(space, spaces=tuple(Part(part.name, mapped(part.space, change)) for part in space.spaces))
+
+
+def unbounded(space: ArraySpace) -> ArraySpace:
+    """The same space without bounds, of which policies use only `narrow` and two servers may state others."""
+    narrow = space.dtype == "|u1" and not space.full_bytes
+    return replace(space, low=(-math.inf,), high=(math.inf,), narrow=narrow) if space.kind == "box" else space

@@ -11,7 +11,7 @@ from zerobeast.common.text import split_ids
 from zerobeast.common.wire.codec import DTYPES
 from zerobeast.common.wire.description import SHAPE, Description, Rule, flat, is_shape
 from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, item_bytes
-from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of, unbounded
+from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of, mapped, unbounded
 
 MAX_CORE_SIZE = 1 << 20
 MAX_EXTRAS = 32  #: of a policy
@@ -52,13 +52,18 @@ class EnvSpec(Description):
 
     def for_policies(self) -> EnvSpec:
         """This spec as policies see it, without the bounds of observations."""
-        return replace(self, obs=unbounded(self.obs))
+        return replace(self, obs=mapped(self.obs, unbounded))
+
+    def of_rows(self) -> EnvSpec:
+        """This spec as rows are: choices count from 0."""
+        obs, action = (mapped(space, lambda array: replace(array, start=())) for space in (self.obs, self.action))
+        return replace(self, obs=obs, action=action)
 
     def difference(self, other: EnvSpec) -> tuple[str, Any, Any]:
         """The first entry in which two unequal descriptions differ, and its value here and there."""
         here, there = flat(self.to_wire()), flat(other.to_wire())
         entries = ((name, here.get(name, "none"), there.get(name, "none")) for name in there | here)
-        return next(entry for entry in entries if entry[1] != entry[2])
+        return next(entry for entry in entries if entry[1] != entry[2] and not entry[0].endswith(".start"))
 
     def among(self, ids: str) -> EnvSpec:
         """This spec under the names of all environments of a run (`env.id`), if it is one of them: they are alike."""

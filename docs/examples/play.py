@@ -14,7 +14,7 @@ STEPS = 1000
 
 def play(run: str, endpoint: str, env_id: str) -> list[float]:
     """Returns of the episodes that end within `STEPS` steps of `NUM_ENVS` environments."""
-    returns, policy, state = list[float](), load(run), None
+    returns, policy, state = list[float](), load(run).of_rows(), None
     with EnvClient(Context(), endpoint, {"id": env_id}, NUM_ENVS, seed=1) as envs:
         rows = envs.reset()
         for _ in range(STEPS):

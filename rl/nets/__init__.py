@@ -5,6 +5,8 @@ from zerobeast.rl.nets.network import Network as Network
 from zerobeast.rl.nets.network import StepInput as StepInput
 from zerobeast.rl.nets.popart import PopArt as PopArt
 from zerobeast.rl.nets.precision import autocast as autocast
+from zerobeast.rl.nets.precision import float32 as float32
+from zerobeast.rl.nets.precision import initial as initial
 from zerobeast.rl.nets.precision import pick_device as pick_device
 from zerobeast.rl.nets.precision import pick_dtype as pick_dtype
 from zerobeast.rl.nets.precision import without_autocast as without_autocast

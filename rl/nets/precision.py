@@ -6,7 +6,8 @@ layers, with float32 master weights in the learner.
 
 import re
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,25 @@ from zerobeast.common.settings.run import Precision
 _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "amx_tile")
 _SIZE, _PRODUCTS = 256, 15  #: rows and columns of the matrices, and how many products are timed in each format
 _WORTHWHILE = 1.25  #: minimum speed-up over float32: a smaller one is not worth the lost digits
+
+
+@contextmanager
+def float32() -> Iterator[None]:
+    """Make that torch's default type, whatever a program has set: networks are in it and compute with it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def initial(seed: int) -> Iterator[None]:
+    """Draw weights that depend on this seed alone."""
+    with float32(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def pick_device(setting: str, path: str) -> torch.device:

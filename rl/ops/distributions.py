@@ -12,7 +12,8 @@ from flat parameters [..., P], which a network outputs, which travel as the extr
                                                   which `zerobeast.rl.ops.gaussian` bounds softly
     dict, tuple       the product of those        P = those of all arrays, one after the other
 
-Illegal choices have a probability of 0: `family.of(logits, mask)`.
+Illegal choices have a probability of 0: `family.of(logits, mask)`. Members have `logits` and `probs`, or `mean` and
+`stddev`, or of several arrays `parts` that have them, in order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -55,7 +56,7 @@ class Distribution(Protocol):
 
 
 class Categorical(Distribution):
-    """Over choices, made from unnormalised log-probabilities; actions are integers.
+    """Over choices, made from unnormalised log-probabilities, `logits`; actions are integers.
 
     Args:
       logits: [..., A].
@@ -63,12 +64,17 @@ class Categorical(Distribution):
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
-        self._logits = logits if mask is None else logits.masked_fill(~mask, FORBIDDEN)
+        self.logits = logits if mask is None else logits.masked_fill(~mask, FORBIDDEN)
+
+    @property
+    def probs(self) -> Tensor:
+        """[..., A]: the probability of each choice."""
+        return self.logits.softmax(-1)
 
     @cached_property
     def log_probs(self) -> Tensor:
         """[..., A], normalised."""
-        return self._logits.log_softmax(-1)
+        return self.logits.log_softmax(-1)
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """Actions [...].
@@ -76,11 +82,11 @@ class Categorical(Distribution):
         With E_i exponential, p_i / E_i is largest at i with probability p_i. `torch.multinomial` does the same, at
         twice the cost for a small batch.
         """
-        draws = torch.empty_like(self._logits).exponential_(generator=generator)
-        return self._logits.softmax(-1).div_(draws).argmax(-1)
+        draws = torch.empty_like(self.logits).exponential_(generator=generator)
+        return self.probs.div_(draws).argmax(-1)
 
     def mode(self) -> Tensor:
-        return self._logits.argmax(-1)
+        return self.logits.argmax(-1)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         return self.log_probs.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
@@ -167,6 +173,16 @@ class Independent(Distribution):
         self, parts: Sequence[Distribution], join: Callable[[list[Any]], Any], split: Callable[[Any], Sequence[Any]]
     ) -> None:
         self.parts, self._join, self._split = parts, join, split
+
+    @property
+    def logits(self) -> Tensor:
+        """Those of the choices of all parts, [..., choices], part by part, if all are choices."""
+        return torch.cat([part.logits for part in cast("Any", self.parts)], -1)
+
+    @property
+    def probs(self) -> Tensor:
+        """Likewise."""
+        return torch.cat([part.probs for part in cast("Any", self.parts)], -1)
 
     def sample(self, generator: torch.Generator) -> Any:
         return self._join([part.sample(generator) for part in self.parts])

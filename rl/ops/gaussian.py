@@ -62,7 +62,15 @@ class Box:
     def actions(self, units: Tensor) -> Tensor:
         """[..., d] -> [..., *shape]."""
         middle, half = self._on(units)
-        return (middle + half * units).view(*units.shape[:-1], *self._shape)
+        return self.shaped(middle + half * units)
+
+    def lengths(self, units: Tensor) -> Tensor:
+        """[..., d] -> [..., *shape]: the same without the middle."""
+        return self.shaped(self._on(units)[1] * units)
+
+    def shaped(self, values: Tensor) -> Tensor:
+        """[..., d] -> [..., *shape]."""
+        return values.view(*values.shape[:-1], *self._shape)
 
     def _on(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Middle and half width, with the device and dtype of `like`."""
@@ -85,22 +93,32 @@ class Gaussian:
     LOG_STD: ClassVar = Range(-4.0, 1.0, room=1.0)  #: up to [-5, 2]; `net.action_log_std` is within the range
 
     def __init__(self, params: Tensor, box: Box) -> None:
-        self.mean, log_std = params.chunk(2, -1)
+        self._mean, log_std = params.chunk(2, -1)
         self.log_std = self.LOG_STD.bounded(log_std)
         self._box = box
 
+    @property
+    def mean(self) -> Tensor:
+        """Of the normal distribution that actions are drawn from, [..., *shape]."""
+        return self._box.actions(self._mean)
+
+    @property
+    def stddev(self) -> Tensor:
+        """Likewise, in the unit of actions."""
+        return self._box.lengths(self.log_std.exp())
+
     def sample(self, generator: torch.Generator) -> Tensor:
         """Actions [..., *shape]; gradients flow through them into the parameters."""
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self._action(self.mean + self.log_std.exp() * noise)
+        noise = torch.empty_like(self._mean).normal_(generator=generator)
+        return self._action(self._mean + self.log_std.exp() * noise)
 
     def mode(self) -> Tensor:
         """The median of every component, [..., *shape]: the mean, before any squashing."""
-        return self._action(self.mean)
+        return self._action(self._mean)
 
     def actions_at(self, deviations: float) -> Tensor:
         """The action [..., *shape] whose components all lie so many standard deviations above the median."""
-        return self._action(self.mean + deviations * self.log_std.exp())
+        return self._action(self._mean + deviations * self.log_std.exp())
 
     def log_prob(self, actions: Tensor) -> Tensor:
         return self._log_density(self._box.units(actions)) - self._box.log_volume
@@ -110,7 +128,7 @@ class Gaussian:
 
     def kl(self, other: Gaussian) -> Tensor:
         """[...]; boxes and squashing do not change it."""
-        shift = ((self.mean - other.mean) / other.log_std.exp()).square().sum(-1)
+        shift = ((self._mean - other._mean) / other.log_std.exp()).square().sum(-1)
         return 0.5 * shift + self._spread_kl(other)
 
     def kl_parts(self, other: Gaussian) -> tuple[Tensor, Tensor]:
@@ -119,7 +137,7 @@ class Gaussian:
         Song et al. 2019 (V-MPO), appendix C, with self as the old policy. The two do not add up to `kl`, which measures
         the distance of the means with the new deviation.
         """
-        shift = ((self.mean - other.mean) / self.log_std.exp()).square().sum(-1)
+        shift = ((self._mean - other._mean) / self.log_std.exp()).square().sum(-1)
         return 0.5 * shift, self._spread_kl(other)
 
     def _spread_kl(self, other: Gaussian) -> Tensor:
@@ -132,7 +150,7 @@ class Gaussian:
 
     def _log_density(self, units: Tensor) -> Tensor:
         """[...] at [..., d], in units of the box."""
-        deviations = (units - self.mean) / self.log_std.exp()
+        deviations = (units - self._mean) / self.log_std.exp()
         return (-0.5 * deviations.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
@@ -153,7 +171,17 @@ class SquashedGaussian(Gaussian):
 
     def __init__(self, params: Tensor, box: Box) -> None:
         super().__init__(params, box)
-        self.mean = self.MEAN.bounded(self.mean)
+        self._mean = self.MEAN.bounded(self._mean)
+
+    @property
+    def mean(self) -> Tensor:
+        """Of the normal distribution before the tanh, [..., *shape], where -1 and 1 stand for the bounds."""
+        return self._box.shaped(self._mean)
+
+    @property
+    def stddev(self) -> Tensor:
+        """Likewise."""
+        return self._box.shaped(self.log_std.exp())
 
     def log_prob(self, actions: Tensor) -> Tensor:
         before = torch.atanh(_inside(self._box.units(actions)))
@@ -162,8 +190,8 @@ class SquashedGaussian(Gaussian):
     def entropy(self) -> Tensor:
         """[...], by Gauss-Hermite quadrature: there is no closed form."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-        at, weight = (torch.from_numpy(values).to(self.mean) for values in (nodes, weights / math.sqrt(2 * math.pi)))
-        before = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * at
+        at, weight = (torch.from_numpy(values).to(self._mean) for values in (nodes, weights / math.sqrt(2 * math.pi)))
+        before = self._mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * at
         return super().entropy() + (log_slope(before) * weight).sum((-2, -1))
 
     def _action(self, drawn: Tensor) -> Tensor:

@@ -184,6 +184,7 @@ class Sessions:
             )
         try:
             algorithm = make_algorithm(self._config, env)
+            torch.set_default_dtype(torch.float32)  # whatever a file that was imported for it has set
             policy = Inference(algorithm, max_rows=most, device=self._device, dtype=self._dtype, seed=self._seed)
             self._opponents = Opponents(self._config, policy, now) if self._config.env.opponent else None
         except ConfigError as error:

@@ -22,10 +22,11 @@ from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.envserver.mix import BACKEND as MIX
 from zerobeast.services.envserver.mix import Mixture
-from zerobeast.services.envserver.padding import alike, refuse_unlike
+from zerobeast.services.envserver.padding import Padding, alike, refuse_unlike, sizes_of
 from zerobeast.services.envserver.vector import contained
 
 POLL_S = 0.1
+UNPADDED = {"pad_obs": (), "pad_actions": 0}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,22 +37,24 @@ def main(argv: Sequence[str]) -> int:
         withhold_secrets()
         for path in RUN:  # whatever an environment starts has settings of its own
             os.environ.pop(variable_of(path), None)
-        made_each = [describe(config.env.alone(task), config.envserver) for task in config.env.tasks]
+        given, env = Padding(config.env.pad_obs, config.env.pad_actions), config.env.model_copy(update=UNPADDED)
+        made_each = [describe(env.alone(task), config.envserver) for task in env.tasks]
         specs, counts = zip(*made_each, strict=True)
         if len(set(counts)) > 1:
             listed = ", ".join(f"{count} in {spec.env_id}" for spec, count in zip(specs, counts, strict=True))
             raise EnvError(f"env.id: environments of one run need the same number of agents, which is {listed}")
-        padding = alike(specs)
-        spec = padding.of(specs[0])
-        made = set(map(_listed, config.env.tasks))
+        padding = alike([*map(given.of, specs)])
+        spec = padding.of(given.of(specs[0]))
+        made = set(map(_listed, env.tasks))
         for level in evaluated(config):
             if _listed(level) not in made:
                 made.add(_listed(level))
-                refuse_unlike(spec, padding.of(describe(config.env.alone(level), config.envserver)[0]))
+                refuse_unlike(spec, padding.of(given.of(describe(env.alone(level), config.envserver)[0])))
     except BeastError as error:
         write(f"envserver: {printable(str(error))}", sys.stderr)
         return error.exit_code
-    found = {**dict(zip(PADDING, padding, strict=True)), "agents": counts[0]}
+    sizes = {each.env_id: sizes_of(each) for each in specs if len(specs) > 1 or any(given)}
+    found = {**dict(zip(PADDING, padding, strict=True)), "agents": counts[0], "sizes": sizes}
     os.write(answer, json.dumps(spec.to_wire() | {"settings": found}).encode())
     return 0
 

@@ -91,6 +91,12 @@ def refuse_unlike(first: EnvSpec, other: EnvSpec) -> None:
         raise EnvError(f"env.id {other.env_id}: {entry} is {value}, expected {wanted} as in {first.env_id}")
 
 
+def sizes_of(spec: EnvSpec) -> tuple[int, ...]:
+    """What `env.sizes` has of an environment that is not padded."""
+    start, *_ = (spec.action.start if isinstance(spec.action, ArraySpace) else ()) or (0,)
+    return (_choices(spec.action), start, *_shape(spec.obs))
+
+
 def padded_obs(reading: Reading, padding: Padding, obs: Any) -> Any:
     """An observation as it looks after padding, nested as its space is. Raises EnvError if it does not fit its own."""
     parts = by_array(reading.spec.obs, reading.adapt_obs(obs))

@@ -48,9 +48,9 @@ def space_of(space: Any, path: str) -> Space:
     if dtype not in DTYPES or any(size < 1 for size in shape):
         raise EnvError(f"{path} {str(space)[:200]} is not supported, expected fixed-size numbers")
     if isinstance(space, spaces.Discrete):
-        return ArraySpace("discrete", dtype, sizes=(int(space.n),))
+        return ArraySpace("discrete", dtype, sizes=(int(space.n),), start=_starts(space))
     if isinstance(space, spaces.MultiDiscrete):
-        return ArraySpace("multi_discrete", dtype, shape, tuple(int(n) for n in space.nvec.flat))
+        return ArraySpace("multi_discrete", dtype, shape, tuple(int(n) for n in space.nvec.flat), start=_starts(space))
     if isinstance(space, spaces.MultiBinary):
         return ArraySpace("multi_binary", dtype, shape)
     return ArraySpace("box", dtype, shape, (), _bound(space.low), _bound(space.high))
@@ -132,7 +132,7 @@ def accepted(spec: EnvSpec) -> EnvSpec:
 
 
 def gym_space(space: Space, stack: int = 1) -> Any:
-    """The gymnasium space of one environment's observations or actions; its choices count from 0.
+    """The gymnasium space of one environment's observations or actions.
 
     Args:
       space: as an env-server describes it.
@@ -151,9 +151,12 @@ def gym_space(space: Space, stack: int = 1) -> Any:
     if space.kind == "multi_binary":
         return spaces.MultiBinary(lead + space.shape if lead or len(space.shape) > 1 else space.shape[0])
     if space.kind == "discrete" and not lead:
-        return spaces.Discrete(space.sizes[0], dtype=dtype)
-    sizes = np.broadcast_to(np.reshape(space.sizes, space.shape), lead + space.shape)
-    return spaces.MultiDiscrete(sizes.copy(), dtype=dtype)
+        return spaces.Discrete(space.sizes[0], dtype=dtype, start=(*space.start, 0)[0])
+    sizes, first = (
+        np.broadcast_to(each, lead + space.shape).copy()
+        for each in (np.reshape(space.sizes, space.shape), space.own(np.zeros(space.shape, dtype)))
+    )
+    return spaces.MultiDiscrete(sizes, dtype=dtype, start=first)
 
 
 def _limits(bound: NDArray[np.float64], dtype: Any) -> NDArray[Any]:
@@ -231,7 +234,7 @@ def arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpac
 
 
 def fitted(
-    what: str, value: Any, space: ArraySpace, *, exact: bool = False, lead: tuple[int, ...] = ()
+    what: str, value: Any, space: ArraySpace, *, exact: bool = False, own: bool = False, lead: tuple[int, ...] = ()
 ) -> NDArray[Any]:
     """A value as an array of a space, its choices counted from 0; numpy would silently broadcast, cut or round others.
 
@@ -240,6 +243,7 @@ def fitted(
       value: [*lead, *shape].
       space: of one value.
       exact: integers have to be given as integers.
+      own: choices are given as the environment counts them.
       lead: dimensions before those of the space, one at most.
 
     Raises:
@@ -254,6 +258,7 @@ def fitted(
         raise Misfit(f"{what} is {short(value)} of type {given.dtype}, expected {wanted}")
     if given.shape != (shape := (*lead, *space.shape)):
         raise Misfit(f"{what} has shape {list(given.shape)}, expected {list(shape)}")
+    given = space.counted(given) if own else given
     stored = given
     if given.dtype != wanted:
         with np.errstate(all="ignore"):
@@ -266,6 +271,11 @@ def fitted(
         whose = f" of environment {found[0]}" if lead else ""
         raise EnvError(f"{what}{whose} holds the choice {found[1]}, counted from 0")
     return stored
+
+
+def _starts(space: Any) -> tuple[int, ...]:
+    """The same of each component; empty if all count from 0."""
+    return tuple(map(int, np.ravel(space.start))) if _start(space) is not None else ()
 
 
 def _start(space: Any) -> Any:

@@ -105,10 +105,10 @@ class Players:
     """
 
     def __init__(self, policy: Policy, opponent: Policy | None, config: RunConfig, num_envs: int) -> None:
-        self._policies, self._states = [policy], list[Any]([None])
+        self._policies, self._states = [policy.of_rows()], list[Any]([None])
         self._opposed, self._sides, self.counted = None, None, num_envs
         if opponent is not None and (opposed := config.env.opposed(num_envs)) is not None:
-            self._policies.append(opponent)
+            self._policies.append(opponent.of_rows())
             self._states.append(None)
             self._opposed, self._sides = opposed, Sides(opposed, config.env)
             self.counted = len(self._sides.learned)

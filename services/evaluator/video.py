@@ -25,7 +25,8 @@ from zerobeast.services.evaluator.play import threads
 from zerobeast.services.evaluator.video_files import Writer, check_path, video_file
 
 if TYPE_CHECKING:
-    from zerobeast.clients.policy import Policy, State
+    from zerobeast.clients.policy import Policy
+    from zerobeast.clients.values import State
 
 PAUSE_S = 1.5  #: for which the last moment of an episode stays
 
@@ -66,6 +67,7 @@ def record(
       ModuleNotFoundError: a package of the extra `video` is missing.
     """
     check_path(path)
+    policy = policy.of_rows()
     own, painter, found = config.evaluate, Painter(config.name or path.stem), Recording([], [], [])
     with threads(config.broker.threads or 1), ExitStack() as stack:
         add: Writer | None = None

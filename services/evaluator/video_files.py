@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from zerobeast.common.files.atomic import drafted, explained
 Picture = NDArray[np.uint8]  #: [height, width, 3]; height and width are even
 Writer = Callable[[Picture], None]  #: appends a picture; raises OSError if the file cannot be written
 
+MAX_FPS = 60.0  #: of more pictures per second, every other one is left out, or more of them
 MAX_GIF_BYTES = 2_000_000
 MAX_GIF_PICTURES = 240
 MIN_GIF_PICTURES = 60  #: below that, pictures shrink instead
@@ -65,11 +67,14 @@ def mp4(path: Path, fps: float) -> Iterator[Writer]:
         raise ConfigError(f"PyAV was built without {CODEC}; a .gif needs no codec")
     with av.open(str(path), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream: Any = None
+        number, every = count(), math.ceil(fps / MAX_FPS)
 
         def add(picture: Picture) -> None:
             nonlocal stream
+            if next(number) % every:
+                return
             if stream is None:
-                stream = container.add_stream(CODEC, Fraction(fps).limit_denominator(1000), options=QUALITY)
+                stream = container.add_stream(CODEC, Fraction(fps / every).limit_denominator(1000), options=QUALITY)
                 stream.height, stream.width = picture.shape[:2]
                 stream.pix_fmt, stream.thread_count = "yuv420p", 1
             container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), "rgb24")))
@@ -81,20 +86,21 @@ def mp4(path: Path, fps: float) -> Iterator[Writer]:
 @contextmanager
 def gif(path: Path, fps: float) -> Iterator[Writer]:
     """At most so many pictures, evenly over the time, and the last: whenever there are more, every other one goes."""
-    kept, last, every, count = list[Any](), np.zeros((2, 2, 3), np.uint8), math.ceil(fps / MAX_GIF_FPS), 0
+    kept, last, every, number = list[Any](), np.zeros((2, 2, 3), np.uint8), math.ceil(fps / MAX_GIF_FPS), count()
 
     def add(picture: Picture) -> None:
-        nonlocal kept, last, every, count
+        nonlocal kept, last, every
         last = picture
-        if count % every == 0:
+        if next(number) % every == 0:
             kept.append(_image(picture))
-        count += 1
         if len(kept) > MAX_GIF_PICTURES:
             kept, every = kept[::2], 2 * every
 
     yield add
-    kept.append(_image(last))
-    scale = 1.0
+    end, scale = _image(last), 1.0
+    for _ in range(math.ceil(LAST_MS / 1000 * fps / every)):  # for so long it may have been given already
+        kept.pop() if kept[1:] and kept[-1] == end else None
+    kept.append(end)
     while len(data := _encoded([_scaled(image, scale) for image in kept], every / fps)) > MAX_GIF_BYTES:
         if len(kept) > 2 * MIN_GIF_PICTURES:
             kept, every = [*kept[:-1:2], kept[-1]], 2 * every

@@ -79,6 +79,7 @@ class Trainer:
         self._acting_dtype = acting_dtype(config, device)
         self.env = env
         self.algorithm = make_algorithm(config, env)
+        torch.set_default_dtype(torch.float32)  # whatever a file that was imported for it has set
         self.policy: PolicySpec = self.algorithm.policy
         self.record: RecordSpec = rollout_record(env, self.policy, config.learner.unroll_length)
         self.net = self.algorithm.network().to(device)

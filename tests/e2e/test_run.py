@@ -83,7 +83,7 @@ def test_a_saved_policy_plays_exactly_as_many_episodes_as_asked(trained: Path) -
     code, out, error = finished(beast("evaluate", trained, "--episodes", "5", "--json"))
     assert (code, error) == (0, ""), error
     result = json.loads(out)
-    assert (len(result["returns"]), result["actions"]) == (5, "sampled")
+    assert (len(result["returns"]), result["actions"]) == (5, "greedy")
     assert result["returns"] == [float(length) for length in result["lengths"]], "CartPole pays 1 a step"
 
 

@@ -28,7 +28,7 @@ ODD = f"{Odd.__module__}:Odd"
 
 
 def policy_for(
-    folder: Path, env_id: str, algo: str = "impala", actions: str = "auto", **env: Any
+    folder: Path, env_id: str, algo: str = "impala", actions: str = "greedy", **env: Any
 ) -> tuple[Policy, RunConfig]:
     """A fresh policy of an environment, and settings under which it plays up to 15 steps."""
     config = EnvConfig(id=env_id, **env)

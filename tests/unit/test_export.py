@@ -50,6 +50,7 @@ def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_pa
     [result] = front["model-index"][0]["results"]
     assert (result["task"]["type"], result["dataset"]["type"]) == ("reinforcement-learning", "Vectors-v0")
     assert [(metric["type"], metric["value"]) for metric in result["metrics"]] == [("mean_reward", "1.50 +/- 0.50")]
+    assert "| Vectors-v0 | 1.50 +/- 0.50 | 2 | greedy |" in card
     assert "--env Vectors-v0 --algo ppo --preset classic --total_steps" in card
     assert "--seed 7 --ppo.learning_rate 0.001\n" in card
     about = json.loads((out / "config.json").read_text(), parse_constant=pytest.fail)
@@ -57,6 +58,15 @@ def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_pa
     assert about["evaluations"] == [row(0, 1.0, 2.0)]
     for text in (card, json.dumps(about)):
         assert str(tmp_path) not in text, "a path of this machine"
+
+
+def test_the_score_of_a_card_is_of_the_actions_that_its_policy_takes(tmp_path: Path) -> None:
+    run = saved(tmp_path, "ppo", VECTORS, "--evaluate.actions=sampled", "--seed=7")
+    evaluations.write(run, [row(0, 1.0), row(0, 9.0) | {"actions": "sampled"}])
+    card = (export(run, tmp_path / "out") / "README.md").read_text()
+    assert "| Vectors-v0 | 9.00 +/- 0.00 | 1 | sampled |" in card
+    assert "1.00 +/- 0.00" not in card
+    assert len(set(load(tmp_path / "out").predict(np.zeros((64, 5)))[0])) > 1
 
 
 def test_parts_memory_and_normalisation_come_along(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from tests.algo_fakes import NESTED, REACH, VECTORS
 from zerobeast.api.export import export
@@ -27,6 +28,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher.spaces import check_opponent
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import main
+from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.evaluator.outlook import outlook
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.update import Trainer
@@ -126,7 +128,7 @@ def test_distribution_and_value_are_those_of_the_network_and_its_parameters_thos
     with pytest.raises(ConfigError, match=r"^algo sac: its policy has no value, expected an algorithm that has one$"):
         sac.value(obs)
     dqn = load(saved(tmp_path / "b", "dqn", VECTORS, "--dqn.replay_size=10000"))
-    best = dqn.module(dqn._inputs(obs, None)[0], torch.zeros(N, 0))[0][0].max(-1).values
+    best = dqn.module(dqn._step(obs, None).inputs, torch.zeros(N, 0))[0][0].max(-1).values
     assert torch.equal(dqn.value(obs), best)
     with pytest.raises(ConfigError, match="algo dqn: its policy has no distribution"):
         dqn.distribution(obs)
@@ -137,7 +139,7 @@ OBS = np.linspace(-1, 1, 5 * N).reshape(N, 5)
 
 def answers_to(policy: Any, obs: Any, task: int = 0) -> Any:
     """What the network answers to first observations of episodes."""
-    inputs, core, _ = policy._inputs(obs, None)
+    inputs, core, *_ = policy._step(obs, None)
     given = (torch.full((N,), task),) if hasattr(policy.module, "value_scale") else ()
     return policy.module(inputs, core, *given)[0]
 
@@ -257,6 +259,93 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
     policy = load(saved(tmp_path, "impala", VECTORS))
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$"):
         policy.predict(*arguments, **given)
+
+
+@pytest.mark.parametrize(
+    ("asked", "actions", "varies"),
+    [(None, "greedy", False), (None, "sampled", True), (True, "sampled", False), (False, "greedy", True)],
+)
+def test_actions_are_those_of_evaluations_unless_asked_otherwise(
+    tmp_path: Path, asked: bool | None, actions: str, *, varies: bool
+) -> None:
+    policy = load(saved(tmp_path, "impala", VECTORS, f"--evaluate.actions={actions}"))
+    chosen = policy.predict(np.zeros((N, 5)), deterministic=asked)[0]
+    assert (len(np.unique(chosen)) > 1) == varies
+
+
+SPACES = spaces.Dict(
+    {"gear": spaces.Discrete(3, start=1), "pair": spaces.Tuple([spaces.MultiDiscrete([2, 3], start=[5, -1])])}
+)
+
+
+def test_choices_count_from_where_the_spaces_of_the_environment_do(tmp_path: Path) -> None:
+    spec = env_spec("Gears-v0", SPACES, SPACES).for_policies()
+    policy, single = (
+        load(saved(tmp_path, "impala", spec)),
+        load(
+            saved(
+                tmp_path / "b",
+                "ppo",
+                env_spec("Gear-v0", spaces.Discrete(4, start=-2), spaces.Discrete(2, start=7)).for_policies(),
+            )
+        ),
+    )
+    SPACES.seed(1)
+    state = None
+    for _ in range(20):
+        action, state = policy.predict(SPACES.sample(), state, deterministic=False)
+        assert SPACES.contains(action)
+        assert single.predict(-2)[0] in (7, 8)
+    assert policy.predict(SPACES.sample(), state, last_action=action)[1].action["gear"].max() < 3
+    with pytest.raises(ConfigError, match=r"^obs of environment 0 holds the choice 4, expected 0 to 3"):
+        single.predict(2)
+    rows = single.of_rows()
+    assert rows.predict(3)[0] == single.predict(1)[0] - 7, "rows of env-servers count from 0"
+
+
+SIZES = {"A-v0": [2, 0, 4], "B-v0": [3, 0, 6], "C-v0": [2, 1, 4]}
+
+
+@pytest.mark.parametrize("names", [("A-v0", "B-v0"), ("A-v0", "B-v0", "C-v0")])
+def test_each_of_several_environments_gives_its_own_observations_and_takes_its_own_actions(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    both = EnvSpec(",".join(names), ArraySpace.box((6,)), ArraySpace.discrete(3), action_mask=True)
+    sizes = json.dumps({name: SIZES[name] for name in names})
+    policy = load(saved(tmp_path, "impala", both, f"--env.sizes={sizes}"))
+    small, large = np.ones((N, 4)), np.ones((N, 6))
+    padded, mask = np.pad(small, ((0, 0), (0, 2))), np.array([[True, True, False]] * N)
+    rows, own = policy.of_rows(), {"env": "A-v0"} if len(names) > 2 else {}
+    torch.testing.assert_close(policy.value(small, **own), rows.value(padded, action_mask=mask))
+    assert policy.distribution(small, **own).probs[:, 2].max() == 0
+    assert set(policy.predict(small, deterministic=False, **own)[0]) == {0, 1}
+    assert set(policy.predict(large, deterministic=False)[0]) == {0, 1, 2}
+    first = policy.predict(small, action_mask=[[False, True]] * N, **own)[0]
+    assert set(first) == {1}
+    if own:
+        assert set(policy.predict(small, deterministic=False, env="C-v0")[0]) == {1, 2}
+        with pytest.raises(ConfigError, match=r"^env is '', expected one of A-v0, C-v0, whose observations have the "):
+            policy.predict(small)
+    with pytest.raises(ConfigError, match=r"^obs has shape \[5\], expected \[6\]"):
+        policy.predict(np.ones(5))
+    with pytest.raises(ConfigError, match=r"^env is 'X', expected one of the run's environments: A-v0"):
+        policy.predict(large, env="X")
+
+
+def test_networks_are_float32_whatever_a_script_computes_with(tmp_path: Path) -> None:
+    for algo, env in (("impala", NESTED), ("dqn", VECTORS), ("sac", REACH)):
+        flags = ["--dqn.replay_size=10000"] * (algo == "dqn") + ["--net.use_lstm"] * (algo == "impala")
+        folder, obs = saved(tmp_path / algo, algo, env, *flags), {"camera": np.zeros((2, 6, 8)), "word": [0, 1]}
+        torch.set_default_dtype(torch.float64)
+        try:
+            policy, seen = load(folder), obs if env is NESTED else np.zeros((2, 5))
+            state = policy.predict(seen)[1]
+            policy.predict(seen, state, deterministic=False, last_reward=[0, 0])
+            about = policy.action_values(seen) if algo == "dqn" else policy.distribution(seen).entropy()
+            assert torch.get_default_dtype() is torch.float64
+        finally:
+            torch.set_default_dtype(torch.float32)
+        assert about.dtype == next(policy.module.parameters()).dtype == torch.float32
 
 
 def test_a_state_of_others_a_missing_reward_and_a_missing_part_are_refused(tmp_path: Path) -> None:

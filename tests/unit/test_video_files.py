@@ -7,7 +7,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageSequence
 
 from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.services.evaluator import video_files
@@ -56,6 +56,22 @@ def test_a_gif_plays_in_real_time_if_it_is_short(tmp_path: Path) -> None:
         assert image.info["duration"] == 40
         image.seek(10)
         assert abs(np.asarray(image.convert("RGB")).mean() - 100) < 3
+
+
+def test_a_fast_simulation_plays_in_real_time_and_its_end_stays_for_a_moment(tmp_path: Path) -> None:
+    for name in ("x.mp4", "x.gif"):
+        with video_file(tmp_path / name, 200.0) as add:
+            for i in range(400):
+                add(np.full((48, 64, 3), i * 255 // 399, np.uint8))
+            for _ in range(300):
+                add(np.full((48, 64, 3), 255, np.uint8))
+    with av.open(str(tmp_path / "x.mp4")) as container:
+        frames = sum(1 for _ in container.decode(video=0))
+        assert frames / container.streams.video[0].average_rate == pytest.approx(3.5)
+    with Image.open(tmp_path / "x.gif") as image:
+        shown = [frame.info["duration"] / 1000 for frame in ImageSequence.Iterator(image)]
+    assert sum(shown) == pytest.approx(3.5, abs=0.1)
+    assert shown[-1] == pytest.approx(1.5, abs=0.2)
 
 
 def test_a_long_gif_keeps_pictures_over_its_whole_length_and_its_end(tmp_path: Path) -> None:

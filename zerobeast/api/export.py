@@ -1,4 +1,4 @@
-"""Hand a trained policy on as a folder, in the layout of the Hugging Face hub; nothing in it is pickled.
+"""Export a trained policy as a folder, in the layout of the Hugging Face hub; nothing in it is pickled.
 
     README.md            the model card
     model.safetensors    the parameters          if asked for
@@ -85,7 +85,8 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
     if episodes:
         rows = [evaluate(policy, task, episodes).row() for task in policy.config.env.tasks]
     else:
-        steps, found = policy.agent_steps, evaluations.read(run or place)
+        steps, kind = policy.agent_steps, policy.config.evaluate.actions
+        found = evaluations.of_kind(evaluations.read(run or place), kind)
         rows = [row for row in found if row["agent_steps"] == steps and row.get("returns")]
     rows = [row | {name: without_folders(row[name]) for name in evaluations.TEXTS if row.get(name)} for row in rows]
     if not rows:
@@ -113,6 +114,8 @@ def _graph(policy: Policy, say: Callable[[str], None]) -> Graph:
 
     found = graph.export(policy)
     say(f"{weights.GRAPH}: largest difference from torch on random inputs {found.difference:.2g}")
+    if not policy.config.evaluate.greedy:
+        say(f"{weights.GRAPH}: action is the greedy one, while evaluations are of sampled ones (evaluate.actions)")
     return found
 
 

@@ -159,8 +159,8 @@ def evaluate(
       run: a policy, or what `load` takes.
       env: as for `zerobeast.train`; None: the environment in which the settings of the run evaluate.
       episodes: how many, at least 1.
-      deterministic: take the likeliest or best actions, or draw them, as in training; None: draw them unless that is
-        exploration, as with DQN and TD3.
+      deterministic: take the likeliest or best actions, or draw them, as in training; None: as `evaluate.actions` of
+        the run, which is the former unless it was asked otherwise.
       levels: as `evaluate.levels`, or a list of names; then there is a result for each environment, in that order.
         None: those of the run, unless `env` is given; they must be of one environment.
       seed: of environments and actions; by default that of the run's own evaluations, other than another run's.

@@ -1,9 +1,4 @@
-"""`beast evaluate RUN`: whole episodes of the saved policy, in environments of their own.
-
-Actions are drawn from the policy, as in training: that is the policy whose return was optimised, and if only the
-no-op starts differ, a greedy one would play nearly the same Atari game N times. --greedy asks for the greedy one. It
-is the default of algorithms whose drawn actions are exploration: DQN and its kin, DDPG and TD3.
-"""
+"""`beast evaluate RUN`: whole episodes of the saved policy, in environments of their own."""
 
 import json
 import sys
@@ -28,8 +23,8 @@ HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy | --sample] [--
   --episodes N   whole episodes to play, 10 by default
   --seed S       of environments and actions: with the same one, any run gets the same ones; by default one that follows
                  from the run's, with which its evaluations while it was trained were played
-  --greedy       take the likeliest or best action: the default if drawing is exploration (DQN, R2D2, TD3, ...)
-  --sample       draw actions as in training after its first random steps: the default of all others
+  --greedy       take the likeliest or best action: the default, unless the run has evaluate.actions sampled
+  --sample       draw actions as in training after its first random steps
   --max_steps N  cut an episode off after this many agent steps and count it, 30,000 by default
   --levels A,B   environments to play in instead of the run's own: some of these by the ends of their ids, levels such
                  as rare by their names, or others with equal spaces by their ids; by default those that the run was

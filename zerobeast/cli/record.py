@@ -22,8 +22,8 @@ HELP = """beast record RUN [--episodes N] [--out FILE] [--max_steps N] [--levels
   --seed S        of environments and actions: episode i begins with seed S + i, as environment i of beast evaluate,
                   which has at most 16. With --greedy it is the first episode of that environment, as far as rounding
                   in a batch allows; drawn actions are the same only in beast evaluate --episodes 1
-  --greedy        take the likeliest or best action: the default if drawing is exploration (DQN, R2D2, TD3, ...)
-  --sample        draw actions as in training after its first random steps: the default of all others
+  --greedy        take the likeliest or best action: the default, unless the run has evaluate.actions sampled
+  --sample        draw actions as in training after its first random steps
 
 Beside what the environment shows are the return so far, the value that the policy expects, and the probabilities or
 values of its actions, if it has any; the action that was taken is orange. The environment draws itself, as gymnasium's

@@ -176,13 +176,14 @@ class EnvSession:
             self._stream.request(Kind.RESET, self._first, (), time.monotonic())
 
 
-def fill_actions(into: NDArray[Any], space: Space, actions: Any) -> None:
+def fill_actions(into: NDArray[Any], space: Space, actions: Any, *, own: bool = False) -> None:
     """Write actions into the array from which they are sent.
 
     Args:
       into: [N, *shape]; if the space has several parts, laid out as by `field_of`.
       space: the action space.
       actions: [N, *shape]; if the space has several parts, a map or tuple of arrays.
+      own: choices are given as the environment counts them, not from 0.
 
     Raises:
       ConfigError: they have the wrong shape or kind, or are out of range.
@@ -191,7 +192,7 @@ def fill_actions(into: NDArray[Any], space: Space, actions: Any) -> None:
         for (path, array, value), (_, place) in zip(
             arrays("action", space, actions), by_array(space, into), strict=True
         ):
-            place[...] = fitted(path, value, array, lead=place.shape[:1])
+            place[...] = fitted(path, value, array, own=own, lead=place.shape[:1])
     except EnvError as error:
         raise ConfigError(str(error)) from error
 

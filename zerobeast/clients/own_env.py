@@ -56,7 +56,8 @@ class OwnEnv:
 
     @classmethod
     def of(cls, spec: EnvSpec) -> Self:
-        """An environment described without gymnasium; a value of several parts is a dict keyed by their names.
+        """An environment described without gymnasium; a value of several parts is a dict keyed by their names, and
+        choices count from 0.
 
         Raises:
           EnvError: no peer would accept this environment.

@@ -1,38 +1,41 @@
 """A saved policy as a function of observations, for a loop of one's own. `zerobeast.load` makes it."""
 
 import math
+from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from zerobeast.clients import values
+from zerobeast.clients.values import FLAG, NUMBER, Sizes, State
 from zerobeast.common.config.load import Loaded
-from zerobeast.common.errors import CheckpointError, ConfigError, EnvError, RemoteProtocolError
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested, short
+from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nested, short
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.rl.acting.inference import LATE
 from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.nets import Network, StepInput, pick_device
+from zerobeast.rl.nets import Network, StepInput, float32, pick_device
 from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling
-from zerobeast.services.envserver.spaces import arrays, fitted
 from zerobeast.services.learner.checkpoint import load_model
 
-FLAG, NUMBER = ArraySpace("multi_binary", "|b1"), ArraySpace.box(())
 
+class _Step(NamedTuple):
+    """One step of N environments."""
 
-class State(NamedTuple):
-    """What a policy keeps of N environments from one step to the next."""
-
-    frames: Any  #: [N, k, *frame], the newest k frames, or a tree of such; None without a frame stack
-    action: Any  #: [N, *action shape], or a tree of such
-    core: Tensor  #: [N, core_size], recurrent state
+    inputs: StepInput  #: [1, N, ...], as the network takes it
+    core: Tensor  #: [N, core_size]
+    single: bool  #: whether the observation has no N
+    env: str  #: of which of the run's environments it is, if that is known
+    action: Space  #: as that environment counts its choices
 
 
 class Policy:
@@ -40,7 +43,9 @@ class Policy:
 
     Its methods take the observation of one environment, or of N as arrays [N, ...]. The state that `predict` returns
     has the frame stack, the recurrent state and the last action of each; observations are normalised as in training.
-    Values of a Dict or Tuple space are dicts or tuples; choices count from 0, whatever a gymnasium space counts from.
+    Values are those of the environment's own spaces: of a Dict or Tuple dicts or tuples, and choices count from where
+    the space does. In a run of several environments, which one an observation is of follows from its shape, or is
+    given: `env="CartPole-v1"`. Smaller ones are padded, and choices that an environment does not have forbidden.
 
     Args:
       loaded: the settings of the run.
@@ -66,8 +71,10 @@ class Policy:
         except RemoteProtocolError as error:
             raise CheckpointError(f"{checkpoint}: {error}") from error
         self.agent_steps = int(saved["counters"]["agent_steps"])
+        self._sizes = self.config.env.sizes
         self.algorithm = make_algorithm(self.config, self.env)
-        net = self.algorithm.network()
+        with float32():
+            net = self.algorithm.network()
         load_model(checkpoint, net, saved["model"])
         net.agent_steps.fill_(LATE)
         self.unit = self._unit(saved)
@@ -76,12 +83,18 @@ class Policy:
             self.module.lower(torch.bfloat16)
         self._generator = torch.Generator(self.module.device)
 
+    def of_rows(self) -> Self:
+        """The same policy for rows of env-servers, as of `EnvClient`: all are padded, and choices count from 0."""
+        same = copy(self)
+        same.env, same._sizes = self.env.of_rows(), {}
+        return same
+
     def predict(
         self,
         obs: Any,
         state: State | None = None,
         episode_start: ArrayLike | None = None,
-        deterministic: bool = True,  # noqa: FBT001, FBT002 - as in Stable-Baselines3
+        deterministic: bool | None = None,  # noqa: FBT001 - as in Stable-Baselines3
         **given: Any,
     ) -> tuple[Any, State]:
         """Choose the action of one environment, or those of N.
@@ -90,10 +103,11 @@ class Policy:
           obs: [*shape] or [N, *shape]: of a frame stack the newest frame alone.
           state: as the previous call returned it; None: episodes begin.
           episode_start: [] or [N] bool: where an episode begins and `state` is reset; None: nowhere.
-          deterministic: take the likeliest or best action; False: draw one, as in training after its first steps.
+          deterministic: take the likeliest or best action; False: draw one, as in training after its first steps; None:
+            as evaluations of the run do (`evaluate.actions`), which is the former unless asked otherwise.
           **given: `last_reward` [N], only if the network takes it (`config.net.sees_last_step`); `last_action`
             [N, *shape], if another action was taken than the one chosen here; `action_mask` [N, choices] bool: which
-            choices are legal, if not all are.
+            choices are legal, if not all are; `env`: of a run of several environments, which of them.
 
         Returns:
           Actions within their bounds, [*shape] or [N, *shape], and the state after this step.
@@ -101,42 +115,38 @@ class Policy:
         Raises:
           ConfigError: a value has another shape, type or number of environments than expected.
         """
-        inputs, core, single = self._inputs(obs, state, episode_start, **given)
-        slots = torch.arange(len(core), device=core.device)
-        act, core = self.algorithm.act(self.module, inputs, core, Sampling(slots, self._generator, deterministic))
-        frames = tree_map(lambda stacks: stacks[0], inputs.obs) if self.env.frame_stack > 1 else None
-        return _actions(self.env.action, act.action, single=single), State(frames, act.action, core.float())
+        greedy = self.config.evaluate.greedy if deterministic is None else deterministic
+        with float32():
+            step = self._step(obs, state, episode_start, **given)
+            slots = torch.arange(len(step.core), device=step.core.device)
+            sampling = Sampling(slots, self._generator, greedy)
+            act, core = self.algorithm.act(self.module, step.inputs, step.core, sampling)
+        frames = tree_map(lambda stacks: stacks[0], step.inputs.obs) if self.env.frame_stack > 1 else None
+        return values.actions(step.action, act.action, single=step.single), State(frames, act.action, core.float())
 
     def distribution(self, obs: Any, state: State | None = None, **given: Any) -> Distribution:
         """The distribution [N] that actions are drawn from, with gradient; arguments are those of `predict`.
 
+        It has `logits` and `probs` [N, choices], counted from 0, of components one after the other; or `mean` and
+        `stddev` [N, *shape]; or of an action of several arrays `parts` that have them.
+
         Raises:
           ConfigError: as `predict`, or the algorithm has no distribution, such as DQN and TD3.
         """
-        inputs, core, _ = self._inputs(obs, state, **given)
-        found: Distribution = self._answer("distribution")(self.module, inputs, core)
+        found: Distribution = self._answer("distribution", obs, state, given)[0]
         return found
 
-    def value(self, obs: Any, state: State | None = None, *, env: str = "", **given: Any) -> Tensor:
+    def value(self, obs: Any, state: State | None = None, **given: Any) -> Tensor:
         """The expected discounted return, [] or [N], with gradient; arguments are those of `predict`.
 
         It is in the units of the environment's rewards: scales of rewards and values are undone. What was clipped
-        (`reward_clipping`, and with `ppo.normalize_returns` beyond ten deviations) is lost, and counts as clipped.
-
-        Args:
-          env: of a run of several environments, which of them; by default the first.
+        (`reward_clipping`, and with `ppo.normalize_returns` beyond ten deviations) is lost, and counts as clipped. If
+        several environments could be meant, it is the value in the first.
 
         Raises:
-          ConfigError: as `predict`, or the algorithm has no value in its policy, such as DDPG, TD3 and SAC; or the run
-            has no such environment.
+          ConfigError: as `predict`, or the algorithm has no value in its policy, such as DDPG, TD3 and SAC.
         """
-        inputs, core, single = self._inputs(obs, state, **given)
-        tasks = self.config.env.tasks
-        if env and env not in tasks:
-            raise ConfigError(f"env is {short(env)}, expected one of the run's environments: {', '.join(tasks)}")
-        task = {"task": tasks.index(env)} if env in tasks[1:] else {}
-        values: Tensor = self.unit * self._answer("value")(self.module, inputs, core, **task)
-        return values[0] if single else values
+        return self._of_unit("value", obs, state, given)
 
     def action_values(self, obs: Any, state: State | None = None, **given: Any) -> Tensor:
         """The expected discounted return of each choice, [A] or [N, A], in the units of `value`.
@@ -144,9 +154,7 @@ class Policy:
         Raises:
           ConfigError: as `predict`, or the algorithm learns no such values: those of DQN and its kin do.
         """
-        inputs, core, single = self._inputs(obs, state, **given)
-        values: Tensor = self.unit * self._answer("action_values")(self.module, inputs, core)
-        return values[0] if single else values
+        return self._of_unit("action_values", obs, state, given)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The parameters of `module` by name, as checkpoints have them."""
@@ -175,12 +183,23 @@ class Policy:
             raise CheckpointError(f"{self.checkpoint}: unit of values {found}, expected a finite number above 0")
         return found
 
-    def _answer(self, name: str) -> Any:
-        if answer := getattr(self.algorithm, name, None):
-            return answer
-        raise ConfigError(f"algo {self.config.section}: its policy has no {name}, expected an algorithm that has one")
+    def _of_unit(self, name: str, *given: Any) -> Tensor:
+        values, single = self._answer(name, *given)
+        found: Tensor = self.unit * values
+        return found[0] if single else found
 
-    def _inputs(
+    def _answer(self, name: str, obs: Any, state: State | None, given: dict[str, Any]) -> tuple[Any, bool]:
+        """What the algorithm says of a step, and whether the observation had no N."""
+        if (answer := getattr(self.algorithm, name, None)) is None:
+            expected = "expected an algorithm that has one"
+            raise ConfigError(f"algo {self.config.section}: its policy has no {name}, {expected}")
+        tasks = self.config.env.tasks
+        with float32():
+            step = self._step(obs, state, **given)
+            task = {"task": tasks.index(step.env)} if name == "value" and step.env in tasks[1:] else {}
+            return answer(self.module, step.inputs, step.core, **task), step.single
+
+    def _step(
         self,
         obs: Any,
         state: State | None,
@@ -189,11 +208,17 @@ class Policy:
         last_action: Any = None,
         last_reward: ArrayLike | None = None,
         action_mask: ArrayLike | None = None,
-    ) -> tuple[StepInput, Tensor, bool]:
-        """A step [1, N, ...] as the network takes it, the state [N, core_size], and whether `obs` has no N."""
-        n, single = _count(self.env.obs, obs)
-        read = partial(_read, n=n, single=single, device=self.module.device)
-        before = _checked(state, self._blank(n))
+        env: str = "",
+    ) -> _Step:
+        if env and env not in (tasks := self.config.env.tasks):
+            raise ConfigError(f"env is {short(env)}, expected one of the run's environments: {', '.join(tasks)}")
+        env, own = Sizes.of(self._sizes, self.env.obs, obs, env)
+        space = self.env.action
+        if own and isinstance(space, ArraySpace) and isinstance(self.env.obs, ArraySpace):
+            obs, space = own.padded(obs, self.env.obs), replace(space, start=(own.start,) if own.start else ())
+        n, single = values.count(self.env.obs, obs)
+        read = partial(values.read, n=n, single=single, device=self.module.device)
+        before = values.checked(state, self._blank(n))
         first = read("episode_start", FLAG, np.full(n, state is None) if episode_start is None else episode_start)
         first = first | (state is None)
         if last_reward is None and self.config.net.sees_last_step and not first.all():
@@ -201,21 +226,28 @@ class Policy:
                 "last_reward is None, expected [N] numbers: the network takes it (net.last_action_reward)"
             )
         reward = read("last_reward", NUMBER, np.zeros(n) if last_reward is None else last_reward)
-        action = before.action if last_action is None else read("last_action", self.env.action, last_action)
-        action, core = (tree_map(partial(_zeroed, first), entry) for entry in (action, before.core))
-        mask = None
-        if action_mask is not None and not self.env.action_mask:
-            raise ConfigError(f"action_mask is {short(action_mask)}, expected None: {self.env.env_id} has no masks")
-        if self.env.action_mask:
-            allowed = np.ones((n, self.env.mask_size), np.bool_) if action_mask is None else action_mask
-            mask = read("action_mask", ArraySpace("multi_binary", "|b1", (self.env.mask_size,)), allowed)
-            if sentence := forbidden(mask.cpu().numpy(), self.env.action):
-                raise ConfigError(f"action_mask {sentence}")
+        action = before.action if last_action is None else read("last_action", space, last_action)
+        action, core = (tree_map(partial(values.zeroed, first), entry) for entry in (action, before.core))
+        mask = self._mask(read, action_mask, n, (own and own.choices) or self.env.mask_size)
         seen = read("obs", self.env.obs, obs)
         if self.env.frame_stack > 1:
-            seen = tree_map(partial(_stacked, first), seen, before.frames)
+            seen = tree_map(partial(values.stacked, first), seen, before.frames)
         step = StepInput(seen, action, reward, first, mask)
-        return tree_map(lambda entry: entry[None], step), core, single
+        return _Step(tree_map(lambda entry: entry[None], step), core, single, env, space)
+
+    def _mask(self, read: Callable[..., Any], given: Any, n: int, choices: int) -> Tensor | None:
+        """Which choices are legal, [N, choices of the network]; `choices` are those of the environment itself."""
+        if given is not None and not self.env.action_mask:
+            raise ConfigError(f"action_mask is {short(given)}, expected None: {self.env.env_id} has no masks")
+        if not (most := self.env.mask_size):
+            return None
+        mask = np.ones((n, choices), np.bool_) if given is None else np.asarray(given)
+        if mask.shape[-1:] == (choices,):
+            mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, most - choices)])
+        found: Tensor = read("action_mask", ArraySpace("multi_binary", "|b1", (most,)), mask)
+        if sentence := forbidden(found.cpu().numpy(), self.env.action):
+            raise ConfigError(f"action_mask {sentence}")
+        return found
 
     def _blank(self, n: int) -> State:
         """The state of N environments before their first step: zeros."""
@@ -226,74 +258,3 @@ class Policy:
 
         frames = zeros(self.env.obs, n, self.env.frame_stack) if self.env.frame_stack > 1 else None
         return State(frames, zeros(self.env.action, n), self.module.initial_state(n))
-
-
-def _parts(name: str, space: Space, value: Any) -> list[tuple[str, ArraySpace, NDArray[Any]]]:
-    """Each array of a value: what error messages call it, its space, and its numbers, unchecked."""
-    try:
-        return [(path, array, np.asarray(part)) for path, array, part in arrays(name, space, value)]
-    except EnvError as error:
-        raise ConfigError(str(error)) from error
-    except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, tensors with gradient
-        raise ConfigError(f"{name} is {short(value)}, expected numbers") from error
-
-
-def _count(space: Space, obs: Any) -> tuple[int, bool]:
-    """How many environments an observation is of, and whether it is of one, without N."""
-    path, array, value = _parts("obs", space, obs)[0]
-    if value.shape == array.shape:
-        return 1, True
-    if value.shape[1:] == array.shape and len(value):
-        return len(value), False
-    own = ", ".join(map(str, array.shape))
-    raise ConfigError(f"{path} has shape {list(value.shape)}, expected [{own}], or [{f'N, {own}' if own else 'N'}]")
-
-
-def _read(name: str, space: Space, value: Any, *, n: int, single: bool, device: torch.device) -> Any:
-    """A value of N environments, or of the single one, as a tree of tensors [N, *shape] on the device.
-
-    Raises:
-      ConfigError: it is not of the space.
-    """
-    found = []
-    for path, array, numbers in _parts(name, space, value):
-        batch = numbers[None] if single and numbers.shape == array.shape else numbers
-        try:
-            found.append(torch.tensor(fitted(path, batch, array, lead=(n,)), device=device))
-        except EnvError as error:
-            raise ConfigError(str(error)) from error
-    return nested(space, iter(found))
-
-
-def _checked(state: Any, blank: State) -> State:
-    if state is None:
-        return blank
-    if not isinstance(state, State):
-        found = short(state)
-    elif state.core.shape == blank.core.shape and (state.frames is None) == (blank.frames is None):
-        return state
-    else:
-        found = f"that of {len(state.core)}"
-    raise ConfigError(f"state is {found}, expected what predict of this policy returned for {len(blank.core)}, or None")
-
-
-def _zeroed(first: Tensor, entries: Tensor) -> Tensor:
-    """[N, ...], with zeros where an episode begins."""
-    return entries.masked_fill(first.view(-1, *[1] * (entries.ndim - 1)), 0)
-
-
-def _stacked(first: Tensor, frame: Tensor, before: Tensor) -> Tensor:
-    """The stacks [N, k, *frame] that end with a frame [N, *frame], which fills those that an episode begins with."""
-    begun = first.view(-1, *[1] * frame.ndim)
-    return torch.where(begun, frame.unsqueeze(1), torch.cat([before[:, 1:], frame.unsqueeze(1)], 1))
-
-
-def _actions(space: Space, chosen: Any, *, single: bool) -> Any:
-    """Actions of the space, numpy arrays within their bounds, from a tree of tensors [N, *shape]."""
-
-    def within(array: ArraySpace, tensor: Tensor) -> Any:
-        found = tensor.cpu().numpy()
-        found = np.clip(found, *array.bounds).astype(array.dtype) if array.kind == "box" else found
-        return found[0] if single else found
-
-    return nested(space, (within(*part) for part in by_array(space, chosen)), tuples=True)

@@ -7,6 +7,7 @@ stable_baselines3.PPO("MlpPolicy", envs).learn(50_000)
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.wire.spaces import mapped
+from zerobeast.services.envserver.spaces import gym_space, space_of
 
 
 class SB3VecEnv(VecEnv):  # type: ignore[misc]
@@ -33,7 +36,11 @@ class SB3VecEnv(VecEnv):  # type: ignore[misc]
             raise ConfigError(f"autoreset_mode is {mode}, expected SAME_STEP: a VecEnv ends and begins in one step")
         self.envs: Any = envs
         self.render_mode, self._actions = envs.render_mode, np.zeros(0)
-        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+        space = envs.single_action_space
+        self._start = getattr(space, "start", 0)  # from which stable-baselines3 does not count
+        if np.any(self._start):
+            space = gym_space(mapped(space_of(space, "action space"), lambda array: replace(array, start=())))
+        super().__init__(envs.num_envs, envs.single_observation_space, space)
 
     def reset(self) -> Any:
         seeds, self._seeds = self._seeds, [None] * self.num_envs
@@ -43,7 +50,9 @@ class SB3VecEnv(VecEnv):  # type: ignore[misc]
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        obs, rewards, terminated, truncated, found = self.envs.step(self._actions)
+        obs, rewards, terminated, truncated, found = self.envs.step(
+            self._actions + self._start if np.any(self._start) else self._actions
+        )
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for i in np.flatnonzero(terminated | truncated):
             infos[i] = {"terminal_observation": found["final_obs"][i], "TimeLimit.truncated": not terminated[i]}

@@ -29,18 +29,24 @@ USE = """\
 import zerobeast as zb
 
 policy = zb.load('path/of/this/folder')
+state = None  # then what `predict` has returned for the step before
 action, state = policy.predict(obs, state, episode_start)
 ```
 
-`beast evaluate path/of/this/folder --episodes 10` plays whole episodes"""
+`obs` is an observation of the environment, or a batch; `episode_start`, which a loop over one episode can leave out, is
+whether it is the first of an episode. `predict` takes {actions} actions, as in the score above, if there is one.
+`beast evaluate path/of/this/folder --episodes 10` plays whole episodes with them"""
 STEP = f"""\
 ## {GRAPH}
 
-One step of B environments. `action` is the likeliest or best one, within its bounds; choices count from 0. Inputs that
-are not listed are not needed. A stack of frames begins with the oldest; an episode begins with equal ones.
-`last_action`, or `next_last_action` if there is one, and `last_reward`, unclipped, are those of the step before.
-`state` is zeros, then the `next_state` of the step before. `first` is true where an episode begins: what came before is
-ignored there."""
+One step of B environments. `action` is the greedy one: the likeliest or best, within its bounds. Other actions can be
+drawn from `logits`, unnormalised log-probabilities of the choices of each component in turn, or from normal
+distributions with `mean` and `stddev`, and then clipped to their bounds (with `net.squash_actions`, and of SAC: they go
+through a tanh, whose -1 and 1 stand for the bounds). `action_values` are expected returns. Inputs that are not listed
+are not needed. A stack of frames begins with the oldest; an episode begins with equal ones. `first` is true where an
+episode begins: what came before is ignored there. `state` is zeros, then the `next_state` of the step before.
+`last_action` is the `action` of the step before, or its `next_last_action` if there is such an output; `last_reward` is
+the reward that followed, unclipped."""
 
 
 def card(
@@ -72,7 +78,8 @@ def card(
         parts.append(_table(("environment", "mean_reward", "episodes", "actions"), played))
     if with_weights:
         own = shlex.join(_flags(config, (SHORT.get(flag.name, flag.name) for flag in split(flags_of(config), []))))
-        parts.append(USE + (f", with code that only its user may name: `{own}`." if own else "."))
+        use = USE.format(actions=config.evaluate.actions)
+        parts.append(use + (f", with code that only its user may name: `{own}`." if own else "."))
     if ends:
         named = [(end[:-1], f"`{name}`", kind) for end, each in ends.items() for name, kind in each.items()]
         parts += [STEP, _table(("", "name", "type and shape"), named)]

@@ -7,7 +7,12 @@ One greedy step of B environments; each input and output has B rows, and B is fr
     action_mask      [B, choices] bool, if the environment has masks
     state            [B, size], if the policy is recurrent: zeros, then what the step before gave as `next_state`
 
-    action           the likeliest or best one, within its bounds; choices count from 0
+    action           the likeliest or best one, within its bounds; choices count as the environment's own space does,
+                     in a run of several environments from 0
+    logits           [B, choices] unnormalised log-probabilities of all components, one after the other
+    mean, stddev     of the normal distribution of real actions, which are clipped to their bounds; or, if the policy
+                     squashes them (`net.squash_actions`, SAC), before a tanh whose -1 and 1 stand for the bounds
+    action_values    [B, choices], of algorithms that learn such values, in the environment's units
     next_last_action real actions before they were clipped to their bounds: in training, `last_action` is that
     next_state       [B, size]
 
@@ -31,11 +36,13 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.plugins import calling
 from zerobeast.common.wire import ArraySpace, Space, nested
 from zerobeast.rl.nets import StepInput
+from zerobeast.rl.ops.distributions import FORBIDDEN
 from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.protocol import Sampling
 
 OPSET = 18
 ROWS, STEPS = 64, 4  #: of random inputs, with one environment and with so many; each step takes the state of the last
+PARAMETERS = ("logits", "mean", "stddev")  #: of distributions
 TOLERANCE = 1e-4  #: of an output, in units of its largest value, at least 1
 MAX_OTHER_CHOICES = 0.01  #: share of choices that may differ, because two values are the same to rounding
 
@@ -63,28 +70,57 @@ class ActingStep(nn.Module):
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         self.fault = f"algo {policy.config.section}: its acting step is no graph"  #: how refusals begin
-        self.net, self.algorithm, self.env = policy.module, policy.algorithm, policy.env
-        self.inputs, self._actions = dict(_inputs(policy)), dict(_arrays("action", policy.env.action))
+        self.net, self.algorithm = policy.module, policy.algorithm
+        self.env = policy.env.of_rows() if policy.config.env.sizes else policy.env
+        self.unit, self.inputs, self._actions = (
+            policy.unit,
+            dict(_inputs(policy)),
+            dict(_arrays("action", self.env.action)),
+        )
         real = [name for name, space in self._actions.items() if space.kind == "box"]
         self._unclipped = real if policy.config.net.sees_last_step and policy.config.algorithm.sees_last_step else []
-        self.outputs = [*self._actions, *(f"next_last_{name}" for name in self._unclipped)]
-        self.outputs += ["next_state"] if self.net.core_size else []
+        with torch.no_grad(), calling(self.fault):
+            self.outputs = list(self.named(*self.example()))
+
+    def example(self) -> list[Tensor]:
+        """Random inputs of three environments."""
+        return [torch.from_numpy(array) for array in random_inputs(self, 3, np.random.default_rng(0)).values()]
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.named(*tensors).values())
+
+    def named(self, *tensors: Tensor) -> dict[str, Tensor]:
+        """The outputs by name."""
         given = dict(zip(self.inputs, tensors, strict=True))
         obs, action = (
-            nested(space, (given[part] for part, _ in _arrays(name, space)))
+            nested(space, (_counted(array, given[part], -1) for part, array in _arrays(name, space)))
             for name, space in (("obs", self.env.obs), ("last_action", self.env.action))
         )
         step = StepInput(obs, action, given["last_reward"], given["first"], given.get("action_mask"))
         n = given["first"].shape[0]
         core = given["state"] if self.net.core_size else self.net.initial_state(n)
         greedy = Sampling(torch.zeros(n, dtype=torch.int64), torch.Generator(), greedy=True)
-        act, after = self.algorithm.act(self.net, tree_map(lambda entry: entry[None], step), core, greedy)
+        step = tree_map(lambda entry: entry[None], step)
+        act, after = self.algorithm.act(self.net, step, core, greedy)
         chosen = dict(zip(self._actions, leaves(act.action), strict=True))
-        found = [_bounded(space, chosen[name]) for name, space in self._actions.items()]
-        found += [chosen[name] for name in self._unclipped]
-        return (*found, *([after] if self.net.core_size else []))
+        found = {name: _bounded(space, chosen[name]) for name, space in self._actions.items()}
+        found |= self._drawn_by(step, core)
+        found |= {f"next_last_{name}": chosen[name] for name in self._unclipped}
+        return found | ({"next_state": after} if self.net.core_size else {})
+
+    def _drawn_by(self, step: StepInput, core: Tensor) -> dict[str, Tensor]:
+        """What actions are drawn by, or how they are valued, as far as the algorithm has that."""
+        algorithm: Any = self.algorithm
+        if hasattr(algorithm, "action_values"):
+            return {"action_values": self.unit * algorithm.action_values(self.net, step, core)}
+        whole = algorithm.distribution(self.net, step, core) if hasattr(algorithm, "distribution") else None
+        parts = [whole] if isinstance(self.env.action, ArraySpace) else getattr(whole, "parts", ())
+        return {
+            name.replace("action", kind, 1): getattr(part, kind)
+            for name, part in zip(self._actions, parts, strict=False)
+            for kind in PARAMETERS
+            if hasattr(part, kind)
+        }
 
 
 def export(policy: Policy) -> Graph:
@@ -95,12 +131,11 @@ def export(policy: Policy) -> Graph:
     """
     import onnxruntime  # noqa: F401 - it is missed before the work
 
-    step = ActingStep(policy).eval()
+    step = ActingStep(policy).eval()  # whose first step is none of a trace: networks keep constants of it
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns about packages that no network here needs
-    example = [torch.from_numpy(array) for array in random_inputs(step, 3, np.random.default_rng(0)).values()]
+    example = step.example()
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            step(*example)  # networks keep constants of their first step, which must not be those of a trace
             program = torch.onnx.export(
                 step,
                 tuple(example),
@@ -156,7 +191,8 @@ def compared(step: ActingStep, model: bytes, taken: set[str]) -> float:
                 elif ours.dtype.kind != "f":
                     choices.append(np.ravel(ours != other))
                 else:
-                    differences.append(abs(ours - other).max() / max(1.0, abs(ours).max()))
+                    scale = abs(ours).max(initial=1.0, where=ours > FORBIDDEN)
+                    differences.append(abs(ours - other).max() / scale)
             after = {"state": wanted[-1]} if "state" in given else {}
     difference, others = float(np.max(differences)), float(np.mean(np.concatenate(choices)))
     if not difference <= TOLERANCE or others > MAX_OTHER_CHOICES:
@@ -173,7 +209,7 @@ def random_inputs(step: ActingStep, rows: int, rng: np.random.Generator) -> dict
         if dtype.kind == "b":
             values: Any = rng.random(shape) < (0.75 if name == "action_mask" else 0.5)
         elif space.choices:
-            values = rng.integers(0, np.reshape(space.choices, space.shape), shape)
+            values = space.own(rng.integers(0, np.reshape(space.choices, space.shape), shape))
         elif dtype.kind in "iu":
             values = rng.integers(0, min(255, np.iinfo(dtype).max) + 1, shape)
         else:
@@ -204,10 +240,15 @@ def _arrays(name: str, space: Space) -> Iterator[tuple[str, ArraySpace]]:
             yield from _arrays(f"{name}.{part.name}", part.space)
 
 
+def _counted(space: ArraySpace, values: Tensor, sign: int) -> Tensor:
+    """Choices of an environment as those that count from 0 (-1), or the inverse (1)."""
+    return values + sign * torch.tensor(space.start, dtype=values.dtype).view(space.shape) if space.start else values
+
+
 def _bounded(space: ArraySpace, action: Tensor) -> Tensor:
     """An action as environments get it."""
     if space.kind != "box":
-        return action
+        return _counted(space, action, 1)
     low, high = (torch.from_numpy(bound.astype(np.float32)) for bound in space.bounds)
     return torch.minimum(torch.maximum(action.float(), low), high)
 

@@ -28,7 +28,7 @@ from zerobeast.rl.fit import refuse_unfit
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 #: settings that a spec depends on or must be the same in, and how long making it may take
 SHAPING = (
-    *(path for path in RUN if path.startswith("env.") and path not in ("env.opponent", "env.opponents")),
+    *(path for path in RUN if path.startswith("env.") and path not in ("env.opponent", "env.opponents", "env.sizes")),
     LEVELS,
     LIMIT := "envserver.step_timeout_s",
 )

@@ -24,7 +24,7 @@ from zerobeast.rl.algos.control.networks import HIDDEN_SIZE, BoxPolicy, Critics
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, Updated, shaped
-from zerobeast.rl.nets import StepInput, without_autocast
+from zerobeast.rl.nets import StepInput, initial, without_autocast
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.gaussian import Box
 from zerobeast.rl.protocol import Act, Learned, Metrics, Sampling
@@ -54,8 +54,7 @@ class BoxControl(ABC, Generic[Settings]):
 
     def network(self) -> BoxPolicy:
         """A new network on the CPU; its weights depend on the run's seed alone."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
+        with initial(self.config.seed):
             return BoxPolicy(self.config.net, self.env, self.outputs * self.action_size)
 
     @torch.inference_mode()

@@ -10,7 +10,7 @@ from zerobeast.common.wire import EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, OneBatch, explained_variance
-from zerobeast.rl.nets import PopArt, StepInput
+from zerobeast.rl.nets import PopArt, StepInput, initial
 from zerobeast.rl.ops import losses
 from zerobeast.rl.ops.distributions import Distribution, family_of
 from zerobeast.rl.ops.tree import leaves, tree_map
@@ -40,8 +40,7 @@ class ActorCritic(Generic[Settings]):
 
     def network(self) -> PolicyAndValue:
         """A new network on the CPU; its weights depend on the run's seed alone."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
+        with initial(self.config.seed):
             net = PolicyAndValue(self.config.net, self.env)
         if getattr(self.settings, "popart", False):
             net.value = PopArt(net.value, len(self.config.env.tasks))

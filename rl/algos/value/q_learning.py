@@ -25,7 +25,7 @@ from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.algos.value.q_values import Values
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Step, Target, Updated, shaped
-from zerobeast.rl.nets import StepInput
+from zerobeast.rl.nets import StepInput, initial
 from zerobeast.rl.protocol import Act, Learning, Sampling
 from zerobeast.rl.replay.items import Items, NStep, Transitions
 from zerobeast.rl.replay.spans import S
@@ -67,8 +67,7 @@ class QAlgorithm(ABC, Generic[Settings]):
 
     def network(self) -> QNetwork:
         """A new network on the CPU; its weights depend on the run's seed alone."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
+        with initial(self.config.seed):
             return QNetwork(
                 self.config.net,
                 self.env,

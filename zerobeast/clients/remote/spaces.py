@@ -29,7 +29,8 @@ class Observations:
           chosen: [N] whose frames to take.
           first: [N] which environments begin an episode.
         """
-        for kept, (_, column) in zip(self._arrays, by_array(self._space, rows["obs"]), strict=True):
+        for kept, (space, values) in zip(self._arrays, by_array(self._space, rows["obs"]), strict=True):
+            column = space.own(values)
             if not self._stacked:
                 np.copyto(kept, column, where=chosen.reshape(-1, *[1] * (column.ndim - 1)))
                 continue

@@ -14,12 +14,12 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient, wishes
-from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos, Mask
+from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos, Mask, fill_actions
 from zerobeast.clients.remote.arguments import MASK, autoreset_mode_of, checked_seeds, gymnasium_spec, refuse_mask
 from zerobeast.clients.remote.spaces import Observations, select
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
-from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, short
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, action_record, short
 from zerobeast.services.envserver.spaces import gym_space
 
 Step = tuple[Any, NDArray[np.float64], Mask, Mask, Infos]
@@ -139,7 +139,9 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
                 f"environment {np.argmax(waiting)} has ended and was not reset: with autoreset_mode DISABLED, expected "
                 f'reset(options={{"{MASK}": ...}}) before the next step'
             )
-        self._source.begin_step(actions)
+        rows = np.zeros(self.num_envs, action_record(self._source.spec.action).dtype)["action"]
+        fill_actions(rows, self._source.spec.action, actions, own=True)
+        self._source.begin_step(rows)
         self._begun = "step"
 
     def step_wait(self) -> Step:
@@ -251,8 +253,8 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 class RemoteVectorEnv(RowsVectorEnv):
     """N environments of one env-server.
 
-    Actions and observations are those of the environments, except that choices count from 0 and float64 becomes
-    float32. Infos have only the numeric entries.
+    Actions and observations are those of the environments, except that float64 becomes float32. Infos have only the
+    numeric entries.
 
     Args:
       endpoint: the endpoint of the env-server.

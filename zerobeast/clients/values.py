@@ -1,0 +1,126 @@
+"""Observations, states and actions of environments as the tensors of a policy, and back."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from zerobeast.common.errors import ConfigError, EnvError
+from zerobeast.common.wire import ArraySpace, Space, by_array, nested, short
+from zerobeast.services.envserver.spaces import arrays, fitted
+
+FLAG, NUMBER = ArraySpace("multi_binary", "|b1"), ArraySpace.box(())
+
+
+class State(NamedTuple):
+    """What a policy keeps of N environments from one step to the next."""
+
+    frames: Any  #: [N, k, *frame], the newest k frames, or a tree of such; None without a frame stack
+    action: Any  #: [N, *action shape], or a tree of such
+    core: Tensor  #: [N, core_size], recurrent state
+
+
+class Sizes(NamedTuple):
+    """Those of an environment whose observations and actions are padded to those of others: see `env.sizes`."""
+
+    choices: int
+    start: int
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, tuple[int, ...]], space: Space, obs: Any, env: str) -> "tuple[str, Sizes | None]":
+        """The environment `env` or, if that is empty, the one that such an observation is of; and its sizes, if known.
+
+        Raises:
+          ConfigError: there is no such environment, or several have such observations, and other actions.
+        """
+        known = {name: cls(choices, start, tuple(shape)) for name, (choices, start, *shape) in sizes.items()}
+        if env or not known:
+            return env, known.get(env)
+        shape = np.shape(obs) if isinstance(space, ArraySpace) else ()
+        alike = {name: own for name, own in known.items() if own.shape in (shape, shape[1:], ())}
+        if len({own[:2] for own in alike.values()}) > 1:
+            names = ", ".join(alike)
+            raise ConfigError(f"env is {short(env)}, expected one of {names}, whose observations have the same shape")
+        return (*alike, "")[0] if len(alike) == 1 else "", next(iter(alike.values()), None)
+
+    def padded(self, values: Any, space: ArraySpace) -> Any:
+        """An observation of this shape, or several, with zeros up to that of the space."""
+        found = np.asarray(values)
+        wider = [(0, most - own) for own, most in zip(self.shape, space.shape, strict=False)]
+        return np.pad(found, [(0, 0)] * (found.ndim - len(wider)) + wider) if wider else found
+
+
+def parts(name: str, space: Space, value: Any) -> list[tuple[str, ArraySpace, NDArray[Any]]]:
+    """Each array of a value: what error messages call it, its space, and its numbers, unchecked."""
+    try:
+        return [(path, array, np.asarray(part)) for path, array, part in arrays(name, space, value)]
+    except EnvError as error:
+        raise ConfigError(str(error)) from error
+    except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, tensors with gradient
+        raise ConfigError(f"{name} is {short(value)}, expected numbers") from error
+
+
+def count(space: Space, obs: Any) -> tuple[int, bool]:
+    """How many environments an observation is of, and whether it is of one, without N."""
+    path, array, value = parts("obs", space, obs)[0]
+    if value.shape == array.shape:
+        return 1, True
+    if value.shape[1:] == array.shape and len(value):
+        return len(value), False
+    own = ", ".join(map(str, array.shape))
+    raise ConfigError(f"{path} has shape {list(value.shape)}, expected [{own}], or [{f'N, {own}' if own else 'N'}]")
+
+
+def read(name: str, space: Space, value: Any, *, n: int, single: bool, device: torch.device) -> Any:
+    """A value of N environments, or of the single one, as a tree of tensors [N, *shape] on the device.
+
+    Raises:
+      ConfigError: it is not of the space.
+    """
+    found = []
+    for path, array, numbers in parts(name, space, value):
+        batch = numbers[None] if single and numbers.shape == array.shape else numbers
+        try:
+            found.append(torch.tensor(fitted(path, batch, array, own=True, lead=(n,)), device=device))
+        except EnvError as error:
+            raise ConfigError(str(error)) from error
+    return nested(space, iter(found))
+
+
+def checked(state: Any, blank: State) -> State:
+    """The state that a policy goes on from, `blank` if there is none. Raises ConfigError if it is another policy's."""
+    if state is None:
+        return blank
+    if not isinstance(state, State):
+        found = short(state)
+    elif state.core.shape == blank.core.shape and (state.frames is None) == (blank.frames is None):
+        return state
+    else:
+        found = f"that of {len(state.core)}"
+    raise ConfigError(f"state is {found}, expected what predict of this policy returned for {len(blank.core)}, or None")
+
+
+def zeroed(first: Tensor, entries: Tensor) -> Tensor:
+    """[N, ...], with zeros where an episode begins."""
+    return entries.masked_fill(first.view(-1, *[1] * (entries.ndim - 1)), 0)
+
+
+def stacked(first: Tensor, frame: Tensor, before: Tensor) -> Tensor:
+    """The stacks [N, k, *frame] that end with a frame [N, *frame], which fills those that an episode begins with."""
+    begun = first.view(-1, *[1] * frame.ndim)
+    return torch.where(begun, frame.unsqueeze(1), torch.cat([before[:, 1:], frame.unsqueeze(1)], 1))
+
+
+def actions(space: Space, chosen: Any, *, single: bool) -> Any:
+    """Actions of the environment's space, numpy arrays within their bounds, from a tree of tensors [N, *shape]."""
+
+    def within(array: ArraySpace, tensor: Tensor) -> Any:
+        found = tensor.cpu().numpy()
+        found = np.clip(found, *array.bounds).astype(array.dtype) if array.kind == "box" else array.own(found)
+        return found[0] if single else found
+
+    return nested(space, (within(*part) for part in by_array(space, chosen)), tuples=True)

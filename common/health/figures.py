@@ -174,7 +174,7 @@ def state(view: ServiceView) -> str:
     if not view.page:
         return "starting"
     loop_age = number(view.page, "loop_age_s")
-    reported = str(view.page.get("state", UNKNOWN))
+    reported = str(view.page.get("state", "starting"))  # which the page of a service that is not open yet has not
     if reported != READY:
         return reported
     if loop_age is not None and loop_age > SILENT_S:

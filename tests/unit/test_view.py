@@ -162,6 +162,20 @@ def test_a_line_names_a_service_that_has_trouble_and_none_that_starts(full: bool
     assert line(RUN, Snapshot(tuple(views)), full=full).count("evaluator 0") == 1
 
 
+def test_a_run_that_trains_does_not_start_because_its_evaluator_does() -> None:
+    views = (*snapshot().services, ServiceView("evaluator 0", "evaluator"))
+    assert line(RUN, Snapshot(views)) == line(RUN, snapshot())
+    begins = snapshot(learner=LEARNER | {"agent_steps_per_s": 0.0}, broker={"memory_bytes": 1}).services
+    assert line(RUN, Snapshot(begins)).endswith("| starting")
+
+
+def test_a_run_that_is_trained_is_evaluated_only_if_there_is_an_evaluator() -> None:
+    learner = ServiceView("learner 0", "learner", LEARNER, code=0)
+    assert line(RUN, Snapshot((learner,))) == "trained"
+    evaluator = ServiceView("evaluator 0", "evaluator")
+    assert line(RUN, Snapshot((learner, evaluator))) == "trained, the last policies are evaluated"
+
+
 def test_a_line_says_in_a_sentence_why_nothing_is_learned() -> None:
     assert line(RUN, snapshot(learner=LEARNER | {"replay_fill": 0.2})).endswith("before the first update")
 

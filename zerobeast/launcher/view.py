@@ -49,11 +49,13 @@ def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False, full: bo
     """One line: how far the run is, how well it does, and what is wrong; if `full`, all figures and what limits it."""
     learner, evaluated = snapshot.page("learner"), figures.evaluated(snapshot.page(EVALUATOR))
     if any(view.role == "learner" and view.code == 0 for view in snapshot.services):
-        return f"trained, the last policies are evaluated | {evaluated}" if evaluated else "trained"
+        evaluates = any(view.role == EVALUATOR and view.code is None for view in snapshot.services)
+        return " | ".join(filter(None, ["trained" + ", the last policies are evaluated" * evaluates, evaluated]))
     known = figures.progress(run.total_steps, learner) if learner else {}
     shown = [*known.values(), *_flow(snapshot)] if full else [known[name] for name in figures.FIRST if name in known]
     said = _verdict(snapshot, judge if full else remark, stopping=stopping)
-    said = said.partition(":")[0] if full or said.startswith(STARTING) else said
+    if full or said.startswith(STARTING):  # an evaluator may start while the run trains
+        said = said.partition(":")[0] if full or not number(learner, "agent_steps_per_s") else ""
     states = {view.name: figures.state(view) for view in snapshot.services}
     troubled = [f"{name} {state}" for name, state in states.items() if state not in UNTROUBLED][:MAX_TROUBLED]
     if stopping or (said and not full):

@@ -48,7 +48,7 @@ def services(*files: str) -> dict[str, dict[str, Any]]:
             before = found.get(name, {})
             merged = {**before.get("environment", {}), **service.get("environment", {})}
             found[name] = {**before, **service, "environment": merged}
-    return {name: found[name] for name in PROCESSES if name != EVALUATOR}
+    return {name: found[name] for name in PROCESSES if name in found and name != EVALUATOR}
 
 
 def settings(service: dict[str, Any]) -> RunConfig:

@@ -2,7 +2,9 @@
 
 What your own scripts need; each name is loaded when it is first used:
 
-    train, start          train, and wait for the end or not; `Run` and `Callbacks` are of such a run
+    train, start          train, and wait for the end or not; `Callbacks` hear of what happens meanwhile
+    Run, runs             a run that exists, and all of them: figures, policies, values to log, settings to change
+    plot, compare, record curves of runs, a table of them, a video: what the commands of these names show
     load, evaluate        the policy of a saved run: to act with it in your own loop, or over whole episodes
     export                the same as a folder for others, with a model card: weights, or a graph
     RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments that env-servers host

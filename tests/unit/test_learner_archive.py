@@ -12,12 +12,17 @@ import pytest
 from tests.helpers import no_file_longer_than
 from tests.learner_fakes import run_config
 from tests.unit.test_learner_recorder import LAGS, events, table
+from zerobeast.common.config.describe import dump
 from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.files import requests
 from zerobeast.common.files.atomic import Journal, write_atomically
 from zerobeast.common.service.computing import Computing
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept
 from zerobeast.services.learner.recorder import COLUMNS, Record
+
+UNASKED: Any = None  #: a training run of which nobody asks anything
 
 
 @pytest.fixture
@@ -55,7 +60,8 @@ def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
     tmp_path: Path, kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
     def record(agent_steps: int) -> None:
-        kept.record(Record({**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}, {"pg_loss": 0.5}, LAGS, {}, ()))
+        row = {**dict.fromkeys(COLUMNS), "agent_steps": agent_steps}
+        kept.record(UNASKED, Record(row, {"pg_loss": 0.5}, LAGS, {}, ()))
 
     def save(padding: int, now: float) -> None:
         training: Any = SimpleNamespace(
@@ -88,11 +94,42 @@ def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
     assert [event.step for event in events(tmp_path).Scalars("losses/pg_loss")] == [1, 4]
 
 
+def test_what_callers_ask_for_is_done_with_the_next_row(
+    tmp_path: Path, kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    common = run_config(tmp_path.parent).model_dump()
+    config = RunConfig.model_validate({**common, "name": tmp_path.name})
+    write_atomically(tmp_path / "config.yaml", dump(config), durable=False)
+    training: Any = SimpleNamespace(trainer=SimpleNamespace(config=config, counters=SimpleNamespace(agent_steps=1)))
+
+    def record(steps: int) -> None:
+        kept.record(training, Record({**dict.fromkeys(COLUMNS), "agent_steps": steps}, {"loss2": 1.0}, LAGS, {}, ()))
+
+    record(1)
+    for value in (2.0, 3.0):
+        requests.post(tmp_path, requests.LOG, {"difficulty": value, "agent_steps": 9, "a,b": 1, "text": "x"})
+    requests.post(tmp_path, requests.SET, {"entropy_cost": 0.25})
+    (tmp_path / "requests" / "garbage.json").write_text("[")
+    record(2)
+    assert [(row["agent_steps"], row["loss2"], row["difficulty"]) for row in table(tmp_path)] == [
+        ("1", "1", ""),
+        ("2", "1", "3"),
+    ]
+    assert not {"a,b", "text"} & table(tmp_path)[0].keys()
+    assert config.algorithm.model_dump()["entropy_cost"] == 0.25
+    assert (tmp_path / "config.yaml").read_text() == dump(config), "nothing else has changed there"
+    requests.post(tmp_path, requests.SET, {"entropy_cost": -1, "uses": 3})
+    record(3)
+    assert "impala.uses cannot change while the run trains" in caplog.text
+    assert (tmp_path / "config.yaml").read_text() == dump(config)
+    assert [*(tmp_path / "requests").iterdir()] == []
+
+
 def test_the_header_comes_with_the_first_row_that_could_be_written(tmp_path: Path, kept: Kept) -> None:
     record = Record({**dict.fromkeys(COLUMNS), "agent_steps": 1}, {}, np.zeros(1, np.int64), {}, ())
     with no_file_longer_than(20):
-        kept.record(record)
-    kept.record(record)
+        kept.record(UNASKED, record)
+    kept.record(UNASKED, record)
     assert [entry["agent_steps"] for entry in table(tmp_path)] == ["1"]
 
 
@@ -112,9 +149,9 @@ def test_a_learner_that_starts_on_a_full_disk_writes_its_rows_once_there_is_room
         kept = Kept(config, resources, Computing(lambda: 0.0))
         with no_file_longer_than(8):
             kept.begin(1)
-            kept.record(record)
+            kept.record(UNASKED, record)
             assert "metrics are lost: " in kept.report(0.0)["unsaved"]
-        kept.record(record)
+        kept.record(UNASKED, record)
         assert kept.report(0.0)["unsaved"] == ""
     assert (tmp_path / "metrics.csv").read_text() == "agent_steps\n1\n5\n", "what the checkpoint has, and the new row"
     assert len(list((tmp_path / "tensorboard").iterdir())) == 1

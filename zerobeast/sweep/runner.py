@@ -1,7 +1,7 @@
 """Trains the runs of a sweep, so many at a time, each on its own cores, and notes in the journal what became of it.
 
 Each run is supervised by a thread of this process, as with `zerobeast.start`. That thread and the services have the
-cores that this thread has while it starts the run. They end in order if this process does, even if it is killed.
+cores that this thread has while it starts the run. They end with checkpoints if this process ends, even if it is killed.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ class Runner:
     def run(self, trials: Sequence[Trial]) -> int:
         """Run those that are not done until all have ended, or a signal comes; returns that signal's number, or 0.
 
-        The first signal ends all runs in order, with checkpoints. Another one, a second later, ends them at once.
+        The first signal ends all runs, with checkpoints. Another one, a second later, ends them at once.
         """
         waiting = deque(trial for trial in trials if trial.name not in self._journal.done)
         with handled(SIGNALS, lambda number, _frame: self._ask(number)):

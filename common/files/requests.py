@@ -26,7 +26,7 @@ def post(folder: Path, kind: str, values: Mapping[str, Any]) -> None:
     place = folder / run_files.REQUESTS
     with explained(f"{place} cannot be made"):
         place.mkdir(exist_ok=True)
-    write_atomically(place / f"{time.monotonic_ns():020}.json", json.dumps({kind: values}), durable=False)
+    write_atomically(place / f"{time.monotonic_ns():020}.json", json.dumps({kind: values}, default=str), durable=False)
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:

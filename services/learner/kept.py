@@ -168,10 +168,10 @@ class Kept:
         config, file = training.trainer.config, self._config.folder / run_files.CONFIG
         values = live.checked(config, settings)
         tree = read_yaml(file, str(file))
-        tree[config.section] = {**tree.get(config.section, {}), **values}
+        tree[config.section] = {**tree.get(config.section, {}), **settings}
         write_atomically(file, as_yaml(tree), durable=True)
         config.algorithm.change(values)
-        log.info("from agent step %d on: %s %s", training.trainer.counters.agent_steps, config.section, values)
+        log.info("from agent step %d on: %s %s", training.trainer.counters.agent_steps, config.section, settings)
 
     def _recording(self) -> Recorder:
         """What writes the metrics. Raises DiskError if its files cannot be opened yet."""

@@ -194,10 +194,11 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         given = dict(leaves(settings))
         if others := [path for path in given if not path.startswith(f"{config.section}.")]:
             raise ConfigError(f"{others[0]} cannot change while the run trains: expected settings of {config.section}")
-        values = live.checked(config, {path.partition(".")[2]: value for path, value in given.items()})
+        own = {path.partition(".")[2]: value for path, value in given.items()}
+        values = live.checked(config, own)
         if self._has_ended(0.0):
             raise ConfigError(f"run {self.name!r} has ended; `zerobeast.train` continues it with other settings")
-        requests.post(self.folder, requests.SET, values)
+        requests.post(self.folder, requests.SET, own)
         config.algorithm.change(values)
 
     def wait(self, timeout: float | None = None) -> bool:

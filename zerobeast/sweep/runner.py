@@ -1,7 +1,7 @@
 """Trains the runs of a sweep, so many at a time, each on its own cores, and notes in the journal what became of it.
 
 Each run is supervised by a thread of this process, as with `zerobeast.start`. That thread and the services have the
-cores that this thread has while it starts the run. They end with checkpoints if this process ends, even if it is killed.
+cores that this thread has while it starts the run. They end with checkpoints if this process does, even if killed.
 """
 
 import contextlib

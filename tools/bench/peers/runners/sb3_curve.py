@@ -28,7 +28,7 @@ SETTINGS = {"learning_starts": 10_000, "batch_size": 256, "policy_kwargs": {"net
 
 SAVED_EVERY = 50_000  #: agent steps
 HEADER = "elapsed_s,agent_steps,mean_return_100"
-EVALUATION = "elapsed_s,agent_steps,mean_return,returns,lengths"
+EVALUATION = "elapsed_s,agent_steps,actions,mean_return,returns,lengths"
 
 
 class Curve(BaseCallback):
@@ -57,7 +57,8 @@ class Curve(BaseCallback):
             self._write("metrics.csv", np.mean([each["r"] for each in episodes]))
         if self.num_timesteps % self._evaluate_every == 0:
             returns, lengths = evaluate_policy(self.model, self._envs, 10, return_episode_rewards=True)
-            self._write("evaluations.csv", np.mean(returns), " ".join(map(str, returns)), " ".join(map(str, lengths)))
+            each = (" ".join(map(str, values)) for values in (returns, lengths))
+            self._write("evaluations.csv", "greedy", np.mean(returns), *each)
         if self.num_timesteps % SAVED_EVERY == 0:
             replay, model = saved(self._out)
             self.model.save_replay_buffer(replay)

@@ -61,7 +61,7 @@ def services_of(process: str, config: RunConfig, instance: Instance) -> list[Ser
     Raises:
       ConfigError: there is one secret key for all, but each role needs its own.
     """
-    roles = HOSTED[process]
+    roles, inside = HOSTED[process], config
     if len(roles) > 1:
         if config.security.secret:
             raise ConfigError(
@@ -69,9 +69,10 @@ def services_of(process: str, config: RunConfig, instance: Instance) -> list[Ser
                 "secret/broker.key_secret and secret/actor.key_secret from the folder security.keys"
             )
         update = {role: getattr(config, role).model_copy(update={"endpoint": f"inproc://{role}"}) for role in INSIDE}
-        config = config.model_copy(update=update)
-    places = [f"zerobeast.services.{role}.service:{CLASSES[role]}" for role in roles]
-    return [pkgutil.resolve_name(place)(config, instance) for place in places]
+        inside = config.model_copy(update=update)
+    kinds = {role: pkgutil.resolve_name(f"zerobeast.services.{role}.service:{CLASSES[role]}") for role in roles}
+    # a learner saves its settings with the weights, for other processes
+    return [kind(config if role == "learner" else inside, instance) for role, kind in kinds.items()]
 
 
 Build = Callable[[str, "RunConfig", "Instance"], "list[Service]"]

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import ROOT, finished, killed_at_last, python
 from zerobeast.common.process.usage import cores
+from zerobeast.services.learner.checkpoint import load_checkpoint
 
 #: tests/e2e/test_policy_client.py has programs for the placement `serve`
 PLACEMENTS = (
@@ -48,6 +49,7 @@ def test_it_trains(flags: str, tmp_path: Path) -> None:
     placement = re.search(r"^placement (\w+), because .*$", out, re.MULTILINE)
     assert placement, out
     assert placement[1] in flags
+    assert "inproc" not in str(load_checkpoint(folder / "checkpoint.pt")["config"]), "other processes can play it"
     if placement[1] == "serial":
         assert (len(pids), len(set(pids))) == (4, 1)
     else:

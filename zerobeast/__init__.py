@@ -83,5 +83,6 @@ def __getattr__(name: str) -> Any:
         from zerobeast.api.words import in_python
 
         part = in_python(part)
+        part.__module__ = __name__  # by which another process finds this one
     globals()[name] = part
     return part

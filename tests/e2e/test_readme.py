@@ -29,7 +29,7 @@ def test_the_lines_run_in_a_script_and_on_the_command_line(tmp_path: Path, how: 
     code, out, error = finished(python(*arguments, cwd=tmp_path, variables={"CUDA_VISIBLE_DEVICES": ""}))
     assert (code, error) == (0, ""), error
     assert float(out.split()[-1]) > 0
-    assert "ended: 1,000/1,000 agent steps" in out
+    assert "done: 1,000/1,000 agent steps" in out
 
 
 def test_the_lines_run_in_a_notebook_whose_own_classes_are_refused(

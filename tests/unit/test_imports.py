@@ -81,7 +81,7 @@ def test_public_names_exist_and_the_package_loads_without_their_dependencies() -
     found = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert found.stderr.strip() == "", "loaded by `import zerobeast`"
     homes = {name: getattr(zerobeast, name).__module__ for name in zerobeast.__all__}
-    assert all(home.startswith("zerobeast.") for home in homes.values()), homes
+    assert all(f"{home}.".startswith("zerobeast.") for home in homes.values()), homes
     with pytest.raises(AttributeError, match="no attribute 'Plyer'"):
         _ = zerobeast.Plyer
 

@@ -4,7 +4,7 @@ What your own scripts need; each name is loaded when it is first used:
 
     train, start          train, and wait for the end or not; `Callbacks` hear of what happens meanwhile
     Run, runs             a run that exists, and all of them: figures, policies, values to log, settings to change
-    plot, compare, record curves of runs, a table of them, a video: what the commands of these names show
+    plot, compare, record, sweep    curves of runs, a table, a video, many runs: as the commands of these names
     load, evaluate        the policy of a saved run: to act with it in your own loop, or over whole episodes
     export                the same as a folder for others, with a model card: weights, or a graph
     RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments that env-servers host
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from zerobeast.common.wire import ArraySpace as ArraySpace
     from zerobeast.common.wire import EnvSpec as EnvSpec
     from zerobeast.results.shown import plot as plot
+    from zerobeast.sweeping.sweep import sweep as sweep
 
 #: module -> the names that it defines; env-servers and actors import this file too and never load torch
 _NAMES = {
@@ -70,6 +71,7 @@ _NAMES = {
     "zerobeast.common.transport": ["Context"],
     "zerobeast.common.wire": ["ArraySpace", "EnvSpec"],
     "zerobeast.results.shown": ["plot"],
+    "zerobeast.sweeping.sweep": ["sweep"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = list(_HOMES)

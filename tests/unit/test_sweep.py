@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+import zerobeast as zb
 from tests.helpers import no_file_longer_than
 from tests.learner_fakes import ENV
 from tests.results_fakes import saved
@@ -22,12 +23,12 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.discovery.run import newest
 from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.supervisor import Ending
-from zerobeast.sweep.cores import Place, gpu_of, share
-from zerobeast.sweep.journal import JOURNAL, SweepJournal, opened, summary
-from zerobeast.sweep.runner import Runner
-from zerobeast.sweep.search import grid, read_dimension, samples
-from zerobeast.sweep.spec import read
-from zerobeast.sweep.trials import Trial, trials_of
+from zerobeast.sweeping.cores import Place, gpu_of, share
+from zerobeast.sweeping.journal import JOURNAL, SweepJournal, opened, summary
+from zerobeast.sweeping.runner import Runner
+from zerobeast.sweeping.search import grid, read_dimension, samples
+from zerobeast.sweeping.spec import read
+from zerobeast.sweeping.trials import Trial, trials_of
 
 BASE = {"env": "CartPole-v1", "algo": "ppo", "total_steps": 1000}
 PAIRS = [(0, 4), (1, 5), (2, 6), (3, 7)]  #: four cores of two hardware threads
@@ -132,7 +133,7 @@ def test_draws_cover_their_range() -> None:
         (
             {"env": ["mine:Env"]},
             {},
-            "lr.yaml: vary: env.id: 'mine:Env' imports a module, which a file may not decide a",
+            "lr.yaml: vary: env.id: 'mine:Env' imports a module",
         ),
         ({"seed": [1, 2, 1]}, {}, "lr.yaml: vary: (seed 1) and (seed 1) give the same run; expected runs that differ"),
         ({"algo": ["a2c"], "ppo.epochs": [1, 2]}, {}, "lr.yaml: vary: (algo a2c, ppo.epochs 1) and (algo a2c, ppo.epo"),
@@ -156,7 +157,7 @@ def test_a_file_that_cannot_be_run_is_refused_before_anything_starts(
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zerobeast.sweep.trials.spec_of", lambda _: ENV)
+    monkeypatch.setattr("zerobeast.sweeping.trials.spec_of", lambda _: ENV)
     sentence = refusal(tmp_path, {"env.kwargs": [{"a": 1}, {"a": [1]}]})
     assert sentence.startswith("lr.yaml: vary: (env.kwargs {'a': 1}) and (env.kwargs {'a': [1]}) are both called kwa")
 
@@ -275,7 +276,7 @@ def test_a_journal_that_a_link_has_replaced_meanwhile_changes_no_other_file(
         (tmp_path / "lr" / JOURNAL).unlink()
         (tmp_path / "lr" / JOURNAL).symlink_to(other)
 
-    monkeypatch.setattr("zerobeast.sweep.journal.lock", replace)
+    monkeypatch.setattr("zerobeast.sweeping.journal.lock", replace)
     with pytest.raises(ConfigError, match="cannot be written"), opened(tmp_path / "lr"):
         pass
     assert other.read_text() == "mine"
@@ -342,6 +343,10 @@ def test_a_run_that_is_gone_is_trained_again_and_one_that_cannot_be_read_is_left
 
     monkeypatch.setattr(Runner, "_begun", begun)
     assert main([file, "--parallel", "1", "--root", str(tmp_path)]) == 0
+    found = zb.sweep(file, parallel=1, root=tmp_path)
+    assert [(name, run and run.name, outcome) for name, run, outcome in found] == [
+        (name, name, "done") for name in ("seed-1", "seed-2", "seed-3")
+    ]
     shutil.rmtree(tmp_path / "lr" / "seed-2")
     (tmp_path / "lr" / "seed-1" / "config.yaml").write_text("[")
     capsys.readouterr()
@@ -372,7 +377,7 @@ def test_a_full_disk_costs_a_sentence_for_each_run_and_not_the_journal(
 def test_a_sweep_whose_parent_has_trained_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def begun(steps: int) -> list[Trial]:
         parent = Parent("base", tmp_path / "config.yaml", {}, {"counters": {"agent_steps": steps}})
-        monkeypatch.setattr("zerobeast.sweep.trials.parent_in", lambda _: parent)
+        monkeypatch.setattr("zerobeast.sweeping.trials.parent_in", lambda _: parent)
         return planned(tmp_path, seeds=[1], **{"from": "base"})
 
     trials = begun(300)
@@ -386,7 +391,7 @@ def test_a_sweep_whose_parent_has_trained_on_is_refused(tmp_path: Path, monkeypa
 def test_arguments_that_vary_are_added_to_those_of_all_runs_and_of_the_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zerobeast.sweep.trials.spec_of", lambda _: ENV)
+    monkeypatch.setattr("zerobeast.sweeping.trials.spec_of", lambda _: ENV)
     vary = {"env.kwargs": [{"width": 32}, {"target": None}]}
     given = {**BASE, "env.kwargs": {"target": 7}}
     trials = planned(tmp_path, vary, settings=given)
@@ -394,6 +399,6 @@ def test_arguments_that_vary_are_added_to_those_of_all_runs_and_of_the_parent(
     assert [json.loads(settings(trial)["env.kwargs"]) for trial in trials] == [{"target": 7, "width": 32}, {}]
     tree = {"env": {"kwargs": {"target": 1, "size": 2}}}
     parent = Parent("base", tmp_path / "config.yaml", tree, {"counters": {"agent_steps": 9}})
-    monkeypatch.setattr("zerobeast.sweep.trials.parent_in", lambda _: parent)
+    monkeypatch.setattr("zerobeast.sweeping.trials.parent_in", lambda _: parent)
     trials = planned(tmp_path, vary, settings=given, **{"from": "base"})
     assert json.loads(settings(trials[1])["env.kwargs"]) == {"target": None, "size": 2}, "over those of the parent"

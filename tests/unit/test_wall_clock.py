@@ -15,8 +15,8 @@ SHOWN = {
     "zerobeast/cli/runs.py",
     "zerobeast/cli/train.py",
     "zerobeast/launcher/start.py",
-    "zerobeast/sweep/journal.py",
-    "zerobeast/sweep/runner.py",
+    "zerobeast/sweeping/journal.py",
+    "zerobeast/sweeping/runner.py",
     "tools/chaos/network_service.py",
 }
 

@@ -25,7 +25,7 @@ from zerobeast.common.health.table import aligned
 from zerobeast.common.process.terminal import write
 from zerobeast.results.comparison import short
 from zerobeast.results.overview import folders, overview
-from zerobeast.sweep.journal import summary
+from zerobeast.sweeping.journal import summary
 
 HEADER = ("name", "env", "algo", "state", "steps", "of", "last", "best", "score of", "age", "size")
 LEFT = {"name", "env", "algo", "state", "score of"}

@@ -21,7 +21,7 @@ from zerobeast.common.files.opening import MOST_ROWS, rest
 from zerobeast.common.files.opening import opened as opened_file
 from zerobeast.common.files.run_files import lock
 from zerobeast.launcher.supervisor import Ending
-from zerobeast.sweep.trials import Trial
+from zerobeast.sweeping.trials import Trial
 
 JOURNAL = run_files.SWEEP
 

@@ -24,9 +24,9 @@ from zerobeast.launcher.fleet import helper_environ
 from zerobeast.launcher.run_folder import trained
 from zerobeast.launcher.start import RunFlags, Say, settle
 from zerobeast.launcher.supervisor import SIGNALS, Ending
-from zerobeast.sweep.cores import Place, gpu_of
-from zerobeast.sweep.journal import SweepJournal
-from zerobeast.sweep.trials import Trial
+from zerobeast.sweeping.cores import Place, gpu_of
+from zerobeast.sweeping.journal import SweepJournal
+from zerobeast.sweeping.trials import Trial
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.start import section_named
-from zerobeast.sweep.search import Values
-from zerobeast.sweep.spec import Sweep
+from zerobeast.sweeping.search import Values
+from zerobeast.sweeping.spec import Sweep
 
 NAMELESS = ("env.id", "algo", "preset")  #: settings whose values are enough in a run's name
 MAX_NAME, DIGEST = 100, 4  #: characters, bytes

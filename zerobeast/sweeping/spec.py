@@ -29,7 +29,7 @@ from zerobeast.common.files.opening import named_text
 from zerobeast.common.settings import PLACE, PLAIN, Section, setting
 from zerobeast.common.text import did_you_mean
 from zerobeast.common.wire import short
-from zerobeast.sweep.search import Dimension, Values, grid, read_dimension, samples
+from zerobeast.sweeping.search import Dimension, Values, grid, read_dimension, samples
 
 MAX_RUNS = 10_000
 PARTS = ("from", "seeds", "settings", "vary")  #: entries that are no `SweepSettings`

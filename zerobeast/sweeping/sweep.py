@@ -1,0 +1,103 @@
+"""A sweep from its file to its outcome, as the command and `zerobeast.sweep` begin it."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zerobeast.api.run import Run
+from zerobeast.common.config import trust
+from zerobeast.common.config.flags import flags_for, read_flags, unknown
+from zerobeast.common.config.table import settings_of
+from zerobeast.common.files import run_files
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.files.opening import named_text
+from zerobeast.common.plugins import refuse_imported
+from zerobeast.common.process.terminal import say
+from zerobeast.common.settings import PLAIN
+from zerobeast.sweeping import spec
+from zerobeast.sweeping.cores import Place, places
+from zerobeast.sweeping.journal import opened
+from zerobeast.sweeping.runner import Runner
+from zerobeast.sweeping.trials import Trial, trials_of
+
+FILE = "sweep.yaml"
+DONE, INTERRUPTED = "done", "interrupted"
+
+
+class Plan(NamedTuple):
+    """A sweep that is checked."""
+
+    sweep: spec.Sweep
+    trials: Sequence[Trial]
+    places: Sequence[Place]
+
+
+class Outcome(NamedTuple):
+    """What became of a run of a sweep."""
+
+    name: str
+    run: Run | None  #: None if it has no folder
+    outcome: str  #: done, or why not
+
+
+def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
+    """Train all runs that a file describes, as `beast sweep` does; called again, it goes on.
+
+    Args:
+      file: YAML, which `beast sweep --help` explains.
+      flags: those of `beast sweep`: `parallel=2`, `cores=1`, `root="runs"`, `name="lr"`, `samples=20`, `seed=1`.
+
+    Returns:
+      A `name`, `run` and `outcome` for each run, in the order of the file.
+
+    Raises:
+      ConfigError: nothing was started, for the reason it gives.
+      KeyboardInterrupt: Ctrl-C has ended the runs, with checkpoints.
+    """
+    refuse_imported("starts a sweep")
+    plan = planned(Path(file), flags_for(flags))
+    number, outcomes = trained(plan)
+    if number:
+        raise KeyboardInterrupt
+    folders = {name: plan.sweep.folder / name for name in outcomes}
+    runs = {name: Run(folder) for name, folder in folders.items() if run_files.is_run(folder)}
+    return [Outcome(name, runs.get(name), outcome) for name, outcome in outcomes.items()]
+
+
+def planned(file: Path, flags: Sequence[str]) -> Plan:
+    """Check a sweep. Raises ConfigError for every mistake."""
+    mistakes: list[str] = []
+    own = settings_of(spec.SweepSettings)
+    line = read_flags(flags, own, mistakes)
+    mistakes += unknown(line, own)
+    mistakes += [
+        f"{one.where}: settings of runs stand in the file; expected a flag of the command"
+        for one in line.settings
+        if trust.guard_at(one.path) is PLAIN
+    ]
+    read = spec.read(file, line.own, mistakes)
+    return Plan(read, trials_of(read, line.settings), places(read.own.parallel, read.own.cores))
+
+
+def trained(plan: Plan) -> tuple[int, dict[str, str]]:
+    """Train the runs of a sweep that are not done; returns the signal that has ended it, or 0, and what became of each.
+
+    Raises:
+      ConfigError: nothing was started, for the reason it gives.
+    """
+    read, trials, free = plan
+    with opened(read.folder) as journal:
+        journal.refuse_changes(trials)
+        journal.begun(len(trials))
+        write_atomically(read.folder / FILE, named_text(read.file), durable=True)
+        each = f"{len(free[0])} CPU{'s' * (len(free[0]) > 1)} each"
+        say(f"{len(trials)} runs in {read.folder}, {min(len(free), len(trials))} at a time with {each}")
+        for name in [each for each in journal.done if not run_files.is_run(read.folder / each)]:
+            say(f"{name} was done, but its folder is gone: it is trained again")
+            journal.done.remove(name)
+        runner = Runner(read.folder, free, journal, lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))
+        number = runner.run(trials)
+    waits = dict.fromkeys((trial.name for trial in trials), INTERRUPTED)
+    return number, waits | dict.fromkeys(waits.keys() & journal.done, DONE) | runner.failed

@@ -20,7 +20,7 @@ from zerobeast.common.wire.description import SHAPE, Rule, is_shape, short
 from zerobeast.common.wire.layout import Block, Field
 
 MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
-UNBOUNDED = 1e6  #: a box this wide has no bounds: some environments write the largest float for infinity
+UNBOUNDED = 1e37  #: a box this wide has no bounds: some environments write the largest float for infinity
 MAX_CHOICES = 1 << 16  #: of a space, over all its components
 MAX_START = 1 << 62
 MAX_PARTS = 64  #: of a space, over all levels
@@ -103,9 +103,9 @@ class ArraySpace:
 
     @property
     def bounded(self) -> NDArray[np.bool_]:
-        """Which components of a box are between bounds, [*shape]."""
+        """Which components of a box are between bounds, or fixed because these are equal, [*shape]."""
         low, high = self.bounds
-        return (high - low < UNBOUNDED) & (high > low)
+        return high - low < UNBOUNDED
 
     @property
     def full_bytes(self) -> bool:

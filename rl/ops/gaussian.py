@@ -49,7 +49,8 @@ class Box:
         low, high = (bound.ravel() for bound in action.bounds)
         bounded = action.bounded.ravel()
         low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
-        self._middle, self._half = (low + high) / 2, (high - low) / 2
+        self._middle, half = (low + high) / 2, (high - low) / 2
+        self._half = np.where(half > 0, half, 1.0)  # of a component that is fixed: the env-server clips it
         self.log_volume = float(np.log(self._half).sum())  #: what log densities of actions are smaller by
         self._constants: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 

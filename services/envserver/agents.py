@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -56,6 +57,9 @@ def shard(
     Raises:
       EnvError: they cannot be made, or settings of several agents are given for a single one.
     """
+    if seed is not None:  # for environments that draw from the generators of their process
+        random.seed(seed)
+        np.random.seed(seed)
     numbered = Numbered(make)
     first = numbered.first()
     kind: Callable[..., Shard] = Shard

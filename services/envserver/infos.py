@@ -8,11 +8,14 @@ shape than earlier in the same step, or exceeds the limits: no step is lost beca
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from zerobeast.common.text import in_line
 from zerobeast.common.wire.codec import DTYPES, pack
 from zerobeast.common.wire.episodes import MAX_NAMES as MAX_NUMBERS
 from zerobeast.common.wire.episodes import are_infos
@@ -28,6 +31,10 @@ LEAD_BYTES = 100  #: of a header before its body
 _NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
 
 Infos = dict[str, Any]
+_told: list[str] = []  #: names that are left out, once the log of this process has them
+MAX_TOLD = 1000
+
+log = logging.getLogger(__name__)
 
 
 class InfoTable:
@@ -114,7 +121,9 @@ class InfoTable:
 
 
 def numbers(info: Any, env: int | None = None) -> dict[str, float]:
-    """The finite numbers of an episode's last info, those of a map in it as "map.name"; arrays are left out.
+    """The finite numbers of an episode's last info, those of a map in it as "map.name"; an array of one counts as one.
+
+    Those beyond the first MAX_NUMBERS are left out, which the log of this process says once.
 
     Args:
       info: of a step.
@@ -122,11 +131,15 @@ def numbers(info: Any, env: int | None = None) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for name, value in sorted(_entries(info, "", env), key=lambda entry: entry[0] not in RECORDED):
-        if isinstance(value, bool | int | float | np.number | np.bool_) and len(found) < MAX_NUMBERS:
+        one = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
+        if isinstance(one, bool | int | float | np.number | np.bool_):
             with contextlib.suppress(OverflowError, TypeError):  # integers of any size, complex numbers
-                if _is_name(name) and are_infos(one := {name: float(value)}):
-                    found |= one
-    return found
+                if _is_name(name) and are_infos({name: float(one)}):
+                    found[name] = float(one)
+    if (over := [*found][MAX_NUMBERS:]) and not _told:
+        _told.append(in_line(", ".join(over), MAX_TOLD))
+        log.warning("the info of an episode's end has more than %d numbers: without %s", MAX_NUMBERS, *_told)
+    return dict(islice(found.items(), MAX_NUMBERS))
 
 
 def recorded(env: Any) -> int | None:

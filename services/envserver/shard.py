@@ -93,9 +93,11 @@ class Shard(InlineEnvs):
         self._make, self._progress = make, progress
         self.options: dict[str, Any] = {}  #: of each reset that has none of its own, as `env.options`
         self._envs = [self._made(i) for i in range(num_envs)]
+        self._seeds = one_by_one(seed, num_envs)
+        for env, own in zip(self._envs, self._seeds, strict=True):
+            _seed_spaces(env, own)
         super().__init__(self._read(env_id, mask), num_envs * self.agents)
         self.wants_infos = wants_infos
-        self._seeds = one_by_one(seed, num_envs)
         self._done = np.zeros(num_envs, np.bool_)
         self._last: dict[int, dict[str, float]] = {}  #: numbers of the last info of rows whose episodes have ended
         self._recorded: list[int | None] = [None] * num_envs  #: episodes recorded when the newest of each began
@@ -258,6 +260,13 @@ class Shard(InlineEnvs):
         self._retry_at[i] = time.monotonic() + backoff_s(self.failed[i])
         self.worn |= self.failed[i] % FRESH_AFTER == 0
         self._reset(i)
+
+
+def _seed_spaces(env: Any, seed: int | None) -> None:
+    """Make what an environment draws from its spaces repeatable."""
+    for space in (env.observation_space, env.action_space) if seed is not None else ():
+        with contextlib.suppress(Exception):  # foreign code; of several agents, these are methods
+            space.seed(seed)
 
 
 def _close(env: Any) -> None:

@@ -100,7 +100,7 @@ def _components(space: ArraySpace, chosen: NDArray[Any], parts: Iterator[Any]) -
     ends = [part.actions_at(d)[0].float().cpu().numpy() for d in (-1.0, 1.0)] if isinstance(part, Gaussian) else []
 
     def shares(numbers: ArrayLike) -> list[float]:
-        return list(np.clip((np.ravel(numbers) - low) / (high - low), 0.0, 1.0).tolist())
+        return list(np.clip((np.ravel(numbers) - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0).tolist())
 
     bands: list[Any] = list(zip(*map(shares, ends), strict=True)) if ends else [None] * low.size
     for share, band, number in zip(shares(chosen), bands, np.ravel(chosen).tolist(), strict=True):

@@ -236,6 +236,17 @@ def test_a_box_that_is_a_point_or_as_wide_as_floats_reach_keeps_its_own_unit() -
         assert drawn.std().item() == pytest.approx(1.0, rel=0.05)
 
 
+@pytest.mark.parametrize("bounds", [(3.0, 3.0), (-1e9, 2e9)])
+def test_a_component_that_is_fixed_and_one_that_is_wide_have_bounds_and_finite_densities(bounds: Any) -> None:
+    space = ArraySpace.box((1,), low=bounds[:1], high=bounds[1:])
+    assert space.bounded.all()
+    policy = family_of(space, squash=True).of(torch.zeros(100, 2, requires_grad=True))
+    drawn = policy.sample(generator())
+    assert (drawn.clamp(*bounds) - sum(bounds) / 2).abs().max() >= 0.4 * (bounds[1] - bounds[0])
+    assert policy.log_prob(drawn).isfinite().all()
+    assert policy.entropy().isfinite().all()
+
+
 def test_gradients_reach_the_parameters_through_a_sampled_action() -> None:
     for squash in (False, True):
         family = family_of(BOX, squash=squash)

@@ -1,5 +1,6 @@
 """A worker's environments without the process around them."""
 
+import random
 import sys
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 
 from tests.integration.envservers import COUNTER, ODD, STRANGE
 from zerobeast.common.errors import EnvError, WrongInterface
+from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire.checks import illegal
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import shard as module
+from zerobeast.services.envserver.agents import shard as shard_like
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.shard import MAX_FAILURES, Shard
@@ -169,6 +172,29 @@ def test_methods_that_are_not_gymnasiums_are_refused_at_once_with_what_they_must
     with pytest.raises(WrongInterface, match=wanted + came):
         reset_and_step(shard)
     assert len(shard.failures) == 1
+
+
+class Global(Told):
+    """Draws from the generators of its process and its spaces."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
+
+    def __init__(self) -> None:
+        self.action_space, self.observation_space = (gymnasium.spaces.Box(-1, 1, (n,)) for n in (1, 3))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.float32([random.random(), np.random.uniform(), self.observation_space.sample()[0]]), {}
+
+
+def test_environments_that_draw_from_global_generators_and_spaces_repeat_with_the_seed() -> None:
+    found = []
+    for seed in (3, 3, 4):
+        made = shard_like("Global", Global, 2, seed, config=EnvConfig(id="Global"))
+        made.reset()
+        found.append(made.rows["obs"].copy())
+    assert (found[0] == found[1]).all()
+    assert (found[0] != found[2]).all()
+    assert (found[0][0] != found[0][1]).all(), "the copies differ"
 
 
 @pytest.mark.parametrize(

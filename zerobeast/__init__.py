@@ -5,6 +5,7 @@ What your own scripts need; each name is loaded when it is first used:
     train, start          train, and wait for the end or not; `Callbacks` hear of what happens meanwhile
     Run, runs             a run that exists, and all of them: figures, policies, values to log, settings to change
     plot, compare, record, sweep    curves of runs, a table, a video, many runs: as the commands of these names
+    check                 whether an environment of one's own is as a run expects it
     load, evaluate        the policy of a saved run: to act with it in your own loop, or over whole episodes
     export                the same as a folder for others, with a model card: weights, or a graph
     RemoteVectorEnv, ClusterVectorEnv    gymnasium vector environments that env-servers host
@@ -23,6 +24,7 @@ from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from zerobeast.api.callbacks import Callbacks as Callbacks
+    from zerobeast.api.check import check as check
     from zerobeast.api.export import export as export
     from zerobeast.api.results import compare as compare
     from zerobeast.api.results import record as record
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 #: module -> the names that it defines; env-servers and actors import this file too and never load torch
 _NAMES = {
     "zerobeast.api.callbacks": ["Callbacks"],
+    "zerobeast.api.check": ["check"],
     "zerobeast.api.export": ["export"],
     "zerobeast.api.results": ["compare", "record"],
     "zerobeast.api.run": ["Run", "runs"],

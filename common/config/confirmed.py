@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.layers import Given
-from zerobeast.common.files import run_files
-from zerobeast.common.files.state import state_folder
+from zerobeast.common.files import run_files, state
 
-MOST = 10_000  #: digests that are kept, the newest
+KIND = "confirmed"  #: folder of digests
 
 
 def digests(path: str, value: Any, file: Path | None = None) -> list[str]:
@@ -37,29 +36,19 @@ def is_known(one: Given, known: Collection[str]) -> bool:
     given = [digest in known for digest in digests(one.path, one.value)]
     if all(given):
         return bool(given)
-    with suppress(OSError, RuntimeError):
+    with suppress(OSError):
         here = digests(one.path, one.value, one.file)
-        return all(by_flag or (_folder() / digest).is_file() for by_flag, digest in zip(given, here, strict=True))
+        return all(by_flag or state.knows(KIND, digest) for by_flag, digest in zip(given, here, strict=True))
     return False
 
 
 def remember(file: Path, values: Mapping[str, Any]) -> None:
     """Let a file, or a folder, give settings these values here; none is already known to be wrong."""
-    with suppress(OSError, RuntimeError):
-        for digest in [digest for path, value in values.items() for digest in digests(path, value, file)]:
-            (_folder() / digest).touch(mode=0o600)
-            for old in sorted(_folder().iterdir(), key=lambda each: each.stat().st_mtime)[:-MOST]:
-                old.unlink(missing_ok=True)
+    with suppress(OSError):
+        state.remember(KIND, [digest for path, value in values.items() for digest in digests(path, value, file)])
 
 
 def _places(file: Path, value: Any) -> list[str]:
     folder = run_files.folder_of(file) or (file if file.is_dir() else file.parent)
     is_absolute = isinstance(value, str) and value.startswith("/") and "," not in value
     return [str(folder.resolve()), *([] if is_absolute else [str(Path.cwd())])]
-
-
-def _folder() -> Path:
-    """The folder of digests. Raises OSError or RuntimeError as `state_folder`."""
-    folder = state_folder() / "confirmed"
-    folder.mkdir(exist_ok=True)
-    return folder

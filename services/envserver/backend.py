@@ -67,6 +67,11 @@ class Backend:
     frames: Collection[str] = ()
     levels: Callable[[str], Mapping[str, str]] = lambda _env_id: {}
 
+    @property
+    def has_single_environments(self) -> bool:
+        """Whether it makes environments one by one."""
+        return self.make is not _no_single_environments
+
 
 def reference_for(env_id: str) -> str:
     """The reference of the backend that claims an id.

@@ -6,7 +6,8 @@ import json
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from zerobeast.common.config.layers import variable_of
 from zerobeast.common.config.load import load
@@ -14,7 +15,7 @@ from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.environ import withhold_secrets
 from zerobeast.common.process.terminal import write
-from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig
+from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.text import printable
 from zerobeast.common.wire import EnvSpec
 from zerobeast.services.envserver.backend import backend_of
@@ -30,6 +31,11 @@ UNPADDED = {"pad_obs": (), "pad_actions": 0}
 
 
 def main(argv: Sequence[str]) -> int:
+    return answered(argv, _described)
+
+
+def answered(argv: Sequence[str], find: Callable[[RunConfig], Any]) -> int:
+    """Print as JSON what is found about the environments that settings name; returns the exit code."""
     answer = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print to stdout
     try:
@@ -37,26 +43,31 @@ def main(argv: Sequence[str]) -> int:
         withhold_secrets()
         for path in RUN:  # whatever an environment starts has settings of its own
             os.environ.pop(variable_of(path), None)
-        given, env = Padding(config.env.pad_obs, config.env.pad_actions), config.env.model_copy(update=UNPADDED)
-        made_each = [describe(env.alone(task), config.envserver) for task in env.tasks]
-        specs, counts = zip(*made_each, strict=True)
-        if len(set(counts)) > 1:
-            listed = ", ".join(f"{count} in {spec.env_id}" for spec, count in zip(specs, counts, strict=True))
-            raise EnvError(f"env.id: environments of one run need the same number of agents, which is {listed}")
-        padding = alike([*map(given.of, specs)])
-        spec = padding.of(given.of(specs[0]))
-        made = set(map(_listed, env.tasks))
-        for level in evaluated(config):
-            if _listed(level) not in made:
-                made.add(_listed(level))
-                refuse_unlike(spec, padding.of(given.of(describe(env.alone(level), config.envserver)[0])))
+        found = json.dumps(find(config))
     except BeastError as error:
         write(f"envserver: {printable(str(error))}", sys.stderr)
         return error.exit_code
+    os.write(answer, found.encode())
+    return 0
+
+
+def _described(config: RunConfig) -> dict[str, Any]:
+    given, env = Padding(config.env.pad_obs, config.env.pad_actions), config.env.model_copy(update=UNPADDED)
+    made_each = [describe(env.alone(task), config.envserver) for task in env.tasks]
+    specs, counts = zip(*made_each, strict=True)
+    if len(set(counts)) > 1:
+        listed = ", ".join(f"{count} in {spec.env_id}" for spec, count in zip(specs, counts, strict=True))
+        raise EnvError(f"env.id: environments of one run need the same number of agents, which is {listed}")
+    padding = alike([*map(given.of, specs)])
+    spec = padding.of(given.of(specs[0]))
+    made = set(map(_listed, env.tasks))
+    for level in evaluated(config):
+        if _listed(level) not in made:
+            made.add(_listed(level))
+            refuse_unlike(spec, padding.of(given.of(describe(env.alone(level), config.envserver)[0])))
     sizes = {each.env_id: sizes_of(each) for each in specs if len(specs) > 1 or any(given)}
     found = {**dict(zip(PADDING, padding, strict=True)), "agents": counts[0], "sizes": sizes}
-    os.write(answer, json.dumps(spec.to_wire() | {"settings": found}).encode())
-    return 0
+    return spec.to_wire() | {"settings": found}
 
 
 def _listed(env_id: str) -> str | tuple[str, ...]:

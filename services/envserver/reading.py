@@ -1,6 +1,7 @@
 """What a single environment returns, as peers get it: calls of the form that gymnasium has, spaces and action masks."""
 
 import os
+import time
 import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -18,6 +19,29 @@ LARGEST = float(np.finfo(np.float32).max)
 INFO = (dict, Mapping, type(None))
 MISFITS = ("to unpack", "argument 'seed'", "argument 'options'")  #: in what a caller raises about what it calls
 MUST_RETURN = "reset(seed, options) must return ({}) and step(action) ({})".format(*map(", ".join, CALLS.values()))
+
+
+class Watched:
+    """An environment whose newest answer and times are kept."""
+
+    def __init__(self, env: Any) -> None:
+        self._env, self.answer = env, list[Any]()
+        self.seconds: dict[str, list[float]] = {"reset": [], "step": []}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def reset(self, **asked: Any) -> Any:
+        return self._timed("reset", **asked)
+
+    def step(self, action: Any) -> Any:
+        return self._timed("step", action)
+
+    def _timed(self, name: str, *args: Any, **asked: Any) -> Any:
+        began = time.perf_counter()
+        self.answer = getattr(self._env, name)(*args, **asked)
+        self.seconds[name].append(time.perf_counter() - began)
+        return self.answer
 
 
 class Reading(NamedTuple):

@@ -43,8 +43,7 @@ def space_of(space: Any, path: str) -> Space:
         way_out = f"; env.leave_out {entry} leaves it out" if entry and path.startswith(OBS) else ""
         raise EnvError(f"{path} {str(space)[:200]} is not supported, expected {KINDS}{way_out}")
     shape = tuple(int(size) for size in space.shape or ())
-    dtype = np.dtype(space.dtype).str
-    dtype = "<f4" if dtype == "<f8" else dtype
+    dtype = np.dtype(space.dtype).str.replace("<f8", "<f4")
     if dtype not in DTYPES or any(size < 1 for size in shape):
         raise EnvError(f"{path} {str(space)[:200]} is not supported, expected fixed-size numbers")
     if isinstance(space, spaces.Discrete):
@@ -190,8 +189,7 @@ def _entry(obs: Any, key: Any) -> Any:
     try:
         return obs[key]
     except (LookupError, TypeError) as error:
-        has = f"only {', '.join(map(str, obs))}" if isinstance(obs, dict) else f"it is {short(obs)}"
-        raise Misfit(f"an observation has no entry {key!r}, as observation_space has, {has}") from error
+        raise Misfit(f"an observation is {short(obs)}, without the entry {key!r} of observation_space") from error
 
 
 def action_adapter(space: Any) -> Adapter:
@@ -298,6 +296,5 @@ def legal(actions: NDArray[Any], space: Space) -> NDArray[Any]:
         if sentence := unfit(chosen, array):
             raise RemoteProtocolError(sentence, "action")
         if array.kind == "box":
-            low, high = (bound.astype(np.float32) for bound in array.bounds)
-            chosen[...] = np.clip(chosen, low, high)
+            chosen[...] = np.clip(chosen, *(bound.astype(np.float32) for bound in array.bounds))
     return copy

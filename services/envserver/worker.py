@@ -139,6 +139,11 @@ class Worker:
     oom_before: dict[str, int] = field(default_factory=dict)  #: what `endings.oom_kills` was when its process began
     hangs: str = ""  #: for how long an environment has not answered, as a text, if that was too long
 
+    def answer(self) -> tuple[slice, list[Entry], Any, list[Entry]]:
+        """Its part of an answer, as for `VectorEnv.answered`."""
+        lost, self.lost = self.lost + self.outcome.get("lost", []), []
+        return self.part, self.outcome.get("episodes", []), self.outcome.get("infos"), lost
+
 
 def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear, folder: Path) -> None:
     """Run the process until the server closes the pipe or is gone.

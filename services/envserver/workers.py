@@ -117,13 +117,7 @@ class WorkerVectorEnv(VectorEnv):
         if not self._begun or any(worker.awaits for worker in self._workers):
             return False
         self._begun, self._opened = False, True
-        answers = [(worker.part, worker.outcome, worker.lost) for worker in self._workers]
-        self.answered(
-            (part, outcome.get("episodes", []), outcome.get("infos"), [*lost, *outcome.get("lost", [])])
-            for part, outcome, lost in answers
-        )
-        for worker in self._workers:
-            worker.lost = []
+        self.answered(worker.answer() for worker in self._workers)
         return True
 
     def tend(self, now: float, limit_s: float) -> None:

@@ -68,7 +68,7 @@ class TrainingRun:
     @property
     def finished(self) -> bool:
         """Whether all steps of the run were added, and nothing more is to be learned from them."""
-        return self.ended or (not self.trainer.steps_left and not self.trainer.learning.due)
+        return not self.fault and (self.ended or not self.trainer.steps_left and not self.trainer.learning.due)
 
     def judge_losses(self) -> None:
         """End the run if too many episodes are lost: what is learned from the rest is not of this environment."""
@@ -96,7 +96,7 @@ class TrainingRun:
         return Vote(
             due=int(due),
             rows=0 if self._rows is None else len(self._rows),
-            ends=int(self.finished),
+            ends=int(self.finished or bool(self.fault)),
             recovered=trainer.uncounted,
             env=self._plays if self.intake.begin is None else 0,
         )

@@ -155,7 +155,7 @@ class Learner(Service):
             with contextlib.nullcontext() if self._kept else self.computing:  # the others wait for its disk
                 ranks.patiently(lambda: self._write(self.clock(), row=True, checkpoint=whole), "writing")
         elif agreed.act in (Act.END, Act.STOP):
-            self._is_over, self._is_done = True, agreed.act is Act.END
+            self._is_over, self._is_done = True, agreed.act is Act.END and not (training and training.fault)
             self.stopping |= agreed.act is Act.STOP
         elif training is not None:
             training.act(agreed, self._waited_s)
@@ -288,8 +288,7 @@ class Learner(Service):
     @property
     def _finished(self) -> bool:
         """Whether nothing is left to be learned."""
-        fault = self.training is not None and self.training.fault
-        return not fault and (self._is_done or (self.training is not None and self.training.finished))
+        return self._is_done or (self.training is not None and self.training.finished)
 
     def _due(self, what: int, now: float) -> None:
         """Write a ROW or a CHECKPOINT, with several ranks once the others have shared what belongs to it."""

@@ -227,7 +227,7 @@ def test_an_observation_of_another_shape_after_others_that_fit_costs_its_episode
     ("obs", "complaint"),
     [
         ({"pos": [0, 0], "goal": [0, 0, 0]}, r"entry 'goal' of an observation has shape \[3\], expected \[2\]"),
-        ({"pos": [0, 0]}, "an observation has no entry 'goal', as observation_space has, only pos"),
+        ({"pos": [0, 0]}, r"an observation is {'pos': \[0, 0\]}, without the entry 'goal' of observation_space"),
     ],
 )
 def test_a_misfit_of_several_parts_names_the_one_that_does_not_fit(obs: Any, complaint: str) -> None:

@@ -26,6 +26,7 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import LEVELS, TREE, section_of, value_at
 from zerobeast.common.config.trust import ALONE, confirmation, decisive
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import state
 from zerobeast.common.settings import AlgorithmSettings, AlgorithmSpec, algorithm
 from zerobeast.common.settings.guards import takes_text
 from zerobeast.common.settings.section import Section, setting
@@ -334,7 +335,7 @@ def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(confirmed, "MOST", 3)
+    monkeypatch.setattr(state, "MOST", 3)
     for number in range(5):
         confirmed.remember(tmp_path, {"env.kwargs": {"secret": f"text {number}"}})
     folder = tmp_path / "zerobeast" / "confirmed"

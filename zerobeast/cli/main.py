@@ -18,6 +18,7 @@ from zerobeast.version import __version__
 
 COMMANDS = {
     "train": "train on this machine: env-server, actor, broker and learner, with one live view",
+    "check": "play an environment at random, and say what is wrong with it",
     "evaluate": "play whole episodes with the policy of a run",
     "record": "a video of episodes, with what the policy expects and prefers drawn in",
     "watch": "the live view of a run that another terminal has started",

@@ -98,6 +98,16 @@ def _shaping(config: RunConfig) -> dict[str, Given]:
 
 def _described(given: Mapping[str, Given]) -> tuple[EnvSpec, Mapping[str, Any]]:
     """The spec, and settings of `env` with which all environments have it."""
+    return _ask(*_question(given))
+
+
+def answer_about(config: RunConfig, command: tuple[str, ...]) -> Any:
+    """What a command of the env-server prints about the environments of a run. Raises ConfigError as `spec_of`."""
+    return _output(command, *_question(_shaping(config)))
+
+
+def _question(given: Mapping[str, Given]) -> tuple[str, str, float]:
+    """The ids, the settings that matter, and how long making the environments may take."""
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
     mistakes: list[str] = []
@@ -108,7 +118,7 @@ def _described(given: Mapping[str, Given]) -> tuple[EnvSpec, Mapping[str, Any]]:
     tasks, levels = (sum(map(bool, split_ids(values.get(path, "")))) for path in ("env.id", LEVELS))
     limit_s = max(LIMIT_S, values.get(LIMIT, 0.0)) * tasks * (1 + levels)  # each may have each level; made one by one
     changed = {path: value for path, value in values.items() if value != RUN[path].default}
-    return _ask(values["env.id"], json.dumps(changed), min(LONGEST_S, limit_s))
+    return values["env.id"], json.dumps(changed), min(LONGEST_S, limit_s)
 
 
 def spec_for(config: RunConfig) -> EnvSpec | None:
@@ -125,7 +135,12 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
 
 @functools.cache
 def _ask(env_id: str, settings: str, limit_s: float) -> tuple[EnvSpec, Mapping[str, Any]]:
-    values, command = json.loads(settings), service_command("envserver", "describe")
+    found = _output(("describe",), env_id, settings, limit_s)
+    return EnvSpec.from_wire(found), found["settings"]
+
+
+def _output(about: tuple[str, ...], env_id: str, settings: str, limit_s: float) -> Any:
+    values, command = json.loads(settings), service_command("envserver", *about)
     with (  # which no other user can read
         tempfile.TemporaryFile() as answer,
         tempfile.TemporaryFile() as complaint,
@@ -144,13 +159,13 @@ def _ask(env_id: str, settings: str, limit_s: float) -> tuple[EnvSpec, Mapping[s
                 timeout=limit_s,
             ).returncode
         except subprocess.TimeoutExpired as error:
-            why = f"was not made within {limit_s:g} s (envserver.step_timeout_s for each environment)"
+            what = "checked" if "check" in about else "made"
+            why = f"was not {what} within {limit_s:g} s (envserver.step_timeout_s for each environment)"
             raise ConfigError(f"env.id {env_id!r} {why}") from error
         answer.seek(0)
         complaint.seek(0)
         if code == 0:
-            found = json.load(answer)
-            return EnvSpec.from_wire(found), found["settings"]
+            return json.load(answer)
         lines = complaint.read().decode(errors="replace").strip().splitlines()
     sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else f"env.id {env_id!r}: exit code {code}"
     more = f"; to see where: {shlex.join([*command, *flags_for(values)])}" if len(lines) > 1 else ""

@@ -26,6 +26,7 @@ from zerobeast.common.settings import spec_of as spec_named
 from zerobeast.common.settings.net import readings
 from zerobeast.common.text import as_text, did_you_mean
 from zerobeast.launcher import run_folder
+from zerobeast.launcher.env_check import first_check
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.hosts import Host
 from zerobeast.launcher.parent import Parent
@@ -176,6 +177,7 @@ def begun(
     """
     config, flags, saved, origins, parent = settled
     spec, config = spec_for(config), padded(config)
+    remarks = list(first_check(config))
     check_opponent(config, spec)
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
@@ -196,7 +198,7 @@ def begun(
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
         if continues and saved is not None and (note := run_folder.schedule_note(saved, config)):
             say(note)
-        for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
+        for line in (*values(config, origins), *(readings(spec, config.net) if spec else ()), *remarks):
             say(line)
         run_folder.name_latest(config.folder)
         own_broker = bool(hosts) and config.broker.endpoint == RUN["broker.endpoint"].default  # theirs have one each

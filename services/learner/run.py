@@ -68,7 +68,7 @@ class TrainingRun:
     @property
     def finished(self) -> bool:
         """Whether all steps of the run were added, and nothing more is to be learned from them."""
-        return not self.fault and (self.ended or not self.trainer.steps_left and not self.trainer.learning.due)
+        return not self.fault and (self.ended or (not self.trainer.steps_left and not self.trainer.learning.due))
 
     def judge_losses(self) -> None:
         """End the run if too many episodes are lost: what is learned from the rest is not of this environment."""

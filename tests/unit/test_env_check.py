@@ -93,7 +93,7 @@ def odd(name: str, **env: Any) -> list[tuple[str, str]]:
 def test_a_good_environment_is_read_and_timed_and_nothing_else_is_said() -> None:
     read, played = found("Good", brief=False)
     assert read == ("ok", "observation 2 float32: numbers, as they are, MLP")
-    assert played[1].startswith("2000 random steps, 181 episodes of 10 steps; a step takes ")
+    assert "episodes of 10 steps; a step takes " in played[1]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,8 @@ def test_what_no_run_can_learn_from_is_an_error() -> None:
 def test_several_agents_are_checked_as_one_is() -> None:
     relay = EnvConfig(id="tests.integration.relay_env:Relay")
     *_, (level, sentence) = checked(RunConfig(env=relay), brief=True)
-    assert (level, sentence.partition(",")[0]) == ("ok", "2000 random steps")
+    assert level == "ok"
+    assert "episodes of 2 steps" in sentence
 
 
 def test_the_command_prints_a_line_for_each_finding_and_exits_with_1_for_an_error(

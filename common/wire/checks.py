@@ -55,8 +55,11 @@ def unfit(actions: NDArray[Any], space: ArraySpace) -> str | None:
     return found and f"the action of environment {found[0]} is {found[1]}"
 
 
-def stray(values: NDArray[Any], space: ArraySpace) -> tuple[int, str] | None:
-    """The first choice out of range in values [N, ..., *shape]: its index in N, and "7, expected 0 to 4"; or None."""
+def stray(values: NDArray[Any], space: ArraySpace, *, own: bool = False) -> tuple[int, str] | None:
+    """The first choice out of range in values [N, ..., *shape]: its index in N, and "7, expected 0 to 4"; or None.
+
+    If it is the environment's `own`, it is shown as that counts.
+    """
     if space.kind == "box":
         return None
     sizes = np.asarray(space.choices).reshape(space.shape)
@@ -64,7 +67,9 @@ def stray(values: NDArray[Any], space: ArraySpace) -> tuple[int, str] | None:
     if not wrong.any():
         return None
     at = tuple(int(n) for n in np.argwhere(wrong)[0])
-    return at[0], f"{int(values[at])}, expected 0 to {int(np.broadcast_to(sizes, values.shape)[at]) - 1}"
+    starts = np.reshape(space.start, space.shape) if own and space.start else np.zeros(space.shape, int)
+    size, start = (int(np.broadcast_to(each, values.shape)[at]) for each in (sizes, starts))
+    return at[0], f"{int(values[at]) + start}, expected {start} to {start + size - 1}"
 
 
 def forbidden(masks: NDArray[np.bool_], space: Space) -> str | None:

@@ -265,9 +265,9 @@ def fitted(
         raise EnvError(f"{what} is {short(value)}, expected finite numbers")
     if wanted.kind != "f" and stored is not given and not (stored == given).all():
         raise EnvError(f"{what} is {short(value)}, expected values of {wanted}")
-    if space.kind != "box" and (found := stray(stored if lead else stored[None], space)):
+    if space.kind != "box" and (found := stray(stored if lead else stored[None], space, own=own)):
         whose = f" of environment {found[0]}" if lead else ""
-        raise EnvError(f"{what}{whose} holds the choice {found[1]}, counted from 0")
+        raise EnvError(f"{what}{whose} holds the choice {found[1]}{', counted from 0' * (not own)}")
     return stored
 
 

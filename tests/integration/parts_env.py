@@ -17,11 +17,14 @@ class Parts(gymnasium.Env):
             "bits": spaces.MultiBinary(3),
             "done": spaces.Box(-1, 1, (2,), np.float32),
             "image": spaces.Box(0, 255, (4, 5), np.uint8),
-            "pair": spaces.Tuple((spaces.Discrete(3), spaces.MultiDiscrete([2, 5]))),
+            "pair": spaces.Tuple((spaces.Discrete(3, start=-1), spaces.MultiDiscrete([2, 5], start=[0, 7]))),
         }
     )
     action_space = spaces.Dict(
-        {"aim": spaces.Box(-1, 1, (2,), np.float32), "pick": spaces.Tuple((spaces.Discrete(4), spaces.MultiBinary(2)))}
+        {
+            "aim": spaces.Box(-1, 1, (2,), np.float32),
+            "pick": spaces.Tuple((spaces.Discrete(4, start=2), spaces.MultiBinary(2))),
+        }
     )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
@@ -40,7 +43,7 @@ class Parts(gymnasium.Env):
             "bits": draw(2, size=3).astype(np.int8),
             "done": done,
             "image": draw(256, size=(4, 5)).astype(np.uint8),
-            "pair": (np.int64(draw(3)), draw(np.array([2, 5]))),
+            "pair": (np.int64(draw(3)) - 1, np.array([0, 7]) + draw(np.array([2, 5]))),
         }
 
 

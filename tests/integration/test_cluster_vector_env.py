@@ -23,7 +23,7 @@ N, LENGTH = 7, 6
 SHARE = slice(2, 4)  #: the environments of the server that fails
 MEANT = np.isin(np.arange(N), (2, 3))
 FAULTS = ["killed", "stopped", "cut off"]
-ZEROS = np.zeros(N, np.int64)
+LOWEST = np.full(N, 100)  #: actions of `Counter`
 
 
 @dataclass
@@ -73,7 +73,7 @@ def opened(endpoints: list[str], **kwargs: Any) -> Any:
 
 
 def stepped_until(envs: Any, done: Callable[[Any], bool]) -> Any:
-    while not done(found := envs.step(ZEROS)):
+    while not done(found := envs.step(LOWEST)):
         pass
     return found
 
@@ -87,11 +87,11 @@ def test_environments_are_masked_until_their_server_is_back(servers: Servers, fa
         assert envs.reset(seed=5)[0].tolist() == [[0, 5 + i] for i in range(N)]
         assert envs.reset(seed=range(N)[::-1])[0].tolist() == [[0, N - 1 - i] for i in range(N)]
         for count in range(1, 4):
-            obs, *_, infos = envs.step(ZEROS)
+            obs, *_, infos = envs.step(LOWEST)
             assert obs[:, 0].tolist() == [count] * N
             assert "lost" not in infos
         servers.begin(fault)
-        obs, reward, terminated, truncated, infos = envs.step(ZEROS + 1)
+        obs, reward, terminated, truncated, infos = envs.step(LOWEST + 1)
         assert obs[:, 0].tolist() == np.where(MEANT, 3, 4).tolist(), "where they were seen last"
         assert reward.tolist() == (~MEANT).tolist()
         assert truncated.tolist() == infos["lost"].tolist() == MEANT.tolist()
@@ -101,7 +101,7 @@ def test_environments_are_masked_until_their_server_is_back(servers: Servers, fa
                 3 if meant else None for meant in MEANT
             ]
         for count in (5, 6):
-            obs, reward, terminated, truncated, infos = envs.step(ZEROS + 1)
+            obs, reward, terminated, truncated, infos = envs.step(LOWEST + 1)
             assert infos["lost"].tolist() == MEANT.tolist()
             assert reward.tolist() == (~MEANT).tolist()
             assert truncated.tolist() == ([False] * N if count < LENGTH else (~MEANT).tolist()), "once for the lost"
@@ -111,7 +111,7 @@ def test_environments_are_masked_until_their_server_is_back(servers: Servers, fa
         obs, reward, terminated, truncated, infos = stepped_until(envs, lambda found: "lost" not in found[4])
         assert (obs[SHARE, 0] == 0).all(), "the first of an episode"
         assert not np.stack([reward, terminated, truncated])[:, SHARE].any()
-        assert (envs.step(ZEROS)[0][SHARE, 0] == 1).all()
+        assert (envs.step(LOWEST)[0][SHARE, 0] == 1).all()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -119,11 +119,11 @@ def test_lost_environments_are_remade_on_servers_that_answer(servers: Servers, f
     with opened(servers.endpoints, on_loss="remake") as envs:
         envs.reset(seed=5)
         servers.begin(fault)
-        assert envs.step(ZEROS)[4]["lost"].tolist() == MEANT.tolist()
+        assert envs.step(LOWEST)[4]["lost"].tolist() == MEANT.tolist()
         obs, *_ = stepped_until(envs, lambda found: "lost" not in found[4])
         assert (obs[SHARE, 0] == 0).all()
         for count in range(1, 4):
-            assert (envs.step(ZEROS)[0][SHARE, 0] == count).all()
+            assert (envs.step(LOWEST)[0][SHARE, 0] == count).all()
         if fault == "stopped":
             servers.end(fault)  # so that it can terminate
 
@@ -135,7 +135,7 @@ def test_a_loss_in_a_reset_shows_there_or_in_the_next_step(servers: Servers) -> 
         first = np.arange(N) < 3
         _, infos = envs.reset(options={"reset_mask": first})
         assert infos["lost"].tolist() == (MEANT & first).tolist()
-        *_, truncated, infos = envs.step(ZEROS)
+        *_, truncated, infos = envs.step(LOWEST)
         assert truncated.tolist() == (MEANT & ~first).tolist()
         assert infos["lost"].tolist() == MEANT.tolist()
         assert envs.reset(seed=1)[1]["lost"].tolist() == MEANT.tolist()
@@ -148,7 +148,7 @@ def test_when_all_servers_are_lost_there_is_a_mask_and_in_the_end_an_error(serve
         envs.reset()
         for process in servers.processes:
             process.kill()
-        assert envs.step(ZEROS)[4]["lost"].all()
+        assert envs.step(LOWEST)[4]["lost"].all()
         envs._source._timeout_s = 2.0
         with pytest.raises(PeerLost, match=r"none of 3 env-servers has answered for \d s, the last trouble: no answer"):
             stepped_until(envs, lambda _: False)
@@ -159,7 +159,7 @@ def test_a_cluster_of_one_server_behaves_like_a_remote_vector_env(ipc: str) -> N
         with closing(RemoteVectorEnv(ipc, COUNTER, N, env={"kwargs": {"length": LENGTH}})) as twin:
             assert envs.observation_space == twin.observation_space
             for t in range(40):
-                ours, theirs = (each.step(ZEROS + t % 5) if t % 15 else each.reset(seed=t) for each in (envs, twin))
+                ours, theirs = (each.step(LOWEST + t % 5) if t % 15 else each.reset(seed=t) for each in (envs, twin))
                 for one, other in zip(ours[:-1], theirs[:-1], strict=True):
                     assert (one == other).all()
                 assert envs.episodes == twin.episodes
@@ -190,7 +190,7 @@ def test_time_between_step_async_and_step_wait_does_not_count_for_the_timeout(ip
     with running(ipc), opened([ipc], step_timeout_s=1.0) as envs:
         envs.reset()
         for _ in range(2):
-            envs.step_async(ZEROS)
+            envs.step_async(LOWEST)
             time.sleep(1.2)
             assert "lost" not in envs.step_wait()[4]
 
@@ -225,8 +225,8 @@ def test_bad_arguments_and_absent_servers_are_refused_with_a_sentence(ipc: str) 
                 opened(endpoints, **settings)
         with opened([ipc, other]) as envs:
             envs.reset()
-            with pytest.raises(ConfigError, match="action of environment 5 holds the choice 10, expected 0 to 9"):
-                envs.step(np.where(np.arange(N) == 5, 10, 0))
+            with pytest.raises(ConfigError, match="action of environment 5 holds the choice 110, expected 100 to 109"):
+                envs.step(np.where(np.arange(N) == 5, 110, 100))
             with pytest.raises(ConfigError, match=r"action has shape \[2\], expected \[7\]"):
                 envs.step([0, 0])
-            assert envs.step(ZEROS)[0][:, 0].tolist() == [1] * N
+            assert envs.step(LOWEST)[0][:, 0].tolist() == [1] * N

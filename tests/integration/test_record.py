@@ -132,11 +132,11 @@ def evaluator_of(config: RunConfig, every: int) -> Evaluator:
 def test_an_evaluator_records_the_first_episode_of_every_nth_evaluation(tmp_path: Path) -> None:
     policy, config = policy_for(tmp_path, "CartPole-v1")
     evaluator, video = evaluator_of(config, 2), config.folder / "videos" / "0.mp4"
-    table, header = config.folder / "evaluations.csv", "agent_steps,env,mean_return\n"
-    table.write_text(f"{header}100,CartPole-v1,1.0\n")  # each is recorded once its row is there
+    table, header = config.folder / "evaluations.csv", "agent_steps,env,actions,mean_return\n"
+    table.write_text(f"{header}100,CartPole-v1,greedy,1.0\n")  # each is recorded once its row is there
     evaluator._record(policy)
     assert not video.exists(), "this is the first"
-    table.write_text(f"{header}100,CartPole-v1,1.0\n200,CartPole-v1,1.0\n")
+    table.write_text(f"{header}100,CartPole-v1,greedy,1.0\n200,CartPole-v1,greedy,1.0\n")
     evaluator._record(policy)
     assert video.exists()
 

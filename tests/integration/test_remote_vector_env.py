@@ -205,9 +205,9 @@ def test_an_environment_that_fails_is_truncated_at_its_last_observation(ipc: str
     with remote(ipc, COUNTER, 2, autoreset_mode=mode, env={"kwargs": {"raise_at": 3}}) as envs:
         envs.reset(seed=0)
         for _ in range(2):
-            obs, *_, infos = envs.step([0, 0])
+            obs, *_, infos = envs.step([100, 100])
             assert "lost" not in infos
-        obs, reward, terminated, truncated, infos = envs.step([1, 1])
+        obs, reward, terminated, truncated, infos = envs.step([101, 101])
         assert infos["lost"].all()
         assert truncated.all()
         assert not terminated.any()
@@ -220,7 +220,7 @@ def test_an_environment_that_fails_is_truncated_at_its_last_observation(ipc: str
             assert obs.tolist() == last
             if mode is DISABLED:
                 envs.reset(options={"reset_mask": truncated})
-            obs, reward, terminated, truncated, infos = envs.step([1, 1])
+            obs, reward, terminated, truncated, infos = envs.step([101, 101])
             assert "lost" not in infos
             assert not (terminated | truncated).any()
             assert obs[:, 0].tolist() == [1, 1], "in NEXT_STEP one step of the new episode was not seen"
@@ -256,8 +256,8 @@ def test_unsupported_calls_and_bad_arguments_are_refused(ipc: str) -> None:
             (right | {"aim": [["a", "b"]] * 2}, "action.aim is .* of type <U1, expected float32"),
             (right | {"aim": [[1], [1, 2]]}, "action.aim is .*, expected numbers of shape"),
             (
-                right | {"pick": ([0, 4], right["pick"][1])},
-                "action.pick.0 of environment 1 holds the choice 4, expected 0 to 3",
+                right | {"pick": ([2, 6], right["pick"][1])},
+                "action.pick.0 of environment 1 holds the choice 6, expected 2 to 5$",
             ),
             (right | {"pick": ([0, 0.5], right["pick"][1])}, "action.pick.0 is .*, expected values of int64"),
         ):

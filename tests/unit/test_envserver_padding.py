@@ -1,5 +1,8 @@
 """Environments of unequal sizes as equals: rows that end in zeros, masks of the choices that each has, and refusals."""
 
+import json
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
@@ -12,7 +15,7 @@ from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.padding import Padding, alike
+from zerobeast.services.envserver.padding import Padding, alike, sizes_of
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import VectorEnv
 
@@ -93,6 +96,15 @@ def test_rows_of_every_kind_of_vector_environment_are_those_without_padding_and_
 def sizes(env_id: str) -> dict[str, Any]:
     known = made(env_id).spec
     return {"pad_obs": [size + 1 for size in known.obs.arrays[0].shape], "pad_actions": known.action.choices[0] + 1}
+
+
+def test_the_sizes_of_an_environment_are_known_to_policies() -> None:
+    assert sizes_of(spec(Box(0, 1, (2, 5)), Discrete(4, start=3))) == (4, 3, 2, 5)
+    tasks, pads = "CartPole-v1,Acrobot-v1", ["--env.pad_obs", "7", "--env.pad_actions", "3"]
+    command = [sys.executable, "-m", "zerobeast.services.envserver", "describe", "--env", tasks, *pads]
+    described = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=100).stdout)
+    assert described["obs"]["shape"] == [7]
+    assert described["settings"]["sizes"] == {"CartPole-v1": [2, 0, 4], "Acrobot-v1": [3, 0, 6]}
 
 
 def test_a_choice_that_only_padding_has_reaches_no_environment() -> None:

@@ -7,6 +7,7 @@ import pydoc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import zerobeast as zb
 from tests.helpers import ROOT
 from tests.results_fakes import evaluation, saved
+from zerobeast.api import train
 from zerobeast.api.callbacks import News, each_of
 from zerobeast.api.saved import load
 from zerobeast.common.files import evaluations
@@ -153,3 +155,19 @@ def defaults(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.arguments):
             yield from (ast.unparse(default) for default in (*node.defaults, *node.kw_defaults) if default)
+
+
+def test_an_interrupt_of_train_names_the_run_and_is_raised(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted(zb.Run):
+        config: Any = SimpleNamespace(env=SimpleNamespace(id="X"), section="ppo")
+
+        def wait(self, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(train, "start", lambda *_, **__: Interrupted("lr/seed-1"))
+    with pytest.raises(KeyboardInterrupt):
+        train.train("X", root=root / "lr")
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert f"interrupted after 100 agent steps: zb.Run('seed-1', root={str(root / 'lr')!r}) has what there is" in said

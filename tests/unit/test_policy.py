@@ -328,6 +328,12 @@ def test_each_of_several_environments_gives_its_own_observations_and_takes_its_o
             policy.predict(small)
     with pytest.raises(ConfigError, match=r"^obs has shape \[5\], expected \[6\]"):
         policy.predict(np.ones(5))
+    for wrong, shown in (
+        ([[1], [1, 2]], r"\[\[1\], \[1, 2\]\], expected numbers"),
+        (1.0, r"shape \[\], expected \[6\]"),
+    ):
+        with pytest.raises(ConfigError, match=f"^obs (is|has) {shown}"):
+            policy.predict(wrong, env="A-v0")
     with pytest.raises(ConfigError, match=r"^env is 'X', expected one of the run's environments: A-v0"):
         policy.predict(large, env="X")
 

@@ -243,7 +243,7 @@ class Policy:
             return None
         mask = np.ones((n, choices), np.bool_) if given is None else np.asarray(given)
         if mask.shape[-1:] == (choices,):
-            mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, most - choices)])
+            mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, max(0, most - choices))])
         found: Tensor = read("action_mask", ArraySpace("multi_binary", "|b1", (most,)), mask)
         if sentence := forbidden(found.cpu().numpy(), self.env.action):
             raise ConfigError(f"action_mask {sentence}")

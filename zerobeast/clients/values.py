@@ -40,7 +40,7 @@ class Sizes(NamedTuple):
         known = {name: cls(choices, start, tuple(shape)) for name, (choices, start, *shape) in sizes.items()}
         if env or not known:
             return env, known.get(env)
-        shape = np.shape(obs) if isinstance(space, ArraySpace) else ()
+        shape = parts("obs", space, obs)[0][2].shape if isinstance(space, ArraySpace) else ()
         alike = {name: own for name, own in known.items() if own.shape in (shape, shape[1:], ())}
         if len({own[:2] for own in alike.values()}) > 1:
             names = ", ".join(alike)
@@ -49,9 +49,12 @@ class Sizes(NamedTuple):
 
     def padded(self, values: Any, space: ArraySpace) -> Any:
         """An observation of this shape, or several, with zeros up to that of the space."""
-        found = np.asarray(values)
-        wider = [(0, most - own) for own, most in zip(self.shape, space.shape, strict=False)]
-        return np.pad(found, [(0, 0)] * (found.ndim - len(wider)) + wider) if wider else found
+        found = parts("obs", space, values)[0][2]
+        lead = found.ndim - len(space.shape)
+        if lead < 0 or len(self.shape) != len(space.shape) or found.shape[lead:] != self.shape:
+            return found
+        wider = [(0, max(0, most - own)) for own, most in zip(self.shape, space.shape, strict=True)]
+        return np.pad(found, [(0, 0)] * lead + wider)
 
 
 def parts(name: str, space: Space, value: Any) -> list[tuple[str, ArraySpace, NDArray[Any]]]:

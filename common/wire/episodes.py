@@ -2,8 +2,8 @@
 
 The map has the numbers of the episode's last info, such as whether it was a success. Beside step rows there is an entry
 for each row that ends an episode, which is empty if that was no whole one. An episode that an environment has failed in
-is [reason, row]: the reason is empty if it is that of the lost episode before, the row is the one of the step rows that
-the episode was in. Pure.
+is [reason, row]: an empty reason stands for that of the lost episode before, the row is the step row that the episode
+was in. Pure.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,28 +47,16 @@ def entry(episode: Episode | Lost) -> Entry:
 def lightened(entries: list[Entry]) -> list[Entry]:
     """The same episodes; if their infos have more than MAX_NUMBERS in all, evenly spaced ones alone keep theirs.
 
-    Of lost ones, only the first MAX_REASONS that differ from the one before keep their reasons.
+    Of lost ones, the first MAX_REASONS alone keep their reasons.
     """
-    if any(map(is_lost, entries)):
-        entries = _with_few_reasons(entries)
+    if late := set([place for place, one in enumerate(entries) if is_lost(one)][MAX_REASONS:]):
+        entries = [["", one[1]] if place in late else one for place, one in enumerate(entries)]
     sizes = {place: len(one[2]) for place, one in enumerate(entries) if len(one) > 2}
     if sum(sizes.values()) <= MAX_NUMBERS:
         return entries
     room, places = MAX_NUMBERS // max(sizes.values()), list(sizes)
     kept = {places[number * len(places) // room] for number in range(room)}
     return [one if place in kept else one[:2] for place, one in enumerate(entries)]
-
-
-def _with_few_reasons(entries: list[Entry]) -> list[Entry]:
-    found, last, left = list[Entry](), "", MAX_REASONS
-    for one in entries:
-        if is_lost(one) and (one[0] == last or not left):
-            found.append(["", one[1]])
-            continue
-        if is_lost(one):
-            last, left = one[0], left - 1
-        found.append(one)
-    return found
 
 
 def is_lost(one: Any) -> bool:

@@ -108,17 +108,16 @@ def _milliseconds(made: list[Watched], name: str) -> str:
 
 def _drawn(rng: np.random.Generator, envs: Shard) -> Any:
     """Random legal actions, [N, *shape]."""
-    actions = np.zeros(envs.num_envs, action_record(envs.spec.action).dtype)["action"]
-    start = 0
+    actions, start = np.zeros(envs.num_envs, action_record(envs.spec.action).dtype)["action"], 0
+    ranks = rng.random((envs.num_envs, sum(envs.spec.action.choices)))
+    ranks *= envs.rows["action_mask"] if envs.spec.action_mask else 1
     for space, chosen in by_array(envs.spec.action, actions):
         if space.kind == "box":
             low, high = (np.where(space.bounded, bound, end) for bound, end in zip(space.bounds, (-1, 1), strict=True))
             chosen[...] = rng.uniform(low, high, chosen.shape)
             continue
         for place, size in enumerate(space.choices):
-            legal = envs.rows["action_mask"][:, start : start + size] if envs.spec.action_mask else [np.ones(size)]
-            for row, column in enumerate(chosen.reshape(envs.num_envs, -1)):
-                column[place] = rng.choice(np.flatnonzero(legal[row % len(legal)]))
+            chosen.reshape(envs.num_envs, -1)[:, place] = ranks[:, start : start + size].argmax(1)
             start += size
     return actions
 

@@ -4,6 +4,7 @@ import os
 import time
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -29,13 +30,7 @@ class Watched:
         self.seconds: dict[str, list[float]] = {"reset": [], "step": []}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def reset(self, **asked: Any) -> Any:
-        return self._timed("reset", **asked)
-
-    def step(self, action: Any) -> Any:
-        return self._timed("step", action)
+        return partial(self._timed, name) if name in CALLS else getattr(self._env, name)
 
     def _timed(self, name: str, *args: Any, **asked: Any) -> Any:
         began = time.perf_counter()

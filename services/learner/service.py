@@ -17,7 +17,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import ConfigError, EnvError, PeerLost
+from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health import figures
 from zerobeast.common.health.verdict import DONE
@@ -224,7 +224,7 @@ class Learner(Service):
         self.serving.plane.farewell()
         self._keep()
         if self.training is not None and self.training.fault:
-            raise EnvError(self.training.fault)
+            raise BeastError(self.training.fault)
 
     def report(self) -> dict[str, Any]:
         """Numbers for the health page; rates are of the last seconds, null what is not known yet."""

@@ -18,7 +18,7 @@ from tests.learner_fakes import (
     rollout_rows,
     run_config,
 )
-from zerobeast.common.errors import BeastError, ConfigError, EnvError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
@@ -62,7 +62,9 @@ def test_a_run_ends_with_a_sentence_once_too_many_episodes_are_lost(endpoint: st
     for seq in range(1, 4):
         actor.push(seq, rollout_rows(4, seq), [[1.0, 10], ["RuntimeError: it broke (walk.py:7)", 0]])
     run.drive([actor], lambda: run.learner.stopping)
-    with pytest.raises(EnvError, match=r"^3 of the last \d episodes were lost to RuntimeError: it broke \(walk.py:7\)"):
+    with pytest.raises(
+        BeastError, match=r"^3 of the last \d episodes were lost to RuntimeError: it broke \(walk.py:7\)"
+    ):
         run.learner.drain()
     run.learner.close()
     folder = run.learner.config.folder

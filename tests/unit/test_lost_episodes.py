@@ -21,11 +21,12 @@ from zerobeast.services.learner.queue import Message
 ZERO = "ZeroDivisionError: division by zero (walk.py:9)"
 
 
-def test_lost_episodes_travel_beside_the_ends_and_name_their_reason_once() -> None:
-    entries = lightened([[1.0, 2], [ZERO, 0], [ZERO, 3], ["KeyError: 'x' (walk.py:3)", 1], []])
-    assert entries[1:4] == [[ZERO, 0], ["", 3], ["KeyError: 'x' (walk.py:3)", 1]]
+def test_lost_episodes_travel_beside_the_ends_and_some_of_them_name_their_reason() -> None:
+    several = [[ZERO, row] for row in range(MAX_REASONS + 2)]
+    entries = lightened([[1.0, 2], *several, []])
+    assert entries == [[1.0, 2], *several[:-2], ["", MAX_REASONS], ["", MAX_REASONS + 1], []]
     assert ends_of(entries, pytest.fail) == (Episode(1.0, 2), None)
-    assert lost_of(entries) == (Lost(ZERO, 0), Lost(ZERO, 3), Lost("KeyError: 'x' (walk.py:3)", 1))
+    assert lost_of(entries) == tuple(Lost(ZERO, row) for row in range(MAX_REASONS + 2))
 
 
 LONG = "x" * (MAX_REASON + 1)

@@ -36,7 +36,7 @@ def first_check(config: RunConfig) -> Iterator[str]:
             continue
         found = findings(alone, BRIEF)
         if errors := [sentence for level, sentence in found if level == "error"]:
-            raise ConfigError(f"env.id {task!r}: {'; '.join(errors)}")
+            raise ConfigError("; ".join(errors))
         state.remember(CHECKED, [digest])
         yield from (f"{task}: {sentence}" for level, sentence in found if level == "warning")
 

@@ -51,7 +51,7 @@ class Session {
     this.listen();
   }
   send(kind, epoch, seq, body, ...frames) {
-    const message = [encode([3, kind, sender, 0, epoch, seq, ...body], BIG), ...frames];
+    const message = [encode([4, kind, sender, 0, epoch, seq, ...body], BIG), ...frames];
     this.sending = this.sending.then(() => this.push.send(message)).catch(() => {}); // absent: sent again
   }
   tick(now) {

@@ -9,7 +9,7 @@ import sys
 import msgpack
 import zmq
 
-VERSION, (HELLO, WELCOME, ERROR, BYE, RESET, STEP, OBS) = 3, range(1, 8)
+VERSION, (HELLO, WELCOME, ERROR, BYE, RESET, STEP, OBS) = 4, range(1, 8)
 SPEC = {"env_id": "CartPole-v1", "frame_stack": 1, "frame_skip": 1, "action_mask": False}
 SPEC["obs"] = {"kind": "box", "dtype": "<f4", "shape": [4], "sizes": [], "low": [-math.inf], "high": [math.inf]}
 SPEC["action"] = {"kind": "discrete", "dtype": "<i8", "shape": [], "sizes": [2], "low": [], "high": []}

@@ -37,7 +37,7 @@ def refusal(context: Context, plane: Plane, endpoint: str, version: int, turn: C
         return wait_until(told)
 
 
-@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("version", [PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
 def test_a_client_of_another_version_gets_both_versions_in_a_sentence(
     context: Context, tmp_path: Any, open_stage: OpenStage, open_run: Opener, plane: Plane, version: int
@@ -55,7 +55,7 @@ def test_a_client_of_another_version_gets_both_versions_in_a_sentence(
         header = refusal(context, plane, endpoint, version, turn)
     reason, sentence = header.body
     assert (header.kind, header.slot, reason) == (Kind.ERROR, 0, Reason.VERSION)
-    assert sentence == f"the peer uses protocol version {version}, this process uses 3"
+    assert sentence == f"the peer uses protocol version {version}, this process uses {PROTOCOL_VERSION}"
 
 
 def test_a_client_gives_up_on_a_server_of_another_version(context: Context, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ One thread serves it and only reads: a stuck loop shows as a growing `loop_age_s
 
 import json
 import logging
+import os
 import selectors
 import socket
 import threading
@@ -57,7 +58,7 @@ class HealthServer:
             place = host.strip("[]"), port
             self._listener = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=both)
         except (OSError, OverflowError, TypeError, ValueError) as error:  # a host that cannot even be looked up
-            reason = (isinstance(error, OSError) and error.strerror) or error
+            reason = (isinstance(error, OSError) and error.errno and os.strerror(error.errno)) or error
             raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
         self._listener.settimeout(0.0)
         self.port: int = self._listener.getsockname()[1]

@@ -248,6 +248,11 @@ def mapped(space: Space, change: Callable[[ArraySpace], ArraySpace]) -> Space:
     return replace(space, spaces=tuple(Part(part.name, mapped(part.space, change)) for part in space.spaces))
 
 
+def from_zero(space: Space) -> Space:
+    """The same space whose choices count from 0 for the environment, too."""
+    return mapped(space, lambda array: replace(array, start=()))
+
+
 def unbounded(space: ArraySpace) -> ArraySpace:
     """The same space without bounds, of which policies use only `narrow` and two servers may state others."""
     narrow = space.dtype == "|u1" and not space.full_bytes

@@ -65,7 +65,7 @@ def _described(config: RunConfig) -> dict[str, Any]:
         if _listed(level) not in made:
             made.add(_listed(level))
             refuse_unlike(spec, padding.of(given.of(describe(env.alone(level), config.envserver)[0])))
-    sizes = {each.env_id: sizes_of(each) for each in specs if len(specs) > 1 or any(given)}
+    sizes = {each.env_id: sizes_of(each) for each in specs if any(padding) or any(given)}
     found = {**dict(zip(PADDING, padding, strict=True)), "agents": counts[0], "sizes": sizes}
     return spec.to_wire() | {"settings": found}
 

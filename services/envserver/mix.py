@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import by_array, nested
+from zerobeast.common.wire.spaces import from_zero
 from zerobeast.services.envserver.backend import Backend
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.odds import LEVELS, odds
@@ -116,7 +117,7 @@ class Mix(gymnasium.Env[Any, Any]):
             boxes = [padding.of(each).obs.arrays[0] for each in specs]
             low, high = min(box.low[0] for box in boxes), max(box.high[0] for box in boxes)
             obs = replace(boxes[0], low=(low,), high=(high,))
-        self.observation_space, self.action_space = gym_space(obs), gym_space(spec.action)
+        self.observation_space, self.action_space = (gym_space(from_zero(each)) for each in (obs, spec.action))
         self._mask = action_mask or MASK
         self._masks = spec.action_mask or bool(action_mask)
         if self._masks:

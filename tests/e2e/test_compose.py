@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.compose_project import BASE, FUSED, Project, docker, needs_docker
 from tests.helpers import wait_until
 from zerobeast.common.files import run_files
-from zerobeast.common.process.roles import HOSTED, PROCESSES, ROLES
+from zerobeast.common.process.roles import HOSTED, IMAGES, ROLES
 
 pytestmark = [needs_docker, pytest.mark.timeout(1500)]
 
@@ -68,7 +68,7 @@ def test_images_of_env_server_and_actor_have_no_torch_and_stay_small(images: Non
     assert image - base <= 400 * MB
 
 
-@pytest.mark.parametrize("role", PROCESSES)
+@pytest.mark.parametrize("role", IMAGES)
 def test_images_run_as_any_user_and_report_what_is_wrong(images: None, role: str) -> None:
     assert docker("image", "inspect", "-f", "{{.Config.User}}", f"zerobeast/{role}").strip() == "1000:1000"
     wrong = ["run", "--rm", "--read-only", "-e", "BEAST_SEED=minus", f"zerobeast/{role}"]

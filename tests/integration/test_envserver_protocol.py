@@ -81,10 +81,12 @@ def actions(*choices: int) -> np.ndarray:
     return rows
 
 
+SAME: dict[str, Any] = {"sizes": [], "narrow": False}
+BARE = {**SAME, "low": [], "high": []}
 COUNTER_SPEC = {
     "env_id": COUNTER,
-    "obs": {"kind": "box", "dtype": "<i8", "shape": [2], "sizes": [], "low": [0.0], "high": [1000.0], "narrow": False},
-    "action": {"kind": "discrete", "dtype": "<i8", "shape": [], "sizes": [10], "low": [], "high": [], "narrow": False},
+    "obs": {"kind": "box", "dtype": "<i8", "shape": [2], "low": [0.0], "high": [1000.0], **SAME, "start": []},
+    "action": {"kind": "discrete", "dtype": "<i8", "shape": [], **BARE, "sizes": [10], "start": [100]},
     "frame_stack": 1,
     "frame_skip": 1,
     "action_mask": False,

@@ -157,7 +157,7 @@ def test_an_act_that_cannot_be_used_costs_the_session_too(spoil: Spoil, reason: 
 
 def test_impossible_episodes_are_counted_and_cost_nothing_else() -> None:
     good = [1.0, 3]
-    bad = [["x", 3], [1.0], 7, [[1.0], 2], [float("nan"), 3], [float("inf"), 3], [1.0, 0], [1.0, -1], [1.0, True]]
+    bad = [["x", -3], [1.0], 7, [[1.0], 2], [float("nan"), 3], [float("inf"), 3], [1.0, 0], [1.0, -1], [1.0, True]]
 
     def with_episodes(message: Message) -> Message:
         header = message.header

@@ -166,7 +166,7 @@ def test_episodes_come_out_as_python_numbers() -> None:
         1,
         [1],
         [1, 2, 3],
-        ["a", 2],
+        ["a", -2],
         [float("nan"), 2],
         [1.0, 0],
         [1.0, float("inf")],

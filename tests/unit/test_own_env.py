@@ -81,7 +81,7 @@ GOOD = {"eye": [0.0, 0.0], "gear": 0}
         (OURS, GOOD, np.nan, "reward is nan, expected finite numbers"),
         (OURS, GOOD, "1", "reward is '1' of type <U1, expected float32"),
         (OURS, GOOD, [1.0], r"reward has shape \[1\], expected \[\]"),
-        (GYM, {"gear": 1}, 0.0, "obs is {'gear': 1}, expected a value of its space"),
+        (GYM, {"gear": 1}, 0.0, "an observation is {'gear': 1}, without the entry 'eye'"),
         (GYM, {"eye": np.full((2, 2), 256), "gear": 1}, 0.0, "obs.eye is .*, expected values of uint8"),
         (GYM, {"eye": np.zeros((2, 2)), "gear": 1}, 0.0, "obs.eye is .* of type float64, expected uint8"),
         (GYM, {"eye": np.zeros((2, 2), np.uint8), "gear": 0}, 0.0, "obs.gear holds the choice -1, expected 0 to 2"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, needs_kubectl, quantity, render, render_own
-from zerobeast.common.process.roles import PROCESSES
+from zerobeast.common.process.roles import IMAGES
 
 pytestmark = needs_kubectl
 
@@ -82,7 +82,7 @@ def test_the_readmes_example_moves_namespace_and_images(tmp_path: Path) -> None:
     assert written.pop("resources") == ["../../base"]
     components = [Path(path).name for path in written.pop("components")]
     images = {Path(image["name"]).name: f"{image['newName']}:{image['newTag']}" for image in written["images"]}
-    assert set(images) == set(PROCESSES)
+    assert set(images) == set(IMAGES)
     moved = {key: written[key] for key in ("namespace", "images")}
     (tmp_path / "all").mkdir()
     for run in (render_own(tmp_path, components, **written), render_own(tmp_path / "all", ORDER, **moved)):

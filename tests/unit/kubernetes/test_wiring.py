@@ -12,7 +12,7 @@ from tests.unit.test_compose_files import ENVS, services
 from zerobeast import __version__
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.process import Instance
-from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
+from zerobeast.common.process.roles import EVALUATOR, IMAGES, ROLES
 
 pytestmark = needs_kubectl
 
@@ -90,7 +90,7 @@ def test_all_read_the_same_settings_and_the_program_takes_them(run: Rendered) ->
 
 def test_images_are_those_that_the_dockerfile_and_compose_build(run: Rendered, chosen: tuple[str, ...]) -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "deploy/docker/Dockerfile").read_text(), re.MULTILINE)
-    assert set(stages) >= set(PROCESSES)
+    assert set(stages) >= set(IMAGES)
     wanted = {"learner", "worker"} if "fused" in chosen else set(ROLES)
     assert run.containers.keys() == wanted | ({EVALUATOR, ENVS} if EVALUATOR in chosen else set())
     for name, container in ((container.process, container) for container in run.containers.values()):

@@ -17,6 +17,8 @@ def checked(config: RunConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
       ConfigError: a line for every one that may not change while the run trains, or not to that.
     """
     live, section = config.algorithm.live(), config.section
+    if (ranks := config.learner.ranks) > 1:  # which would have to change them before the same batch
+        raise ConfigError(f"learner.ranks {ranks}: settings change while a run trains only with one learner, expected 1")
     mistakes = [
         f"{section}.{name} cannot change while the run trains: expected one of {', '.join(live) or 'none'}"
         for name in settings

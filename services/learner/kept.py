@@ -154,14 +154,14 @@ class Kept:
 
     def _asked(self, training: TrainingRun) -> dict[str, float]:
         """Change the settings that callers ask to change; returns the values that they log, by name."""
+        asked: dict[str, dict[str, Any]] = {}
         try:
             asked = requests.take(self._config.folder)
-            if asked[requests.SET]:
-                self._change(training, asked[requests.SET])
+            if settings := asked[requests.SET]:
+                self._change(training, settings)
         except (OSError, ConfigError) as error:
             log.warning("not done as asked: %s", error)
-            return {}
-        return requests.numbers(asked[requests.LOG])
+        return requests.numbers(asked.get(requests.LOG, {}))
 
     def _change(self, training: TrainingRun, settings: Mapping[str, Any]) -> None:
         """Change settings of the algorithm, here and in the folder. Raises ConfigError if they may not change so."""

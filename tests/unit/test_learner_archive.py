@@ -121,7 +121,9 @@ def test_what_callers_ask_for_is_done_with_the_next_row(
     assert again.algorithm == config.algorithm
     assert "linear 0.25 0" in (tmp_path / "config.yaml").read_text()
     requests.post(tmp_path, requests.SET, {"entropy_cost": -1, "uses": 3})
+    requests.post(tmp_path, requests.LOG, {"difficulty": 4.0})
     record(3)
+    assert table(tmp_path)[-1]["difficulty"] == "4", "what is refused does not take what is logged with it"
     assert "impala.uses cannot change while the run trains" in caplog.text
     assert "uses: 3" not in (tmp_path / "config.yaml").read_text()
     assert [*(tmp_path / "requests").iterdir()] == []

@@ -18,7 +18,7 @@ def checked(config: RunConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     live, section = config.algorithm.live(), config.section
     if (ranks := config.learner.ranks) > 1:  # which would have to change them before the same batch
-        raise ConfigError(f"learner.ranks {ranks}: settings change while a run trains only with one learner, expected 1")
+        raise ConfigError(f"learner.ranks {ranks}: expected 1 for settings that change while it trains")
     mistakes = [
         f"{section}.{name} cannot change while the run trains: expected one of {', '.join(live) or 'none'}"
         for name in settings

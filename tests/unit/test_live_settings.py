@@ -91,5 +91,5 @@ def test_what_may_not_change_is_refused_in_a_sentence(
 def test_several_learners_do_not_change_one_by_one(tmp_path: Path) -> None:
     config = of(tmp_path, "ppo")
     ranks = config.model_copy(update={"learner": config.learner.model_copy(update={"ranks": 2})})
-    with pytest.raises(ConfigError, match="learner.ranks 2: .* expected 1"):
+    with pytest.raises(ConfigError, match=r"learner\.ranks 2: expected 1"):
         checked(ranks, {"entropy_cost": 0.0})

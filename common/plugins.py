@@ -141,24 +141,12 @@ def module_of(home: str, what: str, *, given: bool = True) -> ModuleType:
         _imported.pop()
 
 
-def is_imported(reference: str) -> bool:
-    """Whether this process has imported a class, function or algorithm from a module of its user that defines it."""
-    home, _, name = reference.rpartition(":")
-    path = start_folder() / home
-    files = [path.parent / (path.name.replace(".", "/") + end) for end in (".py", "/__init__.py")]
-    files = [path] if path.suffix == ".py" else [*files, _file_of(sys.modules.get(home))]
-    for module in sys.modules.copy().values():
-        file = _file_of(module)
-        if any(file.name == each.name and each.exists() and each.samefile(file) for each in files) and is_own(module):
-            return getattr(getattr(module, name, None), "__module__", None) == module.__name__
-    return False
-
-
 def is_own(module: ModuleType) -> bool:
     """Whether a module is neither installed nor of this package."""
-    file = _file_of(module)
+    file, ours = _file_of(module), module.__name__.partition(".")[0] == "zerobeast"
     installed_in = any(file.is_relative_to(place) for place in sysconfig.get_paths().values())
-    return file.suffix == ".py" and file.is_file() and not installed_in and not module.__name__.startswith("zerobeast.")
+    packaged = installed_in or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
+    return file.suffix == ".py" and file.is_file() and not packaged and not ours
 
 
 def _file_of(module: ModuleType | None) -> Path:
@@ -166,6 +154,7 @@ def _file_of(module: ModuleType | None) -> Path:
 
 
 _imported: list[str] = []  #: what is being imported now, the innermost last
+passed = set[str]()  #: references to what calls in this process were given as environments, algorithms or networks
 
 
 def refuse_imported(act: str) -> None:
@@ -190,7 +179,8 @@ def reference_to(part: Any, what: str) -> str:
     module = sys.modules.get(home)
     if module is None or getattr(module, name, None) is not part:
         raise ConfigError(f"{what} is {part!r:.100}, expected a name, or a class or function at a module's top level")
-    return f"{home_of(module, f'{what} {name}')}:{name}"
+    passed.add(reference := f"{home_of(module, f'{what} {name}')}:{name}")
+    return reference
 
 
 def home_of(module: ModuleType, what: str) -> str:

@@ -91,8 +91,8 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _is_in_file(reference: str) -> bool:
-    home = reference.rpartition(":")[0]
-    return home.endswith(".py") and os.path.isfile(home)
+    home, _, name = reference.rpartition(":")
+    return home.endswith(".py") and "," not in name and os.path.isfile(home)
 
 
 def without_folders(ids: str) -> str:

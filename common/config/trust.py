@@ -19,7 +19,7 @@ from zerobeast.common.config.layers import CONFIRMED, Given, merged
 from zerobeast.common.config.table import LEVELS, RUN, SHORT, TREE, table_of, value_at
 from zerobeast.common.settings import CODE, PEERS, PLACE, PLAIN, REACH, RunConfig
 from zerobeast.common.settings.guards import ENVIRONMENT, Around, Guard, guard_of
-from zerobeast.common.text import as_text
+from zerobeast.common.text import as_text, split_ids
 from zerobeast.common.wire import short
 
 NEEDLESS = (PEERS, REACH, PLACE)  #: for a command that makes environments alone
@@ -54,14 +54,16 @@ def refusals(
         for one in asked
         if _matters(one.path, one.value, around._replace(folder=one.file and one.file.absolute().parent))
     ]
-    unknown = [one for one in decide if not confirmed.is_known(one, known) and not _is_imported(one)]
+    unknown = [one for one in decide if not confirmed.is_known(one, known) and not _was_passed(one)]
     return {one.path: _refusal(*one) for one in unknown}
 
 
-def _is_imported(one: Given) -> bool:
-    """Whether a file refers to nothing but what this process has imported from modules of the user's own."""
-    references = [each for each in _ids(str(one.value)) if ":" in each]
-    return guard_at(one.path) in (CODE, ENVIRONMENT) and all(map(plugins.is_imported, references))
+def _was_passed(one: Given) -> bool:
+    """Whether a file refers to nothing but what calls in this process were given as objects."""
+    references = split_ids(str(one.value)) if guard_at(one.path) is ENVIRONMENT else [str(one.value)]
+    return guard_at(one.path) in (CODE, ENVIRONMENT) and plugins.passed.issuperset(
+        each for each in references if ":" in each
+    )
 
 
 def _refusal(path: str, value: Any, where: str) -> str:

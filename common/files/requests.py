@@ -13,6 +13,7 @@ from typing import Any
 
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.files.opening import small_json
 
 MOST = 1000  #: that are taken at a time
@@ -22,8 +23,9 @@ LOG, SET = "log", "set"
 
 
 def post(folder: Path, kind: str, values: Mapping[str, Any]) -> None:
-    """Ask for something. Raises ConfigError if the folder of the run cannot be written."""
+    """Ask for something. Raises ConfigError if the folder of the run cannot be written, or leads elsewhere."""
     place = folder / run_files.REQUESTS
+    refuse_links_outside(folder)
     with explained(f"{place} cannot be made"):
         place.mkdir(exist_ok=True)
     write_atomically(place / f"{time.monotonic_ns():020}.json", json.dumps({kind: values}, default=str), durable=False)

@@ -46,12 +46,11 @@ def described(error: BaseException) -> str:
     text, origin = str(error).strip() or "no reason given", error.__cause__ or error
     if isinstance(origin, EnvError):
         return in_line(text, MAX_REASON)
-    frames = traceback.extract_tb(origin.__traceback__)
+    frames = traceback.extract_tb(origin.__traceback__ or error.__traceback__)  # a cause may never have been raised
     foreign = [frame for frame in frames if not frame.filename.startswith(OURS)]
     own = [frame for frame in foreign if "site-packages" not in frame.filename]
-    frame = (own or foreign or frames)[-1]
-    kind, place = "" if isinstance(error, EnvError) else f"{type(error).__name__}: ", Path(frame.filename).name
-    where = f" ({place}:{frame.lineno})"
+    kind = "" if isinstance(error, EnvError) else f"{type(error).__name__}: "
+    where = "".join(f" ({Path(frame.filename).name[-80:]}:{frame.lineno})" for frame in (own or foreign or frames)[-1:])
     return in_line(kind + text, MAX_REASON - len(where)) + where
 
 

@@ -119,7 +119,6 @@ class Kept:
             write_atomically(settings, dump(config), durable=True)
         self._numbered = NumberedCheckpoints(config, steps)
         (config.folder / run_files.REACHED).unlink(missing_ok=True)
-        requests.take(config.folder)  # of an earlier start
         self._begins_at = steps
         with contextlib.suppress(DiskError):  # a full disk costs rows, not the start
             self._recording()

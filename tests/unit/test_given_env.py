@@ -139,22 +139,29 @@ def test_a_file_that_was_edited_is_read_anew_by_the_next_call(folder: Path) -> N
     assert gather(flags, {}).config.section == "spec_b", "a run that goes on is not disturbed"
 
 
-def test_what_this_process_has_imported_needs_no_flag_if_a_module_of_its_user_defines_it(folder: Path) -> None:
-    def refused(reference: str) -> bool:
-        one = Given("env.id", reference, f"file {folder}/gift/config.yaml: env.id")
-        return bool(trust.refusals([one], {"env.id": one}))
+def test_what_calls_in_this_process_were_given_needs_no_flag_in_a_file(folder: Path) -> None:
+    def refused(reference: str, path: str = "env.id") -> bool:
+        one = Given(path, reference, f"file {folder}/gift/config.yaml: {path}")
+        return bool(trust.refusals([one], {path: one}))
 
     file = folder / "walks_d.py"
     file.write_text(ENV + "from os import abort\nhelper = 3\n")
-    assert refused(f"{file}:Walk")
-    importlib.import_module("walks_d")
+    module = importlib.import_module("walks_d")
+    assert refused(f"{file}:Walk"), "it is imported, but nothing was made of it"
+    assert plugins.reference_to(module.Walk, "env") == f"{file}:Walk"
     assert not refused(f"{file}:Walk")
-    assert not refused(f"{folder}/walks_d:make")
-    assert not refused(f"zipf({file}:Walk,CartPole-v1;1)")
-    for other in (f"{file}:abort", f"{file}:helper", f"{file}:missing", "os:abort", f"{folder}/other.py:Walk"):
+    assert not refused(f"{file}:Walk,CartPole-v1")
+    assert not refused(f"{file}:Walk", "net.torso")
+    for other in (f"{file}:abort", f"{file}:helper", f"{file}:make", "os:abort", "zerobeast:train", "gymnasium:make"):
         assert refused(other), other
-    for other in ("zerobeast.common.plugins:load", "gymnasium:make", f"{file}:Walk,evil.py:Walk"):
+    for other in (
+        f"{file}:Walk,evil.py:Walk",
+        f"evil/({file}:Walk",
+        f"{folder}/walks_d .py:Walk",
+        f"evil,{file}:Walk(;)",
+    ):
         assert refused(other), other
+    assert refused(f"evil/a,{file}:Walk", "net.torso")
 
 
 def test_an_environment_may_be_given_beside_settings_of_its_section() -> None:

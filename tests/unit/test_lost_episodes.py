@@ -13,6 +13,7 @@ from zerobeast.common.files import metrics
 from zerobeast.common.wire.episodes import MAX_REASON, MAX_REASONS, Episode, Lost, ends_of, lightened, lost_of
 from zerobeast.common.wire.messages import Header, Kind, pack_header
 from zerobeast.services.envserver.sessions import MAX_ENVS_PER_SESSION
+from zerobeast.services.envserver.shard import described
 from zerobeast.services.evaluator.play import EpisodeCounter
 from zerobeast.services.learner.episodes import LostEpisodes
 from zerobeast.services.learner.meters import Meters
@@ -131,3 +132,13 @@ def test_the_folder_of_a_run_tells_how_many_are_lost_and_why(tmp_path: Any) -> N
     assert metrics.lost(tmp_path) == "573 of 600 episodes were lost"
     (tmp_path / "lost").write_text(ZERO)
     assert metrics.lost(tmp_path) == f"573 of 600 episodes were lost to {ZERO}"
+
+
+def test_a_cause_that_was_never_raised_leaves_the_place_of_the_error() -> None:
+    def fails() -> None:
+        raise OSError("the simulator ended") from ValueError("unused")
+
+    with pytest.raises(OSError, match="ended") as caught:
+        fails()
+    assert described(caught.value).startswith("OSError: the simulator ended (test_lost_episodes.py:")
+    assert described(OSError("never raised")) == "OSError: never raised"

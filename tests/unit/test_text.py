@@ -62,7 +62,7 @@ def test_a_comma_in_the_path_of_a_file_that_is_there_separates_no_environments(t
     file = tmp_path / "Doe, John (work), old" / "walk env.py"
     file.parent.mkdir()
     file.touch()
-    for ids in ([f"{file}:Walk"], ["CartPole-v1", f"{file}:Walk", f"{file}:Run-v0"]):
+    for ids in ([f"{file}:Walk"], ["CartPole-v1", f"{file}:Walk", f"{file}:Run-v0", "Acrobot-v1"]):
         assert split_ids(", ".join(ids)) == ids
     config = RunConfig.model_validate({"env": {"id": f"{file}:Walk"}})
     assert (config.env.tasks, is_reference(config.env.id)) == ((f"{file}:Walk",), True)

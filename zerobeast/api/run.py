@@ -245,13 +245,15 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
     def _log_rest(self) -> None:
         """Write what was logged after the last row of a run that has ended, in a copy of that row."""
-        last = {name: int(value) if value.is_integer() else value for name, value in metrics.last(self.folder).items()}
-        logged = requests.numbers(requests.take(self.folder)[requests.LOG])
-        if last and logged:
-            from zerobeast.services.learner.recorder import NO_LAGS, Record, Recorder
+        if not (self.folder / run_files.REQUESTS).exists():
+            return
+        from zerobeast.services.learner.recorder import NO_LAGS, Record, Recorder
 
-            with claimed(self.folder), contextlib.closing(Recorder(self.folder, int(last["agent_steps"]))) as recorder:
-                recorder.write(Record(last | logged, {}, NO_LAGS, {}, ()))
+        last = {name: int(value) if value.is_integer() else value for name, value in metrics.last(self.folder).items()}
+        with claimed(self.folder):  # which refuses a folder that leads elsewhere
+            if last and (logged := requests.numbers(requests.take(self.folder)[requests.LOG])):
+                with contextlib.closing(Recorder(self.folder, int(last["agent_steps"]))) as recorder:
+                    recorder.write(Record(last | logged, {}, NO_LAGS, {}, ()))
 
     def _state(self) -> str:
         """One of the states of `beast runs`."""

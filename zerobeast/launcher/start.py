@@ -17,7 +17,7 @@ from zerobeast.common.config.layers import PREFIX, from_tree, read_yaml
 from zerobeast.common.config.load import Loaded, differences, dump, gather
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import metrics, run_files
+from zerobeast.common.files import metrics, requests, run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import say
 from zerobeast.common.process.usage import allow_files
@@ -185,6 +185,7 @@ def begun(
     config, remove = run_folder.make(config, origins)
     with run_folder.claimed(config.folder) as lock, contextlib.ExitStack() as undo, private_folder() as sockets:
         undo.callback(remove)
+        requests.take(config.folder)  # of an earlier start
         continues = run_folder.trained(config.folder)
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)

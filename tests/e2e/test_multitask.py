@@ -57,7 +57,7 @@ def test_a_mix_of_games_is_one_environment_that_trains_and_is_evaluated_by_its_l
     assert code == 0, out[-3000:] + error[-3000:]
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert re.fullmatch(r"zipf-MinAtar-Breakout-v1-impala-\d{8}-\d{6}", folder.name)
-    run = ("--root", str(tmp_path), "--episodes", "2", "--json", "--levels", "rare,MinAtar/Breakout-v1")
+    run = ("--root", str(tmp_path), "--sample", "--episodes", "2", "--json", "--levels", "rare,MinAtar/Breakout-v1")
     code, out, error = finished(python("-m", "zerobeast", "evaluate", folder.name, *run))
     assert code == 0, error[-3000:]
     assert [json.loads(line)["info/level"] for line in out.splitlines()] == [1.0, 0.0]

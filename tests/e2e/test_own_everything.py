@@ -75,7 +75,7 @@ def test_it_learns_the_same_in_every_placement(own: Path, tmp_path: Path) -> Non
 
 
 def test_it_learns_continues_and_is_evaluated(own: Path, tmp_path: Path) -> None:
-    goal = ("--total_steps", "40000", "--stop_at_return", str(LEARNED))
+    goal = ("--total_steps", "40000", "--stop_at_return", str(LEARNED), "--learner.log_every_s", "0.5")
     out = beast(own, tmp_path, *train("--name", "point", *goal))
     assert "observation.present 6 int8: choices, entities" in out
     rows = rows_of(tmp_path / "runs", "point")

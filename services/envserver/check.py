@@ -24,7 +24,7 @@ from zerobeast.services.envserver.backend import backend_of
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.describe import answered
 from zerobeast.services.envserver.reading import Watched
-from zerobeast.services.envserver.shard import Shard
+from zerobeast.services.envserver.shard import Shard, described
 
 BRIEF = "brief"
 SEED, LONG, MOST = 7, 300, 2000  #: of environments and actions; characters of a sentence; steps
@@ -64,6 +64,9 @@ def _checked(config: RunConfig, env: EnvConfig, *, brief: bool) -> Iterator[Foun
         yield from _played(envs, made, brief=brief)
     except EnvError as error:
         yield "error", str(error)
+        return
+    except Exception as error:  # of the check itself: what it cannot judge may still be trained in
+        yield "warning", f"it could not be judged further: {described(error)}"
         return
     finally:
         envs.close()

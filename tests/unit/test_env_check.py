@@ -64,6 +64,20 @@ class Masked(Good):
         return super().step(action)
 
 
+class MaskInInfo(Good):
+    observation_space = Dict(pos=Box(-1, 1, (2,)), action_mask=Box(0, 1, (3,), np.int8))
+
+    def look(self) -> Any:
+        return {"pos": super().look()}
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        return super().reset(**given)[0], {"action_mask": np.int8([1, 1, 1])}
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"action_mask": np.int8([1, 1, 1])}
+
+
 class Crash(Good):
     def step(self, action: Any) -> Any:
         if self.t == 7:
@@ -117,6 +131,10 @@ def test_a_mask_that_is_not_used_as_one_is_named_with_the_setting() -> None:
     assert "--env.action_mask action_mask makes it the mask" in mask[1]
     assert "AssertionError: 0 is illegal" in failed[1]
     assert odd("Masked", action_mask="action_mask") == []
+
+
+def test_what_the_check_cannot_judge_is_no_error() -> None:
+    assert {level for level, _ in odd("MaskInInfo", action_mask="action_mask")} <= {"warning"}
 
 
 def test_what_no_run_can_learn_from_is_an_error() -> None:

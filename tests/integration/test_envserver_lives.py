@@ -119,10 +119,11 @@ def test_a_process_whose_children_have_grown_too_much_is_replaced_at_the_end_of_
         client.reset()
         ends = 0
         while not server.report()["env_recycled"]:
+            before = leaked()  # the worn process may end at once, and these with it
             rows = client.step([0])[0]
             ends += int(rows["terminated"][0])
             assert ends < 10
-        assert leaked() > 1, "the process alone does not reach the bound"
+        assert before > 1, "the process alone does not reach the bound"
         assert rows["terminated"].all(), "not in the middle of an episode"
         assert client.step([0])[0]["first"].all()
         assert leaked() == 1, "they have ended with the process"

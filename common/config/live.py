@@ -1,4 +1,4 @@
-"""Settings that change while a run trains."""
+"""Settings that change while a run trains, by path."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,24 +10,38 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
 
 
+def paths(config: RunConfig) -> tuple[str, ...]:
+    """Those that may: some of the algorithm, and what a curriculum of environments follows."""
+    own = tuple(f"{config.section}.{name}" for name in config.algorithm.live())
+    return (*own, "env.progress") if config.env.follows_progress else own
+
+
 def checked(config: RunConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the algorithm of a run, by name in its section, with values that they may have from now on.
+    """Settings with the values that they may have from now on.
 
     Raises:
       ConfigError: a line for every one that may not change while the run trains, or not to that.
     """
-    live, section = config.algorithm.live(), config.section
+    live = paths(config)
     if (ranks := config.learner.ranks) > 1:  # which would have to change them before the same batch
         raise ConfigError(f"learner.ranks {ranks}: expected 1 for settings that change while it trains")
     mistakes = [
-        f"{section}.{name} cannot change while the run trains: expected one of {', '.join(live) or 'none'}"
-        for name in settings
-        if name not in live
+        f"{path} cannot change while the run trains: expected one of {', '.join(live) or 'none'}"
+        for path in settings
+        if path not in live
     ]
-    given = [Given(path := f"{section}.{name}", settings[name], path) for name in settings if name in live]
-    values = {path.rpartition(".")[2]: one.value for path, one in check(given, mistakes)[0].items()}
-    changed = config.model_copy(update={"algorithm": config.algorithm.model_copy(update=values)})
+    given = [Given(path, settings[path], path) for path in live if path in settings]
+    values = {path: one.value for path, one in check(given, mistakes)[0].items()}
+    changed = config.model_copy(update={"algorithm": config.algorithm.model_copy(), "env": config.env.model_copy()})
+    change(changed, values)
     mistakes += (relation.sentence for relation in broken(changed, None))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     return values
+
+
+def change(config: RunConfig, values: Mapping[str, Any]) -> None:
+    """Change settings that were `checked`, for all that hold these settings."""
+    for path, value in values.items():
+        section, name = path.split(".")
+        vars(config.env if section == "env" else config.algorithm)[name] = value

@@ -1,7 +1,7 @@
 """What callers ask of the learner of a run while it trains: a file for each request, which it takes with its next row.
 
 {"log": {"difficulty": 1.5}}          values for the next row of metrics
-{"set": {"entropy_cost": 0.001}}      settings of the algorithm that may change while it learns
+{"set": {"ppo.entropy_cost": 0.001}}  settings that may change while it trains, by path
 """
 
 import json

@@ -97,10 +97,6 @@ class AlgorithmSettings(Section):
         """Settings that the learner alone reads, at each of its steps, so that they may change while it learns."""
         return ()
 
-    def change(self, values: Mapping[str, Any]) -> None:
-        """Change settings that are `live`, for all that hold these settings."""
-        self.__dict__.update(values)
-
     def jump(self, _name: str, _run: Run, _before: AlgorithmSettings, _total_before: int, _steps: int) -> str:
         """A sentence if learning goes on otherwise than before or than asked for; empty if not.
 

@@ -79,6 +79,9 @@ class EnvConfig(Section):
         f"options of every reset of the environment; a value {PROGRESS} is the share of total_steps trained, 0 to 1",
         decides=TEXT._replace(matters=lambda options, _: not is_plain(filled(options, 0.0)), always=False),
     )
+    progress: float | None = setting(
+        None, f"{PROGRESS} in env.options while it trains, instead of the share of total_steps", ge=0, le=1
+    )
     leave_out: Entries = setting(
         (),
         "entries of a Dict or Tuple observation that are not sent, such as texts: mission,camera.text",
@@ -157,7 +160,7 @@ class EnvConfig(Section):
 
     def terms(self) -> dict[str, Any]:
         """The entries of a HELLO."""
-        return self.model_dump(exclude={"opponent", "opponents", "sizes"})
+        return self.model_dump(exclude={"opponent", "opponents", "progress", "sizes"})
 
     def opposed(self, num_envs: int, group: int = 0) -> NDArray[np.bool_] | None:
         """Which of N rows are of the other side, [N], or None if there is none; N counts agents.

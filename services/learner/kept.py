@@ -163,14 +163,16 @@ class Kept:
         return requests.numbers(asked.get(requests.LOG, {}))
 
     def _change(self, training: TrainingRun, settings: Mapping[str, Any]) -> None:
-        """Change settings of the algorithm, here and in the folder. Raises ConfigError if they may not change so."""
+        """Change settings, here and in the folder. Raises ConfigError if they may not change so."""
         config, file = training.trainer.config, self._config.folder / run_files.CONFIG
         values = live.checked(config, settings)
         tree = read_yaml(file, str(file))
-        tree[config.section] = {**tree.get(config.section, {}), **settings}
+        for path, value in settings.items():
+            section, name = path.split(".")
+            tree.setdefault(section, {})[name] = value
         write_atomically(file, as_yaml(tree), durable=True)
-        config.algorithm.change(values)
-        log.info("from agent step %d on: %s %s", training.trainer.counters.agent_steps, config.section, settings)
+        live.change(config, values)
+        log.info("from agent step %d on: %s", training.trainer.counters.agent_steps, settings)
 
     def _recording(self) -> Recorder:
         """What writes the metrics. Raises DiskError if its files cannot be opened yet."""

@@ -63,7 +63,12 @@ class TrainingRun:
         self._others: list[dict[str, Any]] = []  #: what the ranks after the first have shared last
         self._drifts = 0  #: checkpoints at which ranks had other weights
         meters.pace = trainer.learning.pace
-        intake.progress = lambda: min(1.0, trainer.counters.agent_steps / trainer.config.total_steps)
+        intake.progress = self._progress
+
+    def _progress(self) -> float:
+        """What environments follow, from 0 to 1."""
+        steps, config = self.trainer.counters.agent_steps, self.trainer.config
+        return min(1.0, steps / config.total_steps) if config.env.progress is None else config.env.progress
 
     @property
     def finished(self) -> bool:

@@ -25,7 +25,7 @@ def whole() -> None:
             steps.append(row["agent_steps"])
             run.log(seen=len(steps))
             if len(steps) == 1:
-                run.set(ppo={"entropy_cost": 0.25})
+                run.set(ppo={"entropy_cost": 0.25}, env={"progress": 0.01})
 
     told = [
         Own(),
@@ -34,7 +34,9 @@ def whole() -> None:
             on_checkpoint=lambda run, path: saved.append(path),
         ),
     ]
-    run = zb.train(doubled, "ppo", 3000, name="whole", callbacks=told, **SMALL)
+    low_high = {"low": "{progress}", "high": "{progress}"}  # from 0.21 on, episodes end with their first step
+    starts = {"env.options": low_high, "env.progress": 0.0}
+    run = zb.train(doubled, "ppo", 3000, name="whole", callbacks=told, **SMALL, **starts)
     assert "torch" not in sys.modules
     assert (run.status().state, run.status().agent_steps) == ("done", 3000)
     assert repr(run).startswith("<Run 'whole', done: 3,000/3,000 agent steps"), run
@@ -43,6 +45,8 @@ def whole() -> None:
     assert run.metrics()["seen"].tolist()[-1] == len(steps)
     assert "entropy_cost: 0.25" in (run.folder / "config.yaml").read_text()
     assert run.config.algorithm.entropy_cost == 0.25
+    assert run.config.env.progress == 0.01
+    assert min(row["length"] for row in episodes) > 1
     assert episodes == run.episodes().to_dict("records")
     assert [row["return"] for row in episodes] == [2.0 * row["length"] for row in episodes]
     assert saved[-1] == run.folder / "checkpoint.pt"

@@ -109,7 +109,7 @@ def test_what_callers_ask_for_is_done_with_the_next_row(
     record(1)
     for value in (2.0, 3.0):
         requests.post(tmp_path, requests.LOG, {"difficulty": value, "agent_steps": 9, "a,b": 1, "text": "x"})
-    requests.post(tmp_path, requests.SET, {"entropy_cost": "linear 0.25 0"})
+    requests.post(tmp_path, requests.SET, {"impala.entropy_cost": "linear 0.25 0"})
     (tmp_path / "requests" / "garbage.json").write_text("[")
     record(2)
     assert [(row["agent_steps"], row["loss2"], row["difficulty"]) for row in table(tmp_path)] == [
@@ -120,7 +120,7 @@ def test_what_callers_ask_for_is_done_with_the_next_row(
     again = load(["--config", str(tmp_path / "config.yaml")], {})
     assert again.algorithm == config.algorithm
     assert "linear 0.25 0" in (tmp_path / "config.yaml").read_text()
-    requests.post(tmp_path, requests.SET, {"entropy_cost": -1, "uses": 3})
+    requests.post(tmp_path, requests.SET, {"impala.entropy_cost": -1, "impala.uses": 3})
     requests.post(tmp_path, requests.LOG, {"difficulty": 4.0})
     record(3)
     assert table(tmp_path)[-1]["difficulty"] == "4", "what is refused does not take what is logged with it"

@@ -10,7 +10,7 @@ from tests.box_fakes import control_config, trainer_of
 from tests.box_fakes import trained as trained_in_a_box
 from tests.learner_fakes import run_config
 from tests.unit.test_checkpoint import CPU, ENV, same, trained
-from zerobeast.common.config.live import checked
+from zerobeast.common.config import live
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.update import Trainer
@@ -53,10 +53,11 @@ def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Pat
     def weights(change: dict[str, Any], *, at_once: bool) -> Any:
         if rows:
             replay.write_bytes(rows)
-        changed, own = (settings.model_copy(update=each) for each in (change, {}))
-        trainer = make(config.model_copy(update={"algorithm": changed if at_once else own}))
+        changed, before = (settings.model_copy(update=each) for each in (change, {}))
+        trainer = make(config.model_copy(update={"algorithm": changed if at_once else before}))
         trainer.load(tmp_path, deepcopy(base))  # whose tensors it may go on with
-        trainer.config.algorithm.change(checked(trainer.config, change))
+        own = {f"{algo}.{name}": value for name, value in change.items()}
+        live.change(trainer.config, live.checked(trainer.config, own))
         return learn(trainer, range(2, 4))["model"]
 
     values = {name: getattr(settings, name) for name in settings.live()}
@@ -72,12 +73,13 @@ def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Pat
     [
         (
             "ppo",
-            {"minibatches": 2},
+            {"ppo.minibatches": 2},
             "ppo.minibatches cannot change while the run trains: expected one of",
         ),
-        ("ppo", {"learning_rate": -1}, "ppo.learning_rate: got -1, expected"),
-        ("ppo", {"learning_rat": 1}, "ppo.learning_rat cannot change"),
-        ("impala", {"entropy_cost": 0.5}, "impala.entropy_cost cannot change"),
+        ("ppo", {"ppo.learning_rate": -1}, "ppo.learning_rate: got -1, expected"),
+        ("ppo", {"ppo.learning_rat": 1}, "ppo.learning_rat cannot change"),
+        ("impala", {"impala.entropy_cost": 0.5}, "impala.entropy_cost cannot change"),
+        ("ppo", {"env.progress": 0.5}, "env.progress cannot change"),
     ],
 )
 def test_what_may_not_change_is_refused_in_a_sentence(
@@ -85,11 +87,21 @@ def test_what_may_not_change_is_refused_in_a_sentence(
 ) -> None:
     adapts = {"entropy_target": 0.5} if algo == "impala" else {}
     with pytest.raises(ConfigError, match=sentence):
-        checked(of(tmp_path, algo, **adapts), given)
+        live.checked(of(tmp_path, algo, **adapts), given)
 
 
 def test_several_learners_do_not_change_one_by_one(tmp_path: Path) -> None:
     config = of(tmp_path, "ppo")
     ranks = config.model_copy(update={"learner": config.learner.model_copy(update={"ranks": 2})})
     with pytest.raises(ConfigError, match=r"learner\.ranks 2: expected 1"):
-        checked(ranks, {"entropy_cost": 0.0})
+        live.checked(ranks, {"ppo.entropy_cost": 0.0})
+
+
+def test_a_curriculum_goes_at_the_pace_that_is_set(tmp_path: Path) -> None:
+    config = of(tmp_path, "ppo")
+    config = config.model_copy(update={"env": config.env.model_copy(update={"options": {"deep": ["{progress}"]}})})
+    with pytest.raises(ConfigError, match=r"env\.progress: got 1\.5, expected"):
+        live.checked(config, {"env.progress": 1.5})
+    live.change(config, live.checked(config, {"env.progress": 0.75, "ppo.entropy_cost": 0.5}))
+    assert (config.env.progress, config.algorithm.entropy_cost) == (0.75, 0.5)
+    assert "progress" not in config.env.terms()

@@ -178,11 +178,12 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
             self._log_rest()
 
     def set(self, **settings: Any) -> None:
-        """Change settings of the algorithm while the run trains: `run.set(ppo={"entropy_cost": 0.001})`.
+        """Change settings while the run trains: `run.set(ppo={"entropy_cost": 0.001})`.
 
-        The learner does so with its next row of metrics, writes it to config.yaml and to its log, and learns on. That
-        goes for the learning rate and its schedule, the clipping of gradients, and coefficients of the loss; what is
-        refused names those of the run's algorithm.
+        The learner does so with its next row of metrics, writes it to config.yaml and to its log, and goes on learning.
+        This works for the learning rate and its schedule, the clipping of gradients, coefficients of the loss, and for
+        `env.progress`, which `"{progress}"` in `env.options` stands for: a curriculum whose pace a callback decides.
+        The error for any other setting lists what this run allows.
 
         Args:
           settings: by section or by path, `**{"ppo.learning_rate": 1e-4}`.
@@ -190,16 +191,12 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Raises:
           ConfigError: the run has ended, or one of them may not change, or not to this value.
         """
-        config = self.config
-        given = dict(leaves(settings))
-        if others := [path for path in given if not path.startswith(f"{config.section}.")]:
-            raise ConfigError(f"{others[0]} cannot change while the run trains: expected settings of {config.section}")
-        own = {path.partition(".")[2]: value for path, value in given.items()}
-        values = live.checked(config, own)
+        config, given = self.config, dict(leaves(settings))
+        values = live.checked(config, given)
         if self._has_ended(0.0):
             raise ConfigError(f"run {self.name!r} has ended; `zerobeast.train` continues it with other settings")
-        requests.post(self.folder, requests.SET, own)
-        config.algorithm.change(values)
+        requests.post(self.folder, requests.SET, given)
+        live.change(config, values)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, and call the callbacks meanwhile, in this thread.

@@ -1,9 +1,11 @@
 """Commands with subcommands: `beast`, `beast bench` and `beast chaos`."""
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from typing import NoReturn
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
@@ -12,7 +14,7 @@ from zerobeast.common.text import suggestion
 
 
 def run(
-    prog: str, text: str, commands: Mapping[str, str], argv: list[str], call: Callable[[str, list[str]], int]
+    prog: str, text: str | None, commands: Mapping[str, str], argv: list[str], call: Callable[[str, list[str]], int]
 ) -> int:
     """Run one of the commands, or print the help text; returns the exit code.
 
@@ -27,7 +29,7 @@ def run(
     if name in ("-h", "--help", "help"):
         width = max(map(len, commands))
         lines = (f"  {prog} {command:<{width}}  {meaning}" for command, meaning in commands.items())
-        write(text.format(commands="\n".join(lines)))
+        write((text or "{commands}").format(commands="\n".join(lines)).strip())
         return 0
     if name not in commands:
         what = "option" if name.startswith("-") else "command"
@@ -45,20 +47,6 @@ def run_module(package: str, name: str, argv: list[str]) -> int:
     return code
 
 
-def about(argv: list[str], text: str) -> tuple[str, list[str]]:
-    """The run that a command is about, which comes first, and its flags; if help is asked for, `text` and the end.
-
-    Raises:
-      ConfigError: no run comes first.
-    """
-    if {"-h", "--help"} & set(argv):
-        write(text, end="")
-        raise SystemExit(0)
-    if not argv or argv[0].startswith("-"):
-        raise ConfigError(f"which one? {text.splitlines()[0]}; --help explains")
-    return argv[0], argv[1:]
-
-
 def add_root(parser: argparse.ArgumentParser) -> None:
     """Add --root, whose default is the environment variable of the setting."""
     parser.add_argument(
@@ -66,12 +54,39 @@ def add_root(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; --help explains")
+
+
 def parser(prog: str, description: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
-    """A parser that accepts no abbreviated flags and keeps the line breaks of its description."""
-    return argparse.ArgumentParser(
+    """The parser of a command, which raises ConfigError for what is wrong, and describes itself by its module's text.
+
+    It accepts no abbreviated flags, and keeps the line breaks of the text.
+    """
+    return _Parser(
         prog=prog,
         description=description,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+
+
+def finite(text: str) -> float:
+    """A number from a flag, neither infinite nor NaN."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a finite number")
+    return number
+
+
+def positive(text: str) -> int:
+    """A whole number, at least 1, from a flag."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number, at least 1")
+    return number

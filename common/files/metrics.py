@@ -26,19 +26,26 @@ Row = dict[str, float | None]  #: by column, None where a cell is empty
 class Columns(Mapping[str, NDArray[np.float64]]):
     """The table by columns, which are converted when they are asked for: [rows] each, NaN where a cell is empty."""
 
-    def __init__(self, header: bytes = b"", rows: Iterable[bytes] = ()) -> None:
-        self._places = {name: place for place, name in enumerate(_names(header))}
-        self._rows = [row for row in rows if row.count(b",") == len(self._places) - 1]
+    def __init__(self, header: bytes = b"", lines: Iterable[bytes] = ()) -> None:
+        names = next(csv.reader(header.decode(errors="replace").splitlines()[:1]), [])
+        self._places = {name: place for place, name in enumerate(names)}
+        self._lines = [line for line in lines if line.count(b",") == len(names) - 1]
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         place = self._places[name]
-        return np.array([_number(row.split(b",", place + 1)[place]) for row in self._rows])
+        return np.array([_number(line.split(b",", place + 1)[place]) for line in self._lines])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
 
     def __len__(self) -> int:
         return len(self._places)
+
+    def rows(self) -> Iterator[Row]:
+        """The table by rows."""
+        for line in self._lines:
+            numbers = [*map(_number, line.split(b","))]
+            yield {name: n if math.isfinite(n := numbers[at]) else None for name, at in self._places.items()}
 
 
 def read(folder: Path) -> Columns:
@@ -59,7 +66,7 @@ def last(folder: Path) -> dict[str, float]:
     with suppress(OSError), opened(folder / run_files.METRICS) as file:
         header = file.readline(LONGEST)
         file.seek(max(len(header), os.fstat(file.fileno()).st_size - LONGEST))
-        row = next(_rows(header, reversed(whole(file.read(LONGEST)))), {})
+        row = next(Columns(header, reversed(whole(file.read(LONGEST)))).rows(), {})
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -87,19 +94,7 @@ class Rows:
     def new(self) -> list[Row]:
         """Rows that were completed since the last call."""
         lines = self._lines.new()
-        return list(_rows(self._lines.header, lines))
-
-
-def _rows(header: bytes, lines: Iterable[bytes]) -> Iterator[Row]:
-    names = _names(header)
-    for line in lines:
-        if len(cells := line.split(b",")) == len(names):
-            numbers = map(_number, cells)
-            yield {name: n if math.isfinite(n) else None for name, n in zip(names, numbers, strict=True)}
-
-
-def _names(header: bytes) -> list[str]:
-    return next(csv.reader(header.decode(errors="replace").splitlines()[:1]), [])
+        return list(Columns(self._lines.header, lines).rows())
 
 
 def _number(cell: bytes) -> float:

@@ -181,12 +181,12 @@ def test_a_checkpoint_is_named_by_its_number_or_as_the_best(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ([], "which one"),
-        (["--episodes", "3"], "which one"),
+        ([], "required: RUN"),
+        (["--episodes", "3"], "required: RUN"),
         (["nowhere"], "there is no run 'nowhere'"),
         (["x"], "run 'x' has no checkpoint yet"),
         (["x", "--episodes", "none"], "episodes: got 'none'"),
-        (["x", "--greedy", "--sample"], "exclude each other"),
+        (["x", "--greedy", "--sample"], "--sample: not allowed with argument --greedy"),
     ],
 )
 def test_a_run_that_cannot_be_played_is_refused_with_a_sentence(

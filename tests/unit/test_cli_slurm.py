@@ -78,40 +78,6 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize(
-    ("flags", "environ", "more", "fits"),
-    [
-        ("--nodes 2 --cores 8", "", "", True),
-        ("--nodes 2 --cores 64", "", "", False),
-        ("--nodes 5 --cores 8", "", "", False),
-        ("--nodes 5 --cores 8", "", "main* 9 64+", True),
-        ("--nodes 1 --cores 64 --partition big", "", "", True),
-        ("--nodes 1 --cores 64 --sbatch=--partition=big", "", "", True),
-        ("--nodes 1 --cores 64", "SBATCH_PARTITION", "", True),
-        ("--nodes 5 --cores 8", "SBATCH_PARTITION", "", False),
-        ("--nodes 5 --cores 8", "SLURM_CLUSTERS", "", True),
-        ("--nodes 5 --cores 8 --sbatch=-Mother", "", "", True),
-        ("--nodes 5 --cores 8 --sbatch=--clusters=other", "", "", True),
-    ],
-)
-def test_a_job_that_would_wait_for_ever_is_not_submitted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, environ: str, more: str, fits: bool
-) -> None:
-    program(tmp_path / "sinfo", f"printf 'main* 2 8\\nmain* 2 16\\nbig 2 128\\n{more}' | grep \"${{5:-.}}\"")
-    program(tmp_path / "sbatch", "")
-    program(tmp_path / "squeue", "")
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    if environ:
-        monkeypatch.setenv(environ, "big")
-    if fits:
-        written(tmp_path, "--submit", *flags.split())
-        return
-    with pytest.raises(ConfigError, match=r"--cores \d+: the job would wait for ever, since only \d nodes of"):
-        written(tmp_path, "--submit", *flags.split())
-    assert not (tmp_path / "x").exists()
-    written(tmp_path, *flags.split())
-
-
 def test_a_replay_needs_a_disk_of_the_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "file_system", lambda _folder: "nfs4")
     with pytest.raises(ConfigError, match=r"is on another machine \(nfs4\): give a folder .* --learner.store"):

@@ -12,7 +12,6 @@ from typing import Any
 import gymnasium
 import pytest
 
-from zerobeast.api.call import beside_its_section
 from zerobeast.common import plugins
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for
@@ -164,10 +163,6 @@ def test_what_calls_in_this_process_were_given_needs_no_flag_in_a_file(folder: P
     assert refused(f"evil/a,{file}:Walk", "net.torso")
 
 
-def test_an_environment_may_be_given_beside_settings_of_its_section() -> None:
-    @beside_its_section
-    def flags(env: Any = None, algo: str = "", **settings: Any) -> list[str]:
-        return flags_for({"env": env, "algo": algo, **settings})
-
-    given = flags("CartPole-v1", "ppo", env={"kwargs": {"a": 1}, "frame_stack": 2})
-    assert given == ['--env.kwargs={"a": 1}', "--env.frame_stack=2", "--env.id=CartPole-v1", "--algo=ppo"]
+def test_an_environment_may_be_given_among_settings_of_its_section() -> None:
+    given = flags_for({"env": {"id": "CartPole-v1", "kwargs": {"a": 1}, "frame_stack": 2}, "algo": "ppo"})
+    assert given == ["--env.id=CartPole-v1", '--env.kwargs={"a": 1}', "--env.frame_stack=2", "--algo=ppo"]

@@ -233,6 +233,10 @@ def test_a_sweep_is_seen_among_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert summary(folder) == "lr/: sweep, 1 of 3 runs done, running"
     assert runs.main(["--root", str(tmp_path)]) == 0
     assert "lr/: sweep, 1 of 3 runs done, stopped: beast runs --root" in capsys.readouterr().out
+    (folder / "seed-1").mkdir()
+    (folder / "seed-1" / "config.yaml").touch()
+    assert runs.main(["--root", str(tmp_path), "--json"]) == 0
+    assert [run["name"] for run in json.loads(capsys.readouterr().out)] == ["lr/seed-1"]
     (folder / JOURNAL).write_text('{"event": "begin", "runs": 1e999}\n')
     assert runs.main(["--root", str(tmp_path)]) == 0
     assert "not an entry of a sweep's journal" in capsys.readouterr().err

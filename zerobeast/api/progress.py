@@ -30,8 +30,9 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         self._line, self._wanted, self._due = line, wanted, -math.inf if wanted else math.inf
         in_place = is_terminal() or in_notebook()
         self._period_s, self._end = (IN_PLACE_S, "\r") if in_place else (LINES_S, "\n")
-        self._output = Output(heading) if in_notebook() else None
-        if wanted and self._output is None:
+        self._heading = heading
+        self._output: Any = None  #: of a notebook's cell, updated in place
+        if wanted and not in_notebook():
             say(heading)
 
     def __exit__(self, *_error: object) -> None:
@@ -48,26 +49,14 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
 
     def _show(self) -> None:
         line, width = str(self._line()), shutil.get_terminal_size((120, 24)).columns - 1
-        if self._output is not None:
-            self._output.show(line)
-        else:
+        if not in_notebook():
             say(f"{line[:width]:<{width}}" if is_terminal() else line, end=self._end)
-
-
-class Output:
-    """An output of a notebook's cell that is updated in place."""
-
-    def __init__(self, heading: str) -> None:
-        self._heading = heading
-        self._handle: Any = None
-
-    def show(self, line: str) -> None:
+            return
         shown = {"text/plain": f"{self._heading}\n{line}"}
-        if self._handle is None:
-            display: Any = import_module("IPython.display").display
-            self._handle = display(shown, raw=True, display_id=True)
+        if self._output is None:
+            self._output = import_module("IPython.display").display(shown, raw=True, display_id=True)
         else:
-            self._handle.update(shown, raw=True)
+            self._output.update(shown, raw=True)
 
 
 def in_notebook() -> bool:

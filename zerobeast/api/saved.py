@@ -19,7 +19,7 @@ from zerobeast.common.config.table import LEVELS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.plugins import refuse_imported, reread
-from zerobeast.common.settings import NO_RUN, RunConfig, Section
+from zerobeast.common.settings import NO_RUN, RunConfig
 from zerobeast.exporting.weights import is_export
 from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
@@ -57,7 +57,7 @@ def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> P
     return open_policy(find(run, flags), flags, read_only=True)
 
 
-def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Section] = Section) -> Path:
+def find(run: str | os.PathLike[str], flags: Sequence[str] = ()) -> Path:
     """The folder of a run that has a checkpoint, or a checkpoint: a file, or one of RUN:best and RUN:AGENT_STEPS.
 
     Flags may have another `root`.
@@ -65,7 +65,7 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
     Raises:
       ConfigError: there is none.
     """
-    root = gather(flags, os.environ, own=own).config.root
+    root = gather(flags, os.environ).config.root
     if (first := run_files.first(os.fspath(run), root, is_export)) and is_export(first):
         return first.resolve()
     place = run_files.named(os.fspath(run), root)
@@ -74,19 +74,18 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = (), own: type[Secti
     return place
 
 
-def open_policy(place: Path, flags: Sequence[str], *, own: type[Section] = Section, read_only: bool = False) -> Policy:
+def open_policy(place: Path, flags: Sequence[str], *, read_only: bool = False) -> Policy:
     """The policy of a run under flags. Its file decides nothing about peers, and imports nothing.
 
     Args:
       place: the folder of the run, or a checkpoint.
-      flags: of the tree of settings and of `own`.
-      own: flags of a command.
+      flags: of the tree of settings.
       read_only: no environment will be made.
 
     Raises:
       BeastError: see `load`.
     """
-    read = partial(gather, environ=os.environ, own=own, read_only=read_only)
+    read = partial(gather, environ=os.environ, read_only=read_only)
     home = run_files.folder_of(place)
     flags = [*trust.ALONE, *([f"--root={home.parent}"] if home else []), *flags]
     exported = is_export(place)

@@ -7,7 +7,6 @@ import os
 from datetime import datetime
 from typing import Any
 
-from zerobeast.api.call import beside_its_section
 from zerobeast.api.callbacks import Given, each_of
 from zerobeast.api.parent import parent_in
 from zerobeast.api.progress import Progress
@@ -22,7 +21,6 @@ from zerobeast.launcher.start import RunFlags, settle
 log = logging.getLogger(__name__)
 
 
-@beside_its_section
 def train(
     env: Any = None,
     algo: Any = None,
@@ -42,7 +40,8 @@ def train(
     Args:
       env: an id, `module:Name`, or a class or function that makes one environment, wrapped or not: at the top level of
         a module, or of the script itself if that starts runs below `if __name__ == "__main__":` alone. Its arguments
-        are `env_kwargs={"size": 5}`, or those of a `functools.partial`.
+        are `env_kwargs={"size": 5}`, or those of a `functools.partial`. With settings of its section it is `id`
+        in a dict: `env={"id": Walk, "action_mask": "mask"}`.
       algo: a name such as "ppo", `module:NAME`, or an `AlgorithmSpec` at the top level of a module.
       total_steps: agent steps of the run in all.
       name: of the run and its folder; None: made of environment, algorithm and time. A run that exists goes on.
@@ -79,7 +78,6 @@ def train(
     return run
 
 
-@beside_its_section
 def start(
     env: Any = None,
     algo: Any = None,

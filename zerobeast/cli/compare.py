@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.cli.plot import add_runs, finite, positive
+from zerobeast.cli.plot import add_runs
 from zerobeast.common.process.terminal import write
 from zerobeast.results import curves
 from zerobeast.results.comparison import Row, markdown
@@ -65,8 +65,10 @@ def _cell(value: Any) -> Any:
 def _parser() -> argparse.ArgumentParser:
     parser = commands.parser("beast compare", __doc__)
     add_runs(parser)
-    parser.add_argument("--threshold", type=finite, metavar="R", help="when the runs reached this")
-    parser.add_argument("--at", type=positive, metavar="STEPS", help="values after so many agent steps, not the last")
+    parser.add_argument("--threshold", type=commands.finite, metavar="R", help="when the runs reached this")
+    parser.add_argument(
+        "--at", type=commands.positive, metavar="STEPS", help="values after so many agent steps, not the last"
+    )
     parser.add_argument("--each", action="store_true", help="a row for each run")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="JSON instead of Markdown")

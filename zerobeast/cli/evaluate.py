@@ -1,13 +1,25 @@
-"""`beast evaluate RUN`: whole episodes of the saved policy, in environments of their own."""
+"""Play whole episodes with the policy of a run, in environments of their own.
 
+RUN is the name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file. What is not
+given is as in `evaluate` of the run's settings, by default 10 episodes of up to 30,000 agent steps with greedy actions.
+Their seed follows from the run's, with which its evaluations while it was trained were played; with the same --seed,
+any run gets the same environments and actions. Levels are those of the run, unless --env is given. With --opponent, the
+other side acts by that run; `win` is the share of games won, a draw counts half.
+
+Every setting of the run is a flag here too, such as --broker.device cpu or --env.sticky_actions 0.25.
+"""
+
+import argparse
 import json
 import sys
 import time
+from functools import partial
 from typing import Any
 
 from zerobeast import commands
 from zerobeast.api.saved import find, open_policy, opponent_of
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.table import TREE
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import write
 from zerobeast.common.wire.episodes import Episode
@@ -16,57 +28,45 @@ from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.results import Evaluation
 
-HELP = """beast evaluate RUN [--episodes N] [--seed S] [--greedy | --sample] [--max_steps N] [--levels A,B]
-                   [--opponent O] [--json] [settings]
-
-  RUN            name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file
-  --episodes N   whole episodes to play, 10 by default
-  --seed S       of environments and actions: with the same one, any run gets the same ones; by default one that follows
-                 from the run's, with which its evaluations while it was trained were played
-  --greedy       take the likeliest or best action: the default, unless the run has evaluate.actions sampled
-  --sample       draw actions as in training after its first random steps
-  --max_steps N  cut an episode off after this many agent steps and count it, 30,000 by default
-  --levels A,B   environments to play in instead of the run's own: some of these by the ends of their ids, levels such
-                 as rare by their names, or others with equal spaces by their ids; by default those that the run was
-                 evaluated in, unless --env is given
-  --opponent O   RUN, RUN:best, RUN:AGENT_STEPS or a path: who acts for the other side, in environments of several
-                 agents; without it, the policy acts for all. `win` is the share of games won, a draw counts half
-  --json         print one JSON object instead of a table; a run of several environments has one of each
-
-Settings of the run can be changed for the evaluation, such as --broker.device cpu or --env.sticky_actions 0.25.
-"""
-JSON = "--json"
-#: short names of settings
-SHORT = {f"--{name}": f"--evaluate.{name}" for name in ("episodes", "levels", "seed", "max_steps")}
-SHORT |= {"--opponent": "--env.opponent"}
-ACTIONS = {"--greedy": "--evaluate.actions=greedy", "--sample": "--evaluate.actions=sampled"}
 QUIET_S = 5.0  #: between two lines about the progress while no episode ends
 
 
 def main(argv: list[str]) -> int:
     """Run `beast evaluate`. Raises BeastError if the run cannot be evaluated."""
-    run, given = commands.about(argv, HELP)
-    flags, as_json = [spelt_out(flag) for flag in given if flag != JSON], JSON in given
-    if set(ACTIONS.values()) <= set(flags):
-        raise ConfigError("--greedy and --sample exclude each other")
-    policy = open_policy(place := find(run, flags), flags)
+    parser = commands.parser("beast evaluate", __doc__)
+    parser.add_argument("--json", action="store_true", help="a JSON object for each environment instead of a table")
+    own, flags = playing(parser, argv, "evaluate.episodes", "env.opponent")
+    policy = open_policy(place := find(own.run, flags), flags)
     config = policy.config
     opponent = opponent_of(config, flags)
     with env_server(config) as endpoint:
         for task in evaluated(config):
             alone = config.model_copy(update={"env": config.env.alone(task)})
-            found = play(
-                policy, alone, endpoint, opponent=opponent, watch=_Announcer(config.evaluate.episodes, rows=not as_json)
-            )
+            watch = _Announcer(config.evaluate.episodes, rows=not own.json)
+            found = play(policy, alone, endpoint, opponent=opponent, watch=watch)
             result = {"run": place.name if run_files.is_run(place) else str(place), **described(found)}
-            write(json.dumps(result) if as_json else _conclusion(result, config.evaluate.episodes))
+            write(json.dumps(result) if own.json else _conclusion(result, config.evaluate.episodes))
     return 0
 
 
-def spelt_out(flag: str) -> str:
-    """A flag with the full name of its setting."""
-    name, equals, value = flag.partition("=")
-    return ACTIONS.get(flag) or SHORT.get(name, name) + equals + value
+def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tuple[argparse.Namespace, list[str]]:
+    """The arguments of a command that plays episodes, and flags for the settings among them, whose `dest` is a path.
+
+    Args:
+      parser: has what is the command's own.
+      argv: of the command.
+      more: paths of settings that it has as flags by their last names, beside those that all such commands have.
+    """
+    parser.add_argument("run", metavar="RUN", help="name of a run, its folder, or a checkpoint: see above")
+    add_actions = partial(
+        parser.add_mutually_exclusive_group().add_argument, dest="evaluate.actions", action="store_const"
+    )
+    add_actions("--greedy", const="greedy", help="take the likeliest or best actions")
+    add_actions("--sample", const="sampled", help="draw actions as in training after its first random steps")
+    for path in (*more, "evaluate.levels", "evaluate.max_steps", "evaluate.seed"):
+        parser.add_argument(f"--{path.partition('.')[2]}", dest=path, metavar="VALUE", help=TREE[path].description)
+    own, flags = parser.parse_known_args(argv)
+    return own, [*flags, *flags_for({path: value for path, value in vars(own).items() if path in TREE})]
 
 
 def described(found: Evaluation) -> dict[str, Any]:

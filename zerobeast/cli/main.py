@@ -1,5 +1,20 @@
-"""The `beast` command. Imports nothing heavy before the subcommand is chosen."""
+"""beast: distributed deep reinforcement learning as four small services
 
+{commands}
+  beast --version
+
+  beast train                                        Pong, in runs/<env>-<algorithm>-<date>
+  beast train --env CartPole-v1 --total_steps 500000
+  beast train --env CartPole-v1 --algo ppo --help    every setting and its value for this command line
+  beast train --name X                               resume run X from its checkpoint
+  beast evaluate X --episodes 10
+
+Every command has --help. Services can be started by hand as well:
+
+  python -m zerobeast.services.broker --help
+"""
+
+# imports nothing heavy before the command is chosen
 import os
 import signal
 import sys
@@ -36,20 +51,6 @@ COMMANDS = {
     "chaos": "kill services, break the network or attack a run, and check every guarantee",
 }
 TOOLS = ("bench", "chaos")
-HELP = """beast: distributed deep reinforcement learning as four small services
-
-{commands}
-  beast --version
-
-  beast train                                        Pong, in runs/<env>-<algorithm>-<date>
-  beast train --env CartPole-v1 --total_steps 500000
-  beast train --env CartPole-v1 --algo ppo --help    every setting and its value for this command line
-  beast train --name X                               resume run X from its checkpoint
-  beast evaluate X --episodes 10
-
-Every command has --help. Services can be started by hand as well:
-
-  python -m zerobeast.services.broker --help"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
         if argv[:1] in (["--version"], ["-V"]):
             write(f"beast {__version__}")
         else:
-            code = commands.run("beast", HELP, COMMANDS, argv, _guarded)
+            code = commands.run("beast", __doc__, COMMANDS, argv, _guarded)
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
     _flush()

@@ -7,7 +7,6 @@ has one colour and one marker, in every picture.
 """
 
 import argparse
-import math
 from pathlib import Path
 
 from zerobeast import commands
@@ -27,8 +26,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = commands.parser("beast plot", __doc__)
     add_runs(parser)
     parser.add_argument("--x", default="steps", help="steps, frames, time or a column; with commas: a panel for each")
-    parser.add_argument("--smooth", type=positive, default=1, metavar="N", help="draw means of the last N points")
-    parser.add_argument("--threshold", type=finite, metavar="R", help="draw a line there")
+    parser.add_argument(
+        "--smooth", type=commands.positive, default=1, metavar="N", help="draw means of the last N points"
+    )
+    parser.add_argument("--threshold", type=commands.finite, metavar="R", help="draw a line there")
     parser.add_argument("--title", default="")
     parser.add_argument("--dark", action="store_true", help="on dark paper")
     parser.add_argument("--out", type=Path, default=Path("curves.png"), help=".png, .svg or .pdf; default %(default)s")
@@ -47,22 +48,3 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--env", default="", metavar="ID", help="whose evaluations, of runs of several environments")
     parser.add_argument("--by-env", action="store_true", help="each environment by itself, if the runs differ in it")
-
-
-def finite(text: str) -> float:
-    """A number from a flag, neither infinite nor NaN."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a finite number")
-    return number
-
-
-def positive(text: str) -> int:
-    """A whole number, at least 1, from a flag."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number, at least 1")
-    return number

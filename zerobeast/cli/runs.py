@@ -6,7 +6,7 @@ Scores are mean returns, of evaluations if the run has some, or else of the last
   stopped   with a checkpoint, from which `beast train --name` goes on
   failed    if it was started and has no checkpoint
   unknown   if its folder does not show that
-Its age is the time since something was last written.
+Its age is the time since something was last written. --json has the runs of sweeps too, as SWEEP/RUN.
 """
 
 import json
@@ -39,12 +39,14 @@ def main(argv: list[str]) -> int:
     flags = parser.parse_args(argv)
     now = time.time()
     root = Path(flags.root).expanduser()
+    sweeps = [file.parent for file in sorted(root.glob(f"*/{run_files.SWEEP}"))]
     found = [overview(folder, now) for folder in folders(root)]
+    for place in sweeps if flags.json else ():
+        found += [run | {"name": f"{place.name}/{run['name']}"} for run in (overview(f, now) for f in folders(place))]
     found.sort(key=lambda run: run["age_s"])
     if flags.json:
         write(json.dumps(found, indent=1))
         return 0
-    sweeps = [place.parent for place in sorted(root.glob(f"*/{run_files.SWEEP}"))]
     if found or not sweeps:
         write(aligned([HEADER, *map(_cells, found)], LEFT) if found else f"no runs in {flags.root}")
     for place in sweeps:

@@ -1,8 +1,14 @@
-"""`beast slurm`: a run as a job of a Slurm cluster, in a folder that every node can reach.
+"""Write a run's batch script, for `sbatch` of a Slurm cluster, into the run's folder.
 
-The batch script starts one learner on the job's first node, beside it an evaluator if the run has evaluations, and one
-worker per core on all nodes, each with an env-server, an actor and a broker. They find the learner by the address of
-its node, and everything between nodes is encrypted with keys of the run.
+  beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
+
+All nodes must share that folder's file system and have this Python environment at the same path. The script starts one
+learner on the job's first node, beside it an evaluator if the run has evaluations, and one worker per core on all
+nodes, each with an env-server, an actor and a broker. They find the learner by the address of its node, and everything
+between nodes is encrypted with keys of the run.
+
+The job ends with the run. When it is requeued, for example because a node failed, it resumes from the checkpoint; so
+does another job for the same --name.
 """
 
 import contextlib
@@ -11,7 +17,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections import Counter
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
@@ -33,15 +38,6 @@ from zerobeast.launcher.spaces import padded
 from zerobeast.launcher.start import RunFlags, settle, with_keys
 from zerobeast.rl.replay.disk import unfit
 
-HELP = """beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
-
-Writes the run's batch script for `sbatch` into the run's folder. All nodes must share that folder's file system and
-have this Python environment at the same path.
-
-The job ends with the run. When it is requeued, for example because a node failed, it resumes from the checkpoint; so
-does another job for the same --name.
-"""
-
 JOB = "job.sh"  #: in the run's folder
 SAVE_S = 120  #: how long before the time limit the learner is asked to end
 
@@ -61,7 +57,7 @@ class SlurmFlags(RunFlags):
 
 def main(argv: list[str]) -> int:
     """Run `beast slurm`. Raises ConfigError if nothing was written, and BeastError if sbatch failed."""
-    if helped("beast slurm", HELP, argv, SlurmFlags):
+    if helped("beast slurm", __doc__, argv, SlurmFlags):
         return 0
     now = datetime.now().astimezone()
     config, flags, saved, origins, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))
@@ -69,7 +65,6 @@ def main(argv: list[str]) -> int:
     _demand_disk(config)
     if flags.submit:
         _demand_no_job(config)
-        _demand_room(flags)
     if flags.fresh:
         run_folder.set_aside(config.folder, now)
     config, _ = run_folder.make(config, origins)
@@ -90,29 +85,6 @@ def main(argv: list[str]) -> int:
         except subprocess.CalledProcessError as error:
             raise BeastError(f"sbatch ended with {error.returncode}; the script is {job}") from error
     return 0
-
-
-def _demand_room(flags: SlurmFlags) -> None:
-    """Raise ConfigError if the job could never start in its partition; not if sinfo fails."""
-    if re.search(r"(^|\s)(-M|--cluster)", flags.sbatch) or {"SBATCH_CLUSTERS", "SLURM_CLUSTERS"} & os.environ.keys():
-        return  # the nodes of other clusters
-    partition = os.environ.get("SBATCH_PARTITION") or flags.partition  # to sbatch, a variable is more than a script
-    choice = ["--partition", partition] if partition else []
-    nodes = Counter[str]()
-    try:
-        for line in output(["sinfo", "--noheader", "--exact", "--format=%P %D %c", *choice]).splitlines():
-            name, number, cores = line.split()
-            nodes[name] += int(number) * (int(cores) >= flags.cores)
-    except (ConfigError, ValueError):
-        return
-    default = not partition and not re.search(r"(^|\s)(-p|--partition)", flags.sbatch)
-    if default and (marked := [name for name in nodes if name.endswith("*")]):
-        nodes = Counter({name: nodes[name] for name in marked})
-    if nodes and max(nodes.values()) < flags.nodes:
-        raise ConfigError(
-            f"--nodes {flags.nodes} --cores {flags.cores}: the job would wait for ever, since only "
-            f"{max(nodes.values())} nodes of partition {', '.join(nodes)} have {flags.cores} cores"
-        )
 
 
 def _demand_disk(config: RunConfig) -> None:

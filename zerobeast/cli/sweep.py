@@ -1,4 +1,22 @@
-"""`beast sweep FILE`: many runs on this machine, each on its own cores, in one folder."""
+"""Train every run that a file describes, so many at a time, each on its own cores, in <root>/<name>/.
+
+The same command goes on after Ctrl-C, or after a crash: runs that are done are left alone, others continue from their
+checkpoints, and those that failed are tried again. At the end it prints what `beast compare` prints of the runs that
+are done.
+
+  --parallel N   runs at a time, by default as many as there are cores
+  --cores N      cores of each, by default one, or with --parallel an equal share
+  --dry_run      check the file and list its runs; start nothing
+
+name, root, parallel, cores, samples and seed may stand in the file or be given as flags. Two sweeps at a time need
+cores of their own: taskset -c 0-7 beast sweep FILE. A value that imports a module has to be repeated as a flag, such as
+--env my_module:MyEnv.
+
+Exit code: 0 all runs are done; 1 a run failed, others have gone on; 2 bad input, nothing was started; 130 and 143 after
+Ctrl-C and SIGTERM, with checkpoints.
+
+An example of a file:
+"""
 
 import sys
 from pathlib import Path
@@ -11,34 +29,15 @@ from zerobeast.results.run import read
 from zerobeast.sweeping import spec
 from zerobeast.sweeping.sweep import DONE, INTERRUPTED, planned, trained
 
-HELP = """beast sweep FILE [--parallel N] [--cores N] [--dry_run]
-
-Trains every run that a file describes, so many at a time, each on its own cores, in <root>/<name>/. The same command
-goes on after Ctrl-C, or after a crash: runs that are done are left alone, others continue from their checkpoints, and
-those that failed are tried again. At the end it prints what `beast compare` prints of the runs that are done.
-
-  FILE           YAML: see below
-  --parallel N   runs at a time, by default as many as there are cores
-  --cores N      cores of each, by default one, or with --parallel an equal share
-  --dry_run      check the file and list its runs; start nothing
-
-name, root, parallel, cores, samples and seed may stand in the file or be given as flags.
-
-Two sweeps at a time need cores of their own: taskset -c 0-7 beast sweep FILE.
-A value that imports a module has to be repeated as a flag, such as --env my_module:MyEnv.
-
-exit codes: 0 all runs are done; 1 a run failed, others have gone on; 2 bad input, nothing was started; 130 and 143
-after Ctrl-C and SIGTERM, with checkpoints
-
-An example of a file:
-"""
 EXAMPLE = "\n".join((spec.__doc__ or "").splitlines()[2:])
 
 
 def main(argv: list[str]) -> int:
     """Run `beast sweep`. Raises ConfigError if nothing was started."""
-    file, rest = commands.about(argv, f"{HELP}\n{EXAMPLE}\n")
-    plan = planned(Path(file), rest)
+    parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}")
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML: see above")
+    own, flags = parser.parse_known_args(argv)
+    plan = planned(own.file, flags)
     if plan.sweep.own.dry_run:
         write("\n".join(f"{trial.name}  {' '.join(trial.flags)}" for trial in plan.trials))
         return 0

@@ -1,4 +1,17 @@
-"""`beast train`: start every service of a run on this machine, show it, end it."""
+"""Train a run: start every service on this machine, show the run, and end it.
+
+  beast train [--name NAME] [--fresh] [--plain] [settings]
+  beast train --from RUN [--name NAME] [settings]
+  beast train [settings] --dry_run > FILE    what a run would have, as a file for --config
+  beast train [settings] --help   every setting and its value for this command line; --help all: of all algorithms
+
+A run that exists is resumed with its saved settings. With --from, a new run begins with the weights and settings of
+another, of which those that are given are changed, and counts its steps anew. Workers on --hosts need --local.placement
+serve, and as --learner.endpoint an address of this machine that they can reach.
+
+Exit code: 0 trained to the end; 2 bad input; 75 a service could not be reached; 1 a service failed; 130 after Ctrl-C
+and 143 after SIGTERM, with a checkpoint; Ctrl-C again, a second later, ends everything at once.
+"""
 
 import contextlib
 import os
@@ -32,19 +45,6 @@ from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.launcher.tracker import tracked
 
-HELP = """beast train [--name NAME] [--fresh] [--plain] [settings]
-beast train --from RUN [--name NAME] [settings]
-beast train [settings] --dry_run > FILE    what a run would have, as a file for --config
-beast train [settings] --help   every setting and its value for this command line; --help all: of all algorithms
-
-A run that exists is resumed with its saved settings. With --from, a new run begins with the weights and settings of
-another, of which those that are given are changed, and counts its steps anew. Workers on --hosts need --local.placement
-serve, and as --learner.endpoint an address of this machine that they can reach.
-
-exit codes: 0 trained to the end; 2 bad input; 75 a service could not be reached; 1 a service failed;
-130 after Ctrl-C and 143 after SIGTERM, with a checkpoint; Ctrl-C again, a second later, ends everything at once
-"""
-
 
 class TrainFlags(RunFlags):
     """Flags of the command itself."""
@@ -57,7 +57,7 @@ class TrainFlags(RunFlags):
 
 
 def main(argv: list[str]) -> int:
-    if helped("beast train", HELP, argv, TrainFlags):
+    if helped("beast train", __doc__, argv, TrainFlags):
         return 0
     if (evaluation := evaluation_of(argv)) is None:
         return train(argv, os.environ)
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     return evaluate.main(evaluation)
 
 
-def helped(command: str, text: str, argv: list[str], own: type[RunFlags]) -> bool:
+def helped(command: str, text: str | None, argv: list[str], own: type[RunFlags]) -> bool:
     """Print the help of a command that begins runs, with the settings that its flags lead to, if one of them is --help;
     returns whether one is.
     """

@@ -67,18 +67,19 @@ def table_lock(folder: Path) -> Iterator[None]:
 
 
 def append(folder: Path, new: Sequence[Mapping[str, Any]]) -> None:
-    """Add the evaluations of a policy, in place of earlier ones of the same step, environment and kind of actions.
+    """Add the evaluations of a policy, in place of earlier ones with the same `key`.
 
     Raises:
       ConfigError: the file cannot be written; it is as it was.
     """
-
-    def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(map(row.get, ("agent_steps", "env", "actions")))
-
     replaced = set(map(key, new))
     before = [row for row in read(folder) if key(row) not in replaced]
     write(folder, [*before, *map(dict, new)])
+
+
+def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What an evaluation is of: step, environment and kind of actions."""
+    return tuple(map(row.get, ("agent_steps", "env", "actions")))
 
 
 def write(folder: Path, rows: Sequence[Row]) -> None:

@@ -5,36 +5,55 @@
 """
 
 import json
+import math
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.links_outside import refuse_links_outside
-from zerobeast.common.files.opening import small_json
+from zerobeast.common.files.opening import opened, small_json, small_text
 
 MOST = 1000  #: that are taken at a time
 LARGEST = 1e18  #: number
 NAME = re.compile(r"(?!info/)[A-Za-z_][\w./-]{0,99}")
 LOG, SET = "log", "set"
+LOGGED = "logged"  #: beside the requests: a line for each name that was logged
 
 
 def post(folder: Path, kind: str, values: Mapping[str, Any]) -> None:
     """Ask for something. Raises ConfigError if the folder of the run cannot be written, or leads elsewhere."""
     place = folder / run_files.REQUESTS
     refuse_links_outside(folder)
-    with explained(f"{place} cannot be made"):
+    with explained(f"{place} cannot be written"):
         place.mkdir(exist_ok=True)
-    write_atomically(place / f"{time.monotonic_ns():020}.json", json.dumps({kind: values}, default=str), durable=False)
+        if kind == LOG and (new := [name for name in values if name not in logged(folder)]):
+            with opened(place / LOGGED, "ab") as file:
+                file.write("".join(f"{name}\n" for name in new).encode())
+    write_atomically(place / f"{time.time_ns():020}.json", json.dumps({kind: values}, default=str), durable=False)
+
+
+def logged(folder: Path) -> set[str]:
+    """The names under which callers have logged something so far."""
+    with suppress(OSError, UnicodeError):
+        return {*small_text(folder / run_files.REQUESTS / LOGGED).splitlines()}
+    return set()
+
+
+def is_number(value: Any) -> bool:
+    """Whether it can be logged: a finite number, not too large."""
+    with suppress(TypeError, ValueError, RuntimeError, OverflowError):  # of text, and of arrays with several numbers
+        return math.fabs(value) < LARGEST
+    return False
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The values that can be logged: finite numbers under names that can be columns, but none of infos."""
-    named = {name: value for name, value in values.items() if NAME.fullmatch(name)}
-    return {name: value for name, value in named.items() if isinstance(value, int | float) and abs(value) < LARGEST}
+    """The values that can be logged: numbers under names that can be columns, but none of infos."""
+    return {name: value for name, value in values.items() if NAME.fullmatch(name) and is_number(value)}
 
 
 def take(folder: Path) -> dict[str, dict[str, Any]]:
@@ -44,7 +63,8 @@ def take(folder: Path) -> dict[str, dict[str, Any]]:
       OSError: the folder of the run cannot be changed.
     """
     found: dict[str, dict[str, Any]] = {LOG: {}, SET: {}}
-    for path in sorted((folder / run_files.REQUESTS).glob("*.json"))[:MOST]:
+    waiting = sorted(path for path in (folder / run_files.REQUESTS).glob("*.json") if not path.is_dir())
+    for path in waiting[:MOST]:
         request = small_json(path)
         path.unlink(missing_ok=True)
         for kind in found:

@@ -109,8 +109,8 @@ class LearnerConfig(Section):
     )
     max_lost_episodes: float = setting(
         0.1,
-        "end the run once more than this share of the last 1,000 episodes, or of fewer as many, are lost because the "
-        "environment failed; 1: never",
+        "end the run when environment failures cost more than this share of 1,000 episodes, counted over the most "
+        "recent ones; 1: never",
         ge=0,
         le=1,
     )
@@ -157,7 +157,8 @@ class EvaluateConfig(Section):
     )
     seed: int | None = setting(None, "of environments and actions; by default from the run's", ge=0, le=MAX_ENV_SEED)
     actions: Literal["greedy", "sampled"] = setting(
-        "greedy", "of the policy wherever it is not trained: greedy: the likeliest or best; sampled: drawn from it"
+        "greedy",
+        "how the policy acts outside of training: greedy takes the most likely or best action, sampled draws one",
     )
     max_steps: int = setting(30_000, "agent steps after which an episode is cut off and counted", ge=1, le=LIMIT)
     video_every: int = setting(0, "record a video with every Nth evaluation; 0: none", ge=0, le=10_000)

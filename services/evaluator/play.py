@@ -207,8 +207,8 @@ class EpisodeCounter:
         self._failed = np.zeros_like(self._over)
         self.lost += int((lost & (self._left > 0)).sum())
         if self.lost > self._asked:
-            played = f"{len(self.episodes)} of {self._asked} episodes were played"
-            raise BeastError(f"{self.lost} episodes were lost to {self.reason}, and {played}: no statistics of them")
+            played = f"{len(self.episodes)} of {self._asked} episodes were played: too few for an evaluation"
+            raise BeastError(f"{self.lost} episodes were lost to {self.reason}, and {played}")
         self._returns[lost] = self._lengths[lost] = 0
         if len(ends) != (count := np.count_nonzero(ended)):
             raise BeastError(f"the env-server reported {len(ends)} ends of episodes, expected {count}")

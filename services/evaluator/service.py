@@ -236,7 +236,8 @@ class Evaluator(Service):
         self._last = evaluations.scores(rows, self._deciding, rows[0]["actions"])[rows[0]["agent_steps"]]
         played = sum(row["episodes"] for row in rows if row["env"] in self._deciding)
         lost, actions = sum(row["lost"] for row in rows), rows[0]["actions"]
-        log.info("step %d: return %.4g over %d episodes (%s), %d more lost", steps, self._last, played, actions, lost)
+        found = "step %d: return %.4g over %d episodes (%s), %d lost to failures and replayed"
+        log.info(found, steps, self._last, played, actions, lost)
         self._draw(rows, steps)
         with contextlib.suppress(OSError, ConfigError):  # a full disk costs the copy
             self._keep_if_best(steps)

@@ -108,6 +108,7 @@ class Kept:
         self.checkpoints = Checkpoints(config.folder, resources.enter_context(claim(config.folder)))
         self._queue = EvaluationQueue(config.folder, config.envserver.step_timeout_s)
         self._recorder: Recorder | None = None
+        self._own: set[str] = set()  #: names of what is recorded, under which callers log nothing
         self._saved_at: float | None = None
         self._errors = 0
         self._faults: dict[str, str] = {}  #: what cannot be written at present -> why, as a sentence
@@ -142,7 +143,9 @@ class Kept:
     def record(self, training: TrainingRun, record: Record | None) -> None:
         """Append a row of metrics, if there is anything to write, and do what callers have asked for until then."""
         if record is not None:
-            record = record._replace(row={**self._asked(training), **record.row})
+            self._own |= record.row.keys() | record.losses.keys()
+            asked = {name: value for name, value in self._asked(training).items() if name not in self._own}
+            record = record._replace(row={**asked, **record.row})
             self.checkpoints.demand()
             try:
                 with self._computing:

@@ -20,15 +20,14 @@ def doubled() -> gymnasium.Env:
 def whole() -> None:
     steps, episodes, saved = [], [], []
 
-    class Own(zb.Callbacks):
-        def on_update(self, run: zb.Run, row: dict) -> None:
-            steps.append(row["agent_steps"])
-            run.log(seen=len(steps))
-            if len(steps) == 1:
-                run.set(ppo={"entropy_cost": 0.25}, env={"progress": 0.01})
+    def update(run: zb.Run, row: dict) -> None:
+        steps.append(row["agent_steps"])
+        run.log(seen=len(steps))
+        if len(steps) == 1:
+            run.set(ppo={"entropy_cost": 0.25}, env={"progress": 0.01})
 
     told = [
-        Own(),
+        update,
         zb.Callbacks(
             on_episode=lambda run, new: episodes.extend(new),
             on_checkpoint=lambda run, path: saved.append(path),

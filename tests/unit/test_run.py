@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import zerobeast as zb
@@ -18,7 +19,7 @@ from tests.results_fakes import evaluation, saved
 from zerobeast.api import train
 from zerobeast.api.callbacks import News, each_of
 from zerobeast.api.saved import load
-from zerobeast.common.files import evaluations
+from zerobeast.common.files import evaluations, requests
 from zerobeast.launcher.run_folder import claimed
 
 EPISODES = 'agent_steps,env,return,length,infos\n100,X,1.5,9,"{""success"": 1.0}"\n200,X,,7,\nhalf a li'
@@ -63,16 +64,45 @@ def test_its_figures_are_data_frames_or_lists(root: Path, monkeypatch: pytest.Mo
 
 def test_what_is_logged_is_a_column_also_of_a_run_that_has_ended(root: Path) -> None:
     run = zb.Run("done")
+    table = run.folder / "metrics.csv"
+    table.write_text(
+        table.read_text().replace("mean_return_100", "mean_return_100,entropy").replace(".0\n", ".0,0.5\n")
+    )
     run.log(difficulty=3, **{"own/share": 0.5})
     table = run.metrics()
     assert table["agent_steps"].tolist() == [200, 400, 400]
     assert table["difficulty"].tolist()[-1] == 3
     assert table["mean_return_100"].tolist() == [1.0, 2.0, 2.0]
     assert zb.plot(run, of="own/share").axes[0].lines[0].get_ydata().tolist() == [0.5]
-    for wrong in ({"agent_steps": 1}, {"info/x": 1}, {"a,b": 1}, {"x": float("nan")}, {"x": 1e300}):
-        with pytest.raises(zb.ConfigError, match="expected a finite number"):
-            run.log(**wrong)
-    assert [*(run.folder / "requests").iterdir()] == []
+    run.log(difficulty=np.float32(4))
+    assert run.metrics()["difficulty"].tolist()[-1] == 4, "a column of the caller's own takes more"
+    for name in ("agent_steps", "mean_return_100", "entropy", "info/x", "a,b", "x y"):
+        with pytest.raises(zb.ConfigError, match=f"^'{name}' cannot be a column: expected letters, digits and _"):
+            run.log(**{name: 1.0})
+    for value in (float("nan"), 1e300, None, "3", [1, 2], np.zeros(2)):
+        with pytest.raises(zb.ConfigError, match=r"^x is .*, expected a finite number$"):
+            run.log(x=value)
+    assert [*(run.folder / "requests").glob("*.json")] == []
+
+
+def test_a_folder_among_the_requests_holds_none_of_them_up(tmp_path: Path) -> None:
+    (tmp_path / "requests/x.json").mkdir(parents=True)
+    requests.post(tmp_path, requests.LOG, {"difficulty": 2.0})
+    requests.post(tmp_path, requests.LOG, {"difficulty": 3.0})
+    assert requests.take(tmp_path)[requests.LOG] == {"difficulty": 3.0}
+
+
+def test_every_run_is_listed_whatever_is_wrong_with_one_and_those_of_sweeps_too(root: Path) -> None:
+    (root / "broken").mkdir()
+    (root / "broken/config.yaml").write_text("seed: [1\n")
+    (root / "half").mkdir()
+    (root / "half/metrics.csv").touch()
+    (root / "lr/sweep.jsonl").touch()
+    found = {run.name: run for run in zb.runs()}
+    assert found.keys() == {"done", "new", "seed-1", "broken"}
+    assert str(found["broken"].status()).startswith("unknown")
+    with pytest.raises(zb.ConfigError, match="not valid YAML"):
+        _ = found["broken"].config
 
 
 def test_a_run_that_has_ended_takes_no_settings(root: Path) -> None:
@@ -103,9 +133,8 @@ def test_a_file_of_a_run_decides_no_more_for_a_handle_than_for_its_name(root: Pa
 def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
     told: list[tuple[str, Any]] = []
 
-    class Own(zb.Callbacks):
-        def on_update(self, run: zb.Run, row: dict[str, Any]) -> None:
-            told.append(("update", row["agent_steps"]))
+    def update(run: zb.Run, row: dict[str, Any]) -> None:
+        told.append(("update", row["agent_steps"]))
 
     also = zb.Callbacks(
         on_episode=lambda _, new: told.append(("episodes", [row["length"] for row in new])),
@@ -113,7 +142,7 @@ def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
         on_checkpoint=lambda _, path: told.append(("checkpoint", path.name)),
     )
     run = zb.Run("done")
-    news = News(run.folder, [*each_of([Own(), [also]])])
+    news = News(run.folder, [*each_of([update, [also]])])
     news.tell(run)
     assert told == [], "what was there before is not new"
     with (run.folder / "metrics.csv").open("a") as file:
@@ -124,6 +153,9 @@ def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
     for _ in range(2):
         news.tell(run)
     assert told == [("update", 500), ("episodes", [8]), ("evaluation", 500), ("checkpoint", "checkpoint.pt")]
+    evaluations.append(run.folder, [{**evaluation(500, 3.0, "CartPole-v1"), "actions": "sampled"}])
+    news.tell(run)
+    assert told.pop() == ("evaluation", 500), "of the same policy with other actions"
     draft = run.folder / "draft"  # a start of the learner writes anew what its checkpoint knows
     draft.write_text((run.folder / "episodes.csv").read_text() + "600,X,3.0,6,\n")
     draft.replace(run.folder / "episodes.csv")
@@ -170,4 +202,7 @@ def test_an_interrupt_of_train_names_the_run_and_is_raised(
     with pytest.raises(KeyboardInterrupt):
         train.train("X", root=root / "lr")
     said = capsys.readouterr().out.splitlines()[-1]
-    assert f"interrupted after 100 agent steps: zb.Run('seed-1', root={str(root / 'lr')!r}) has what there is" in said
+    assert (
+        f"interrupted after 100 agent steps: zb.Run('seed-1', root={str(root / 'lr')!r}) opens the results so far"
+        in said
+    )

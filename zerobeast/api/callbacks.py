@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,37 +15,26 @@ if TYPE_CHECKING:
     from zerobeast.api.run import Run
 
 Row = dict[str, Any]  #: a value for each column
-Hook = Callable[..., Any] | None
-HOOKS = ("on_update", "on_episode", "on_evaluation", "on_checkpoint")
 
 
+@dataclass(frozen=True)
 class Callbacks:
     """Functions that are called while `train` or `run.wait` waits, in the thread that waits.
 
-    Give functions, `Callbacks(on_evaluation=report)`, or derive a class that has these methods. What one of them raises
-    is raised by `train`, which ends the run first, with a checkpoint, and by `run.wait`, which does not end it.
+    What one of them raises is raised by `train`, which ends the run first, with a checkpoint, and by `run.wait`, which
+    does not end it.
 
     Args:
-      on_update, on_episode, on_evaluation, on_checkpoint: with the arguments of the methods of these names.
+      on_update: of the run and each new row of metrics.csv, one per `learner.log_every_s`: `agent_steps`, `loss`, ...
+      on_episode: of the run and all episodes since the last call, as rows of episodes.csv: `return`, `length`, ...
+      on_evaluation: of the run and each new row of evaluations.csv: `agent_steps`, `env`, `mean_return`, `returns`, ...
+      on_checkpoint: of the run and the path of its newest checkpoint, after each `learner.checkpoint_every_s`.
     """
 
-    def __init__(
-        self, on_update: Hook = None, on_episode: Hook = None, on_evaluation: Hook = None, on_checkpoint: Hook = None
-    ) -> None:
-        given = zip(HOOKS, (on_update, on_episode, on_evaluation, on_checkpoint), strict=True)
-        vars(self).update({name: hook for name, hook in given if hook})
-
-    def on_update(self, run: Run, row: Row) -> Any:
-        """Called with each new row of metrics.csv, one per `learner.log_every_s`: `agent_steps`, `loss`, ..."""
-
-    def on_episode(self, run: Run, episodes: list[Row]) -> Any:
-        """Called with all episodes since the last call, as rows of episodes.csv: `return`, `length`, `info/...`."""
-
-    def on_evaluation(self, run: Run, row: Row) -> Any:
-        """Called with each new row of evaluations.csv: `agent_steps`, `env`, `mean_return`, `returns`, ..."""
-
-    def on_checkpoint(self, run: Run, path: Path) -> Any:
-        """Called after each `learner.checkpoint_every_s` with the path of the newest checkpoint."""
+    on_update: Callable[[Run, Row], Any] | None = None
+    on_episode: Callable[[Run, list[Row]], Any] | None = None
+    on_evaluation: Callable[[Run, Row], Any] | None = None
+    on_checkpoint: Callable[[Run, Path], Any] | None = None
 
 
 #: what `callbacks` of a call may be: a function is an `on_update`
@@ -75,7 +65,7 @@ class News:
         self._folder, self._callbacks = folder, callbacks
         self._steps = metrics.last(folder).get("agent_steps", 0)
         self._rows, self._episodes = metrics.Rows(folder), Episodes(folder, self._steps)
-        self._known: set[tuple[int, str]] = set()  #: step and environment of the evaluations so far
+        self._known: set[tuple[Any, ...]] = set()  #: keys of the evaluations so far
         self._changed_at: dict[Path, int] = {}
         self._checkpoint = folder / run_files.CHECKPOINT
         self._has_changed(self._checkpoint)
@@ -96,14 +86,15 @@ class News:
 
     def _call(self, name: str, *arguments: Any) -> None:
         for each in self._callbacks:
-            getattr(each, name)(*arguments)
+            if function := getattr(each, name):
+                function(*arguments)
 
     def _evaluations(self) -> Iterator[Row]:
         """Evaluations that were not there before."""
         if self._has_changed(self._folder / run_files.EVALUATIONS):
             rows, before = evaluations.read(self._folder), self._known
-            self._known = {(row["agent_steps"], row["env"]) for row in rows}
-            yield from (row for row in rows if (row["agent_steps"], row["env"]) not in before)
+            self._known = {*map(evaluations.key, rows)}
+            yield from (row for row in rows if evaluations.key(row) not in before)
 
     def _has_changed(self, path: Path) -> bool:
         """Whether a file is there that was not, or not with these contents, at the last call."""

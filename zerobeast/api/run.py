@@ -14,6 +14,7 @@ from zerobeast.api.callbacks import Given, News, each_of
 from zerobeast.api.saved import load
 from zerobeast.api.words import in_python
 from zerobeast.common.config import live, trust
+from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import leaves
 from zerobeast.common.config.load import gather
 from zerobeast.common.errors import ConfigError
@@ -40,7 +41,7 @@ class Status(NamedTuple):
 
     state: str  #: starting, training, or as `beast runs` shows it: done, stopped, failed, unknown
     agent_steps: int
-    total_steps: int
+    total_steps: int  #: 0 if the settings of the run cannot be read
     agent_steps_per_s: float | None
     episodes: float | None
     mean_return: float | None  #: of the last 100 episodes, undiscounted and unclipped
@@ -49,6 +50,8 @@ class Status(NamedTuple):
     episodes_lost: float | None  #: because the environment failed in them
 
     def __str__(self) -> str:
+        if not self.total_steps:
+            return self.state
         page = dict(zip(NEWEST, self[3:], strict=True)) | {"agent_steps": self.agent_steps}
         known = figures.progress(self.total_steps, page)
         names = [name for name in figures.FIRST if name in known and (name != "done" or self.state == "training")]
@@ -66,7 +69,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
       callbacks: what `wait` calls: see `zerobeast.start`.
 
     Raises:
-      ConfigError: there is no such run, or its settings cannot be read.
+      ConfigError: there is no such run.
 
     Attributes:
       folder: has the checkpoint, metrics.csv, TensorBoard events and logs.
@@ -79,8 +82,6 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         callbacks: Given = None,
     ) -> None:
         self.folder = run_files.find(os.fspath(name), run_files.root_of(root))
-        total = read(self.folder).settings.get("total_steps")
-        self._total = total if isinstance(total, int) else 0
         told = [*each_of(callbacks)]
         self._news = News(self.folder, told) if told else None
 
@@ -102,7 +103,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     def config(self) -> RunConfig:
         """The settings of the run. Raises ConfigError if its file has values that cannot be read here."""
         file = self.folder / run_files.CONFIG
-        return gather(["--config", str(file), *trust.ALONE], {}, read_only=True).config
+        return gather(["--config", str(file), *trust.ALONE, *flags_for(self.decided())], {}, read_only=True).config
 
     def decided(self) -> Mapping[str, Any]:
         """The settings, by path, of which a file decides none alone and this process has decided for this run."""
@@ -168,12 +169,14 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         """
         from zerobeast.services.learner.recorder import COLUMNS
 
-        numbers = {name: float(value) for name, value in values.items()}
-        known = requests.numbers(numbers).keys() - COLUMNS.keys()
-        if wrong := [name for name in numbers if name not in known]:
-            expected = "a finite number, under a name that is no column of the learner"
-            raise ConfigError(f"{wrong[0]} is {values[wrong[0]]!r:.100}, expected {expected}")
-        requests.post(self.folder, requests.LOG, numbers)
+        taken = {*COLUMNS, *(metrics.read(self.folder).keys() - requests.logged(self.folder))}
+        for name, value in values.items():
+            if name in taken or not requests.NAME.fullmatch(name):
+                expected = "letters, digits and _ . / -, and no name that the learner uses"
+                raise ConfigError(f"{name!r:.100} cannot be a column: expected {expected}")
+            if not requests.is_number(value):
+                raise ConfigError(f"{name} is {value!r:.100}, expected a finite number")
+        requests.post(self.folder, requests.LOG, {name: float(value) for name, value in values.items()})
         if self._has_ended(0.0):
             self._log_rest()
 
@@ -191,12 +194,11 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Raises:
           ConfigError: the run has ended, or one of them may not change, or not to this value.
         """
-        config, given = self.config, dict(leaves(settings))
-        values = live.checked(config, given)
+        given = dict(leaves(settings))
+        live.checked(self.config, given)
         if self._has_ended(0.0):
             raise ConfigError(f"run {self.name!r} has ended; `zerobeast.train` continues it with other settings")
         requests.post(self.folder, requests.SET, given)
-        live.change(config, values)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, and call the callbacks meanwhile, in this thread.
@@ -229,6 +231,14 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         if not self._has_ended(0.0):
             raise ConfigError(f"run {self.name!r} was started by another process, which has to end it")
 
+    @property
+    def _total(self) -> int:
+        """Agent steps of the run in all; 0 if its settings cannot be read."""
+        with contextlib.suppress(ConfigError):
+            total = read(self.folder).settings.get("total_steps")
+            return total if isinstance(total, int) else 0
+        return 0
+
     def _has_ended(self, seconds: float) -> bool:
         """Whether the run has ended, or does so within this time; a busy learner may miss a question."""
         time.sleep(seconds)
@@ -254,7 +264,8 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
     def _state(self) -> str:
         """One of the states of `beast runs`."""
-        return state(self.folder, finished=metrics.is_over(self.folder, self._total), known=True)
+        known = self._total > 0
+        return state(self.folder, finished=known and metrics.is_over(self.folder, self._total), known=known)
 
     def _page(self) -> Mapping[str, Any]:
         """The newest health page of the learner; empty if there is none."""
@@ -266,17 +277,22 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
 
 def runs(root: str | os.PathLike[str] | None = None) -> list[Run]:
-    """Every run below a folder, the one that was started last first: finished, interrupted or running.
+    """Every run in a folder and in its sweeps, the one that was started last first: finished, interrupted or running.
 
     Args:
       root: as for `Run`.
 
     Raises:
-      ConfigError: there is no such folder, or the settings of a run cannot be read.
+      ConfigError: there is no such folder.
     """
-    found = filter(run_files.is_run, folders(run_files.root_of(root)))
-    return [Run(folder) for folder in sorted(found, key=_begun_at, reverse=True)]
+    place = run_files.root_of(root)
+    places = [place, *(journal.parent for journal in place.glob(f"*/{run_files.SWEEP}"))]
+    begun = {folder: at for each in places for folder in folders(each) if (at := _begun_at(folder)) is not None}
+    return [Run(folder) for folder in sorted(begun, key=begun.__getitem__, reverse=True)]
 
 
-def _begun_at(folder: Path) -> float:
-    return (folder / run_files.CONFIG).stat().st_mtime
+def _begun_at(folder: Path) -> float | None:
+    """When its settings were written; None if they are not there."""
+    with contextlib.suppress(OSError):
+        return (folder / run_files.CONFIG).stat().st_mtime
+    return None

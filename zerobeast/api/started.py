@@ -19,7 +19,6 @@ from zerobeast.api.run import Run
 from zerobeast.common.config import trust
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import metrics
-from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.start import RunFlags, Settled, begun, judged
@@ -49,8 +48,8 @@ class StartedRun(Run):
 
     def __init__(self, settled: Settled[RunFlags], environ: Mapping[str, str], callbacks: Given = None) -> None:
         self.ending: Ending | None = None
-        self._config, self._owner = settled.config, os.getpid()
-        self._begun, self._ended = threading.Event(), threading.Event()
+        self._owner = os.getpid()
+        self._begun, self._stopped, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._pages: Gatherer | None = None
         self._supervisor: Supervisor | None = None
         self._error: BaseException | None = None
@@ -61,7 +60,7 @@ class StartedRun(Run):
             self._begun.wait()
             if self._supervisor is None and self._error:
                 raise self._error
-            super().__init__(self._config.folder.absolute(), callbacks=callbacks)  # perhaps under another name
+            super().__init__(self.folder, callbacks=callbacks)
         except BaseException:
             self.stop()
             raise
@@ -70,23 +69,21 @@ class StartedRun(Run):
     def __exit__(self, *_error: object) -> None:
         self.stop()
 
-    @property
-    def config(self) -> RunConfig:
-        return self._config
-
     def decided(self) -> Mapping[str, Any]:
-        return trust.of_its_user(self._config)
+        return self._decided
 
     def stop(self) -> None:
         if self._owner != os.getpid():  # in a fork of this process, which has not the thread
             return
-        self._begun.wait()
+        self._stopped.set()
         try:
+            self._begun.wait()
             self.ask(signal.SIGTERM)
             self._thread.join()
         except KeyboardInterrupt:
             self.ask(signal.SIGINT, signal.SIGINT)  # end at once
-            self._thread.join()
+            if self._supervisor is not None:  # or else the thread starts nothing any more
+                self._thread.join()
             raise
 
     def ask(self, *signals: int) -> None:
@@ -122,9 +119,12 @@ class StartedRun(Run):
                 curves = stack.enter_context(contextlib.closing(Curves(fleet.config.folder.absolute())))
                 children = fleet.add_all()
                 self._pages = stack.enter_context(Gatherer(lambda: children, curves.update))
-                self._config, self._supervisor = fleet.config, fleet.supervisor()
+                self.folder = fleet.config.folder.absolute()  # perhaps under another name than was asked for
+                self._decided, self._supervisor = trust.of_its_user(fleet.config), fleet.supervisor()
+                if self._stopped.is_set():  # `stop` sets it before it looks for a supervisor
+                    raise BeastError("the run was stopped before it began")
                 self._begun.set()
-                self.ending = judged(self._supervisor.run(signals=()), self._config)
+                self.ending = judged(self._supervisor.run(signals=()), fleet.config)
             if self.ending.sentence:
                 raise ERRORS.get(self.ending.code, BeastError)(self.ending.sentence)
         except BaseException as error:  # which the thread that waits raises

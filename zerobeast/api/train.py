@@ -70,8 +70,8 @@ def train(
                 shown.update()
     except KeyboardInterrupt:
         place = f"{run.name!r}" + (f", root={str(settings['root'])!r}" if "root" in settings else "")
-        done = f"{run.status().agent_steps:,} agent steps"
-        say(f"interrupted after {done}: zb.Run({place}) has what there is, zb.train(name={place}) goes on")
+        after = f"zb.Run({place}) opens the results so far, zb.train(name={place}) continues training"
+        say(f"interrupted after {run.status().agent_steps:,} agent steps: {after}")
         raise
     if progress and (lost := metrics.lost(run.folder)):
         say(lost)

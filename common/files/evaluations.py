@@ -29,6 +29,8 @@ csv.field_size_limit(1 << 24)  # a cell has the returns of all episodes
 LISTS = {"returns": float, "lengths": int}
 LOCK, TRIES = ".lock", 500  #: beside the policies that wait; for 10 s
 TEXTS = ("env", "level", "actions")
+OF_STEPS = ("agent_steps", "env_frames", "elapsed_s", "seed")  #: columns that are no results
+SAMPLED = "-sampled"  #: ends names of videos and curves that are not of greedy actions
 
 Row = dict[str, Any]  #: text, a number (None where there is none), or a list of numbers
 
@@ -112,6 +114,40 @@ def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
     return {steps: {name: sum(values) / len(values) for name, values in items} for steps, items in means}
 
 
+def curves(rows: Sequence[Row]) -> dict[str, float]:
+    """The numbers in the evaluations of one policy, by name; names end in the environment if there are several."""
+    several = len({row.get("env") for row in rows}) > 1
+    return {
+        f"eval/{name}{_ending(row.get('actions'))}" + (f"/{row.get('env')}" if several else ""): value
+        for row in rows
+        for name, value in row.items()
+        if isinstance(value, int | float) and name not in OF_STEPS
+    }
+
+
+def video(agent_steps: int, actions: str) -> Path:
+    """Where in its folder a run has the video of a policy that takes such actions."""
+    return Path(run_files.VIDEOS, f"{agent_steps}{_ending(actions)}.mp4")
+
+
+def steps_of(path: Path) -> int:
+    """The agent steps in the name of a checkpoint or a video; -1 if it has none."""
+    steps = path.stem.removesuffix(SAMPLED)
+    return int(steps) if steps.isdecimal() else -1
+
+
+def best_in_training(checkpoint: Path, agent_steps: int) -> str:
+    """A sentence on the best policy of a run that no evaluation has chosen; empty for any other checkpoint."""
+    folder = run_files.saver_of(checkpoint)
+    if folder and checkpoint.parts[-2:] == run_files.BEST_CHECKPOINT.parts:
+        with contextlib.suppress(ConfigError):
+            if agent_steps not in by_steps(read(folder)):
+                return (
+                    "Best in training: by the mean return of 100 episodes with sampled actions, not by an evaluation."
+                )
+    return ""
+
+
 def scores(rows: Sequence[Row], names: Collection[str], actions: str) -> dict[int, float]:
     """What counts of each evaluated policy, by agent steps: its mean return over these environments.
 
@@ -129,6 +165,10 @@ def scores(rows: Sequence[Row], names: Collection[str], actions: str) -> dict[in
 def first_level(levels: str) -> str:
     """The name in `evaluate.levels` that decides, for `scores`."""
     return next(filter(None, split_ids(levels)), "")
+
+
+def _ending(actions: str | None) -> str:
+    return SAMPLED if actions == "sampled" else ""
 
 
 def _row(cells: dict[str, str]) -> Row:

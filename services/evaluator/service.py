@@ -197,7 +197,7 @@ class Evaluator(Service):
                 return
             from zerobeast.services.evaluator.video import record
 
-            path = self.config.folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
+            path = self.config.folder / evaluations.video(policy.agent_steps, self.config.evaluate.actions)
             record(policy, self.config, path, watch=self._watch_video)
             log.info("recorded %s", path)
         except Exception as error:
@@ -275,10 +275,6 @@ class Evaluator(Service):
         """Add points to the curves of TensorBoard."""
         try:
             self._events = self._events or EventFile(self.config.folder / run_files.TENSORBOARD_EVALUATIONS, steps - 1)
-            for row in rows:
-                of = f"/{row['env']}" if len(rows) > 1 else ""
-                scalars = {f"eval/{name}{of}": row[name] for name in ("mean_return", "iqm_return", "mean_length")}
-                infos = {f"eval/{name}{of}": value for name, value in row.items() if name.startswith("info/")}
-                self._events.write(scalars | infos, steps)
+            self._events.write(evaluations.curves(rows), steps)
         except OSError as error:
             log.warning("no curves of the evaluations: %s", error.strerror or error)

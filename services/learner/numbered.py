@@ -70,7 +70,7 @@ class NumberedCheckpoints:
         Policies go first: what an evaluator finds out about one of them from then on does not count.
         """
         files = [path for kind in NUMBERED for path in (self._folder / kind).glob("*")]
-        later = [path for path in files if path.stem.isdecimal() and int(path.stem) > steps]
+        later = [path for path in files if evaluations.steps_of(path) > steps]
         best_at, best = self._standing()
         if best_at > steps:
             later.append(self._folder / run_files.BEST_CHECKPOINT)

@@ -94,6 +94,8 @@ def test_the_command_reports_what_it_has_recorded(tmp_path: Path, capsys: pytest
     assert re.search(r"episode 2: return 5.00, 5 agent steps\n2 of them cut off at 5 agent steps\n", out)
     assert f"{run}/videos/0.mp4: 0.0 MB" in out
     assert (run / "videos" / "0.mp4").exists()
+    assert main([str(run), "--sample", "--max_steps", "5"]) == 0
+    assert {path.name for path in (run / "videos").iterdir()} == {"0.mp4", "0-sampled.mp4"}
     gif = zb.record(run, tmp_path / "x.gif", deterministic=True, evaluate={"max_steps": 5, "seed": 3})
     assert gif.read_bytes().startswith(b"GIF")
     shutil.copy(run / "checkpoint.pt", run / "parent.pt")

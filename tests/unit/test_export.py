@@ -63,10 +63,26 @@ def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_pa
 def test_the_score_of_a_card_is_of_the_actions_that_its_policy_takes(tmp_path: Path) -> None:
     run = saved(tmp_path, "ppo", VECTORS, "--evaluate.actions=sampled", "--seed=7")
     evaluations.write(run, [row(0, 1.0), row(0, 9.0) | {"actions": "sampled"}])
+    (run / "videos").mkdir()
+    for name in ("0.mp4", "0-sampled.mp4"):
+        (run / "videos" / name).write_bytes(name.encode())
     card = (export(run, tmp_path / "out") / "README.md").read_text()
     assert "| Vectors-v0 | 9.00 +/- 0.00 | 1 | sampled |" in card
     assert "1.00 +/- 0.00" not in card
+    assert (tmp_path / "out/replay.mp4").read_bytes() == b"0-sampled.mp4", "no greedy episode beside a sampled score"
     assert len(set(load(tmp_path / "out").predict(np.zeros((64, 5)))[0])) > 1
+
+
+def test_the_best_policy_of_training_is_told_from_that_of_evaluations(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (run / "best").mkdir()
+    shutil.copy(run / "checkpoint.pt", run / "best")
+    cards = [export(f"{run}:best", run / "a"), export(run, run / "b")]
+    evaluations.write(run, [row(0, 5.0)])
+    cards.append(export(f"{run}:best", run / "c"))
+    assert ["Best in training" in (card / "README.md").read_text() for card in cards] == [True, False, False]
+    assert caplog.text.count("best/checkpoint.pt: Best in training") == 1, "every command says so"
 
 
 def test_parts_memory_and_normalisation_come_along(tmp_path: Path) -> None:

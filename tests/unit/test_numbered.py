@@ -109,6 +109,10 @@ def test_a_run_that_continues_from_an_earlier_step_keeps_nothing_of_later_ones(
     for at in (30, 55, 60):
         numbered.saved(at, score=None, finished=False)
         evaluations.append(config.folder, [{"agent_steps": at, "env": "x", "mean_return": at}])
+    videos = [config.folder / "videos" / f"{name}.mp4" for name in ("30-sampled", "60-sampled", "60-mine")]
+    videos[0].parent.mkdir()
+    for video in videos:
+        video.touch()
     NumberedCheckpoints(config, 60)
     assert not caplog.text
     NumberedCheckpoints(config, 54)
@@ -116,6 +120,7 @@ def test_a_run_that_continues_from_an_earlier_step_keeps_nothing_of_later_ones(
     assert evaluations.scores(evaluations.read(config.folder), [""], "") == {30: 30}
     assert (steps(config, run_files.CHECKPOINTS), steps(config, run_files.TO_EVALUATE)) == ([30], [])
     assert (config.folder / f"{run_files.numbered(60)}.old").exists()
+    assert [video.exists() for video in videos] == [True, False, True]
 
 
 def test_an_evaluation_that_is_being_written_while_the_run_goes_back_is_dropped_too(

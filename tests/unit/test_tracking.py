@@ -48,18 +48,19 @@ def test_rows_come_once_and_whole_and_a_file_that_was_trimmed_goes_on(folder: Pa
 def test_evaluations_and_videos_come_with_their_steps(folder: Path) -> None:
     evaluations.write(folder, [evaluation(5, **{"info/won": 0.5}), evaluation(5, "B")])
     (folder / "videos").mkdir()
-    for name in ("400.mp4", "best.gif", ".half.mp4", "notes.txt"):
+    for name in ("400.mp4", "400-sampled.mp4", "best.gif", ".half.mp4", "notes.txt"):
         (folder / "videos" / name).touch()
     (folder / "videos/secret.mp4").symlink_to("/etc/passwd")
     feed = Feed(folder, folder / ".position")
     assert list(feed.new()) == [
         Item(5, {"eval/mean_return/A": 1.5, "eval/info/won/A": 0.5, "eval/mean_return/B": 1.5}),
+        Item(400, folder / "videos/400-sampled.mp4"),
         Item(400, folder / "videos/400.mp4"),
         Item(0, folder / "videos/best.gif"),
     ]
     assert list(feed.new()) == []
-    evaluations.write(folder, [evaluation(5), evaluation(7)])
-    assert list(feed.new()) == [Item(7, {"eval/mean_return": 1.5})]
+    evaluations.write(folder, [evaluation(5), evaluation(7), evaluation(7, actions="sampled", mean_return=0.5)])
+    assert list(feed.new()) == [Item(7, {"eval/mean_return": 1.5, "eval/mean_return-sampled": 0.5})]
 
 
 class Fake:

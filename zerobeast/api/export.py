@@ -82,10 +82,10 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
     place = Path(out).expanduser().resolve() if out else by_default
     if place.exists():
         raise ConfigError(f"{place} is there already: expected a new folder")
+    steps, kind = policy.agent_steps, policy.config.evaluate.actions
     if episodes:
         rows = [evaluate(policy, task, episodes).row() for task in policy.config.env.tasks]
     else:
-        steps, kind = policy.agent_steps, policy.config.evaluate.actions
         found = evaluations.of_kind(evaluations.read(run or place), kind)
         rows = [row for row in found if row["agent_steps"] == steps and row.get("returns")]
     rows = [row | {name: without_folders(row[name]) for name in evaluations.TEXTS if row.get(name)} for row in rows]
@@ -98,7 +98,7 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
             folder = Path(temporary, place.name)
             folder.mkdir()
             for video in run_files.videos(run or place):
-                if video.stem == str(policy.agent_steps):
+                if video.stem == evaluations.video(steps, kind).stem:
                     shutil.copyfile(video, folder / f"replay{video.suffix}")
             _fill(folder, policy, rows, graph, with_weights="safetensors" in kinds)
             folder.rename(place)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zerobeast.api.saved import find, open_policy
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.files import run_files
+from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.plugins import refuse_imported
 from zerobeast.results.shown import Names, chosen, compared, silent
@@ -79,13 +79,14 @@ def record(
 
 def recorded(policy: Policy, out: str | os.PathLike[str] | None, episodes: int, watch: Watch) -> tuple[Path, Recording]:
     """As `record`, of a policy that is loaded, in the environments of its settings."""
+    own = evaluations.video(policy.agent_steps, policy.config.evaluate.actions)
     if out:
         path = Path(out).expanduser()
     elif folder := run_files.saver_of(policy.checkpoint):
         refuse_links_outside(folder)
-        path = folder / run_files.VIDEOS / f"{policy.agent_steps}.mp4"
+        path = folder / own
     else:
-        path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{policy.agent_steps}.mp4")
+        path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{own.name}")
     from zerobeast.services.evaluator.video import record as play_and_record
 
     return path, play_and_record(policy, policy.config, path, episodes=episodes, watch=watch)

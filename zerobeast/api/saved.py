@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -17,7 +17,7 @@ from zerobeast.common.config.layers import Given, by_files
 from zerobeast.common.config.load import Loaded, gather
 from zerobeast.common.config.table import LEVELS
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import run_files
+from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.settings import NO_RUN, RunConfig
 from zerobeast.exporting.weights import is_export
@@ -25,7 +25,7 @@ from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
 from zerobeast.launcher.run_folder import trained
 from zerobeast.services.envserver.levels import evaluated
-from zerobeast.services.evaluator.play import play
+from zerobeast.services.evaluator.play import Watch, play
 from zerobeast.services.evaluator.results import Evaluation
 
 log = logging.getLogger(__name__)
@@ -101,7 +101,10 @@ def open_policy(place: Path, flags: Sequence[str], *, read_only: bool = False) -
         loaded = read(flags, trees={f"file {place}": saved["config"]})
     for note in filter(partial(re.match, "flag |environment "), loaded.notes):  # others are on how it trains
         log.warning("%s", note)
-    return Policy(loaded.for_its_env(f"file {file}"), saved, place / run_files.CHECKPOINT if folder else place)
+    policy = Policy(loaded.for_its_env(f"file {file}"), saved, place / run_files.CHECKPOINT if folder else place)
+    if remark := evaluations.best_in_training(policy.checkpoint, policy.agent_steps):
+        log.warning("%s: %s", place, remark)
+    return policy
 
 
 def opponent_of(config: RunConfig, flags: Sequence[str]) -> Policy | None:
@@ -202,8 +205,21 @@ def evaluate(
     tasks = evaluated(config)
     if levels is None and len(tasks) > 1:
         raise ConfigError(f"env is {env!r}, expected one of {', '.join(tasks)}; levels may name several")
-    opponent = opponent_of(config, flags_for({"broker": {"device": config.broker.device}}))
-    with env_server(config) as endpoint:
-        alone = (config.model_copy(update={"env": config.env.alone(task)}) for task in tasks)
-        found = [play(policy, each, endpoint, opponent=opponent) for each in alone]
+    found = [*played(policy, config, flags_for({"broker": {"device": config.broker.device}}))]
     return found[0] if levels is None else found
+
+
+def played(
+    policy: Policy, config: RunConfig, flags: Sequence[str], watch: Callable[[], Watch] = lambda: lambda _, __: None
+) -> Iterator[Evaluation]:
+    """As `evaluate`, of a policy that is loaded: an evaluation for each environment of these settings, as it comes.
+
+    Args:
+      policy, config, watch: as for `play`; `watch` makes one for each environment.
+      flags: as for `opponent_of`.
+    """
+    opponent = opponent_of(config, flags)
+    with env_server(config) as endpoint:
+        for task in evaluated(config):
+            alone = config.model_copy(update={"env": config.env.alone(task)})
+            yield play(policy, alone, endpoint, opponent=opponent, watch=watch())

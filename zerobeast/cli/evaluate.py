@@ -17,15 +17,12 @@ from functools import partial
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.api.saved import find, open_policy, opponent_of
+from zerobeast.api.saved import find, open_policy, played
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.table import TREE
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import write
 from zerobeast.common.wire.episodes import Episode
-from zerobeast.launcher.env_server import env_server
-from zerobeast.services.envserver.levels import evaluated
-from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.results import Evaluation
 
 QUIET_S = 5.0  #: between two lines about the progress while no episode ends
@@ -37,15 +34,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="a JSON object for each environment instead of a table")
     own, flags = playing(parser, argv, "evaluate.episodes", "env.opponent")
     policy = open_policy(place := find(own.run, flags), flags)
-    config = policy.config
-    opponent = opponent_of(config, flags)
-    with env_server(config) as endpoint:
-        for task in evaluated(config):
-            alone = config.model_copy(update={"env": config.env.alone(task)})
-            watch = _Announcer(config.evaluate.episodes, rows=not own.json)
-            found = play(policy, alone, endpoint, opponent=opponent, watch=watch)
-            result = {"run": place.name if run_files.is_run(place) else str(place), **described(found)}
-            write(json.dumps(result) if own.json else _conclusion(result, config.evaluate.episodes))
+    episodes = policy.config.evaluate.episodes
+    for found in played(policy, policy.config, flags, lambda: _Announcer(episodes, rows=not own.json)):
+        result = {"run": place.name if run_files.is_run(place) else str(place), **described(found)}
+        write(json.dumps(result) if own.json else _conclusion(result, episodes))
     return 0
 
 
@@ -112,7 +104,7 @@ def _conclusion(result: dict[str, Any], wanted: int) -> str:
     error = "" if result["stderr_return"] is None else f" (standard error {result['stderr_return']:.2f})"
     infos = "".join(f", {name[5:]} {value:.4g}" for name, value in result.items() if name.startswith("info/"))
     cut = f", {result['bounded']} cut off at evaluate.max_steps" if result["bounded"] else ""
-    cut += f", {result['lost']} more lost to {result['lost_to']}" if result["lost"] else ""
+    cut += f", {result['lost']} lost to failures and replayed: {result['lost_to']}" if result["lost"] else ""
     return (
         f"{trained}, {result['actions']} actions, {played}{cut}:\n"
         f"return {result['mean_return']:.2f}{error}, interquartile mean {result['iqm_return']:.2f}, "

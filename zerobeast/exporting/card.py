@@ -12,6 +12,7 @@ from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import SHORT, about, table_of, value_at
 from zerobeast.common.config.trust import flag_of, flags_of
+from zerobeast.common.files import evaluations
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import split_ids
@@ -72,6 +73,7 @@ def card(
         f"# {config.section} on {env_id}",
         f"A policy that the algorithm `{config.section}` of ZeroBeast has learned in `{env_id}`, after "
         f"{policy.agent_steps:,} agent steps ({policy.agent_steps * env.frame_skip:,} env frames).",
+        *filter(None, [evaluations.best_in_training(policy.checkpoint, policy.agent_steps)]),
     ]
     if rows:
         played = [(row["env"], mean_reward(row), len(row["returns"]), row["actions"]) for row in rows]

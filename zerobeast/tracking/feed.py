@@ -15,8 +15,6 @@ from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.opening import small_text
 from zerobeast.common.files.state import seal
 
-OF_STEPS = ("agent_steps", "env_frames", "elapsed_s", "seed")  #: columns of evaluations that are no results
-
 
 class Item(NamedTuple):
     """A point of several curves, by name, or a video."""
@@ -75,12 +73,12 @@ class Feed:
             self._rows.pop(0)
         rows = evaluations.read(self._folder)
         for steps in sorted({row["agent_steps"] for row in rows if row["agent_steps"] > at.evaluations}):
-            yield Item(steps, _results([row for row in rows if row["agent_steps"] == steps]))
+            yield Item(steps, evaluations.curves([row for row in rows if row["agent_steps"] == steps]))
             at.evaluations = steps
             self._save()
         for path in run_files.videos(self._folder):
             if path.name not in at.videos:
-                yield Item(int(path.stem) if path.stem.isdecimal() else max(0, at.metrics), path)
+                yield Item(steps if (steps := evaluations.steps_of(path)) >= 0 else max(0, at.metrics), path)
                 at.videos.append(path.name)
                 self._save()
 
@@ -94,13 +92,3 @@ class Feed:
 def _mark(path: Path, text: str) -> str:
     """The seal of a position, for one tracker and run: elsewhere it does not count. Raises as `seal`."""
     return seal(json.dumps([path.parent.resolve().name, path.name, text]))
-
-
-def _results(rows: list[evaluations.Row]) -> dict[str, float]:
-    """The numbers in the evaluations of one policy; names end in the environment if there are several."""
-    return {
-        f"eval/{name}" + (f"/{row.get('env')}" if len(rows) > 1 else ""): value
-        for row in rows
-        for name, value in row.items()
-        if isinstance(value, int | float) and name not in OF_STEPS
-    }

@@ -122,7 +122,7 @@ class QSettings(ReplaySettings):
         250_000, "annealed: agent steps until the final epsilon is reached", share=0.25, ge=1, le=10**10
     )
     exploration_places: int = setting(
-        32, "ladder: number of epsilons, from 0.4 to 0.4^8 (Horgan et al. 2018)", ge=1, le=65_536
+        32, "ladder: number of epsilons, 0.4 to 0.4^8 (Horgan et al. 2018), one for each environment", ge=1, le=65_536
     )
 
     acts_by_values: ClassVar[bool] = True  #: whether first priorities come from the values computed when acting
@@ -136,23 +136,6 @@ class QSettings(ReplaySettings):
         assert isinstance(now, QSettings), "they are of the same algorithm"
         changed = (self.priority_exponent == 0) != (now.priority_exponent == 0)
         return (*super().bound(now), *([".priority_exponent"] if self.acts_by_values and changed else ()))
-
-    def remarks(self, name: str, run: Run) -> Iterator[str]:
-        """On an exploration ladder with places that no environment takes: those that explore least."""
-        places, envs = self.exploration_places, run.actor.envs_per_group
-        if self.exploration != "ladder":
-            return
-        if run.local.placement == "serve":
-            yield (
-                f"{name}.exploration ladder: a broker's agents take its {places} places in turn, and one agent alone "
-                f"takes 0.4 of its actions at random for ever; with fewer than {places} agents give "
-                f"--{name}.exploration annealed"
-            )
-        elif places > envs:
-            yield (
-                f"{name}.exploration_places {places} is above actor.envs_per_group {envs}: "
-                f"a broker with one env group has no environment for the places that explore least"
-            )
 
 
 class BoxSettings(ReplaySettings):

@@ -8,7 +8,6 @@ from zerobeast.common.config.describe import source
 from zerobeast.common.config.flags import CommandLine
 from zerobeast.common.config.layers import from_tree
 from zerobeast.common.config.table import table_of, value_at
-from zerobeast.common.plugins import calling
 from zerobeast.common.settings import FRAMES, RunConfig
 from zerobeast.common.settings.guards import of_backend
 from zerobeast.common.wire import short
@@ -29,8 +28,6 @@ def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> I
     """All remarks, for the log."""
     yield from line.notes
     yield from _idle(config, origins)
-    with calling(f"algo {config.section}: remarks"):
-        yield from config.algorithm.remarks(config.section, config)
     yield from _raw_frames(config)
     if line.torchbeasts == ["--batch_size"]:
         yield _units(config)

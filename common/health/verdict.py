@@ -67,8 +67,6 @@ def remark(services: Sequence[ServiceView]) -> Verdict | None:
         return Verdict(f"unknown: the learner's page cannot be asked from here; its log ends with: {words}", good=False)
     if sentence := _starting(services) or _missing(services) or _unready(services) or _stalled(services):
         return Verdict(sentence, good=False)
-    if found := learner.get("collapsed"):
-        return Verdict(f"collapsed: the policy hardly explores and has lost what it learned ({found})", good=True)
     beginning = _beginning(services)
     return Verdict(beginning, good=True) if beginning else None
 

@@ -82,10 +82,6 @@ class AlgorithmSettings(Section):
         """What does not fit together, among these settings or with those of the run."""
         yield from ()
 
-    def remarks(self, _name: str, _run: Run) -> Iterator[str]:
-        """A sentence for whatever is valid and may surprise."""
-        yield from ()
-
     def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
         """Paths of settings that cannot change when a run with these settings continues with `_now`.
 

@@ -11,7 +11,7 @@ from zerobeast.common.text import split_ids
 from zerobeast.common.wire.codec import DTYPES
 from zerobeast.common.wire.description import SHAPE, Description, Rule, flat, is_shape
 from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, item_bytes
-from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of, mapped, unbounded
+from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of, from_zero, mapped, unbounded
 
 MAX_CORE_SIZE = 1 << 20
 MAX_EXTRAS = 32  #: of a policy
@@ -56,8 +56,7 @@ class EnvSpec(Description):
 
     def of_rows(self) -> EnvSpec:
         """This spec as rows are: choices count from 0."""
-        obs, action = (mapped(space, lambda array: replace(array, start=())) for space in (self.obs, self.action))
-        return replace(self, obs=obs, action=action)
+        return replace(self, obs=from_zero(self.obs), action=from_zero(self.action))
 
     def difference(self, other: EnvSpec) -> tuple[str, Any, Any]:
         """The first entry in which two unequal descriptions differ, and its value here and there."""

@@ -15,7 +15,7 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
+from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown
 from zerobeast.services.envserver.gridworld import DIRECTIONS, Gridworlds, Picture, Size, views_of
 from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
@@ -49,9 +49,7 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv | None:
 def _worlds(env_id: str, kwargs: Mapping[str, Any], num_envs: int) -> Gridworlds:
     if env_id not in TASKS:
         raise unknown(env_id, f"expected {', '.join(TASKS)}")
-    strange = sorted(set(kwargs) - {"exponent"})
-    if strange:
-        raise EnvError(f"env.kwargs: {strange[0]!r} is not for {env_id}, expected exponent")
+    refuse_arguments(kwargs, ["exponent"], env_id)
     exponent = kwargs.get("exponent", EXPONENT)
     if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 <= exponent < math.inf:
         raise EnvError(f"env.kwargs: exponent {exponent!r} of {env_id}, expected a number of at least 0")

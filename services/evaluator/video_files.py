@@ -22,10 +22,9 @@ Writer = Callable[[Picture], None]  #: appends a picture; raises OSError if the 
 MAX_FPS = 60.0  #: of more pictures per second, every other one is left out, or more of them
 MAX_GIF_BYTES = 2_000_000
 MAX_GIF_PICTURES = 240
-MIN_GIF_PICTURES = 60  #: below that, pictures shrink instead
 MAX_GIF_FPS = 25.0
 MIN_GIF_FPS = 8.0  #: a GIF that would show fewer pictures per second is played faster than real time
-MAX_GIF_WIDTH = 640
+MAX_GIF_SIDE = 640  #: so that even two pictures of noise are no larger than a file may be
 LAST_MS = 1500  #: for the last picture of a GIF
 COLOURS = 128
 CODEC = "libx264"
@@ -97,15 +96,12 @@ def gif(path: Path, fps: float) -> Iterator[Writer]:
             kept, every = kept[::2], 2 * every
 
     yield add
-    end, scale = _image(last), 1.0
+    end = _image(last)
     for _ in range(math.ceil(LAST_MS / 1000 * fps / every)):  # for so long it may have been given already
         kept.pop() if kept[1:] and kept[-1] == end else None
     kept.append(end)
-    while len(data := _encoded([_scaled(image, scale) for image in kept], every / fps)) > MAX_GIF_BYTES:
-        if len(kept) > 2 * MIN_GIF_PICTURES:
-            kept, every = [*kept[:-1:2], kept[-1]], 2 * every
-        else:
-            scale *= max(0.5, 0.95 * math.sqrt(MAX_GIF_BYTES / len(data)))
+    while len(data := _encoded(kept, every / fps)) > MAX_GIF_BYTES:
+        kept, every = [*kept[:-1:2], kept[-1]], 2 * every
     path.write_bytes(data)
 
 
@@ -121,12 +117,9 @@ def _encoded(images: list[Any], seconds: float) -> bytes:
 
 
 def _image(picture: Picture) -> Any:
-    return _scaled(Image.fromarray(picture), min(1.0, MAX_GIF_WIDTH / picture.shape[1]))
-
-
-def _scaled(image: Any, scale: float) -> Any:
-    size = round(image.width * scale), round(image.height * scale)
-    return image if scale == 1.0 else image.resize(size, Image.Resampling.LANCZOS)
+    image = Image.fromarray(picture)
+    image.thumbnail((MAX_GIF_SIDE, MAX_GIF_SIDE), Image.Resampling.LANCZOS)
+    return image
 
 
 KINDS = {".mp4": mp4, ".gif": gif}

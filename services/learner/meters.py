@@ -1,10 +1,7 @@
 """All figures of a running learner in one place: what an update adds, what the health page and metrics.csv show."""
 
-import logging
-import math
 from collections import Counter, deque
 from collections.abc import Sequence
-from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
@@ -19,39 +16,9 @@ from zerobeast.services.learner.episodes import RECENT_EPISODES, EpisodeStatisti
 from zerobeast.services.learner.queue import Fate, Message
 from zerobeast.services.learner.update import Added
 
-log = logging.getLogger(__name__)
-
 RECENT_UPDATES = 100
-FROZEN, LASTING_S = 0.01, 60.0  #: entropy, in nats, and time from which a policy may have collapsed
 MAX_ENDED = 100_000  #: episodes between two rows of metrics that are written one by one
 MAX_LAG = 255  #: last bin of the histogram: this many updates or more
-
-
-class Collapse:
-    """Whether the policy has explored almost nothing for a minute, and done far worse than at its best."""
-
-    def __init__(self) -> None:
-        self.sentence = ""  #: what is wrong; empty: nothing
-        self.seen: list[float] = []  #: the best mean return, the deviation of returns then, the lowest mean return
-        self._since = math.inf
-
-    def note(self, returns: Sequence[float], entropy: float, now: float) -> None:
-        """Judge by the last returns, and the entropy of the policy in nats.
-
-        The mean must have fallen by more than returns vary and by half of its range so far; half of that keeps it so.
-        """
-        mean_now, deviation = fmean(returns), pstdev(returns)
-        best, least, lowest = self.seen or (mean_now, deviation, mean_now)
-        best, least = max((best, least), (mean_now, deviation))
-        self.seen = [best, least, min(lowest, mean_now)]
-        scale = 0.5 if self.sentence else 1.0
-        fallen = best - mean_now > scale * max(deviation, least, (best - self.seen[2]) / 2)
-        self._since = min(self._since, now) if fallen and abs(entropy) < FROZEN / scale else math.inf
-        before, self.sentence = self.sentence, ""
-        if now - self._since >= LASTING_S:
-            self.sentence = f"entropy {entropy:.2g}, mean return {mean_now:.4g} after {best:.4g}"
-            if not before:
-                log.warning("the policy has collapsed: %s", self.sentence)
 
 
 class PolicyLag:
@@ -109,7 +76,7 @@ class Meters:
         self._starved_s = self._limited_s = 0.0
         self._pacing = SlidingWindow(RATE_SPAN_S)
         self.last: Learned | None = None  #: from the newest step in which something was learned
-        self.lag, self.collapse = PolicyLag(), Collapse()
+        self.lag = PolicyLag()
         self._rollouts: Counter[Fate] = Counter()
         self._ended: deque[tuple[int, str, Episode | Lost]] = deque(maxlen=MAX_ENDED)
         self._steps = self._updates = 0
@@ -195,7 +162,6 @@ class Meters:
             "lost_to": self.lost.reason,
             "mean_return_100": self.episodes.mean_return,
             "mean_length_100": self.episodes.mean_length,
-            "collapsed": self.collapse.sentence,
             "mean_return_100_by_task": by_task if len(by_task) > 1 else {},
             "policy_lag_mean": self.lag.mean,
             "policy_lag_max": self.lag.max,
@@ -230,22 +196,17 @@ class Meters:
     def state(self) -> dict[str, Any]:
         """Episode statistics, for a checkpoint."""
         tasks = {task: one.state() for task, one in self._tasks.items()}
-        state = {"tasks": tasks, "lost": self.lost.state(), "collapse": list(self.collapse.seen)}
-        return {**self.episodes.state(), **state}
+        return {**self.episodes.state(), "tasks": tasks, "lost": self.lost.state()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
         self.episodes.load(state)
         self.lost.load(state["lost"])
-        if seen := state["collapse"]:
-            self.collapse.seen = [float(seen[number]) for number in range(3)]
         for task in self._tasks.keys() & state["tasks"].keys():
             self._tasks[task].load(state["tasks"][task])
 
-    def losses(self, now: float) -> dict[str, float]:
-        """Means of the algorithm's metrics over the updates since the last call, which show whether it collapses."""
-        self._means = means = {name: float(value) / self._summed for name, value in self._sums.items()}
+    def losses(self) -> dict[str, float]:
+        """Means of the algorithm's metrics over the updates since the last call."""
+        self._means = {name: float(value) / self._summed for name, value in self._sums.items()}
         self._sums, self._summed = {}, 0
-        if "entropy" in means and len(self.episodes.returns) == RECENT_EPISODES:
-            self.collapse.note(self.episodes.returns, means["entropy"], now)
-        return means
+        return self._means

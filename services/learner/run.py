@@ -199,7 +199,7 @@ class TrainingRun:
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
         row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
         row |= self.meters.episodes.infos
-        losses, lags = self.meters.losses(now), self.meters.lag.histogram()
+        losses, lags = self.meters.losses(), self.meters.lag.histogram()
         ended = [(steps, task, one) for steps, task, one in self.meters.ended() if isinstance(one, Episode)]
         return Record(row, losses, lags, _events(page), ended, self.meters.lost.reason)
 

@@ -49,7 +49,6 @@ def learned(root: Path, name: str) -> dict[str, Any]:
         if key not in OF_ITS_PROCESSES
     }
     del saved["counters"]["elapsed_s"]
-    del saved["statistics"]["collapse"]  # the best mean return at the times of metrics, which follow the clock
     return saved
 
 

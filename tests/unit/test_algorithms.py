@@ -133,13 +133,6 @@ class Fragile(Settings):
     def relations(self, _name: str, _run: Run) -> Iterator[Relation]:
         raise KeyError("relation")
 
-    def remarks(self, _name: str, _run: Run) -> Iterator[str]:
-        raise KeyError("remark")
-
-
-class Remarking(Fragile):
-    relations = Settings.relations
-
 
 class Unusable(Settings):
     def unused(self) -> dict[str, tuple[str, str]]:
@@ -160,7 +153,6 @@ class Unfit(Settings):
 NESTED = AlgorithmSpec("nested", Nested, "mine:Mine")
 EMPTY = AlgorithmSpec("empty", Empty, "mine:Mine")
 FRAGILE = AlgorithmSpec("fragile", Fragile, "mine:Mine")
-REMARKING = AlgorithmSpec("remarking", Remarking, "mine:Mine")
 UNUSABLE = AlgorithmSpec("unusable", Unusable, "mine:Mine")
 UNFIT = AlgorithmSpec("unfit", Unfit, "mine:Mine")
 
@@ -177,7 +169,7 @@ def test_settings_may_have_sections_or_be_none_at_all(tmp_path: Path) -> None:
             load(["--config", str(file), *flags], {})
 
 
-@pytest.mark.parametrize(("name", "part"), [("fragile", "relation"), ("remarking", "remark"), ("unusable", "unused")])
+@pytest.mark.parametrize(("name", "part"), [("fragile", "relation"), ("unusable", "unused")])
 def test_an_answer_of_settings_that_raises_is_named(name: str, part: str) -> None:
     with pytest.raises(ConfigError, match=f"^algo {name}: {part}s?: KeyError: '{part}'$"):
         load(["--algo", f"{HERE}:{name.upper()}"], {})

@@ -402,23 +402,6 @@ def test_a_size_of_batches_without_its_unit_is_explained() -> None:
     assert not gather(["--env", "CartPole-v1", "--algo", "ppo", "--learner.batch_size", "64"], {}).notes
 
 
-def test_a_ladder_of_exploration_with_more_places_than_environments_is_noted() -> None:
-    flags = ["--env", "CartPole-v1", "--algo", "r2d2", "--actor.envs_per_group", "4"]
-    (note,) = gather([*flags, "--r2d2.exploration_places", "5"], {}).notes
-    assert note.startswith("r2d2.exploration_places 5 is above actor.envs_per_group 4: ")
-    assert gather([*flags, "--r2d2.exploration_places", "4"], {}).notes == ()
-    (note,) = gather([*flags, "--r2d2.exploration_places", "4", "--local.placement", "serve"], {}).notes
-    assert "one agent alone takes 0.4 of its actions at random" in note
-    assert not gather([*flags, "--r2d2.exploration", "annealed", "--local.placement", "serve"], {}).notes
-
-
-def test_a_sync_rule_that_ppo_may_never_trigger_is_noted() -> None:
-    flags = ["--algo", "ppo", "--ppo.clip", "0.2", "--sync.rule"]
-    (note,) = gather([*flags, "adaptive 0.05"], {}).notes
-    assert note.startswith("sync.rule adaptive 0.05 may never be due: ppo.clip 0.2 keeps the policy near")
-    assert gather([*flags, "adaptive 0.01"], {}).notes == gather([*flags, "never"], {}).notes == ()
-
-
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:
     config = load(["--env", "MinAtar/Breakout-v0, MinAtar/Asterix-v0"], {})
     assert config.env.id == "MinAtar/Breakout-v0,MinAtar/Asterix-v0"

@@ -205,14 +205,6 @@ def test_programs_that_step_themselves_need_no_actors() -> None:
     assert verdict([learner]) == "not training: no broker and no envserver and no actor answers"
 
 
-def test_a_policy_that_has_collapsed_is_named_before_any_limit() -> None:
-    seen = services(learner={"collapsed": "entropy 0.0001, mean return 9.4 after 150", "stale_fraction": 0.5})
-    assert verdict(seen).startswith(
-        "collapsed: the policy hardly explores and has lost what it learned (entropy 0.0001"
-    )
-    assert judge(seen).good
-
-
 def test_a_learner_whose_last_words_are_that_all_is_done_has_finished() -> None:
     ended = ServiceView("learner 0", "learner", code=0, note="12:00:00.000 learner I all 300 agent steps are done")
     others = [ServiceView(role, role, {"state": "ready", "stalled": True}) for role in ROLES[1:]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zerobeast.services.learner.episodes import HISTORY_POINTS, EpisodeStatistics
-from zerobeast.services.learner.meters import MAX_LAG, Collapse, Meters, PolicyLag
+from zerobeast.services.learner.meters import MAX_LAG, Meters, PolicyLag
 from zerobeast.services.learner.queue import Fate, Message
 
 
@@ -112,66 +112,3 @@ def test_the_stale_fraction_is_that_of_the_last_seconds() -> None:
         if second <= 19:
             assert meters.page(float(second))["stale_fraction"] == 0.0
     assert meters.page(39.0)["stale_fraction"] == pytest.approx(0.5, abs=0.1)
-
-
-def returns(mean: float, deviation: float = 0.0) -> list[float]:
-    return [mean - deviation, mean + deviation] * 50
-
-
-def after(*minutes: tuple[list[float], float]) -> Collapse:
-    """Notes of a minute and a second each, with these returns and this entropy."""
-    collapse = Collapse()
-    for minute, (values, entropy) in enumerate(minutes):
-        for second in (0.0, 61.0):
-            collapse.note(values, entropy, 61.0 * minute + second)
-    return collapse
-
-
-def test_a_policy_has_collapsed_if_it_neither_explores_nor_returns_to_what_it_had(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    learned = [(returns(20, 9), 0.69), (returns(150, 60), 0.5)]
-    fallen = (returns(9.4, 0.7), 1e-4)
-    assert after(*learned, fallen, fallen).sentence == "entropy 0.0001, mean return 9.4 after 150"
-    assert caplog.text.count("the policy has collapsed: entropy 0.0001") == 1
-    collapse = after(*learned)
-    collapse.note(*fallen, 200.0)
-    assert not collapse.sentence, "it may come back within a minute"
-    again = Collapse()
-    again.seen = list(collapse.seen)
-    for now in (0.0, 61.0):
-        again.note(*fallen, now)
-    assert again.sentence, "also after a restart"
-    again.note(returns(90, 60), 1e-4, 70.0)
-    assert again.sentence, "half way back is not back"
-    again.note(returns(140, 60), 1e-4, 71.0)
-    assert not again.sentence
-
-
-@pytest.mark.parametrize(
-    "minutes",
-    [
-        [(returns(20, 9), 0.69), (returns(9.4), 0.69)],
-        [(returns(20, 9), 0.69), (returns(500), 1e-3), (returns(499.5, 2), 1e-4)],
-        [(returns(1, 5), 0.6), (returns(3, 5), 1e-4), (returns(0, 5), 1e-4)],
-        [(returns(20, 9), 0.69), (returns(150, 60), 0.5), (returns(9.4, 0.7), 0.3)],
-    ],
-    ids=["it explores, early", "hardly worse", "returns vary", "it explores"],
-)
-def test_no_collapse_is_reported_for_anything_else(minutes: list[tuple[list[float], float]]) -> None:
-    assert not after(*minutes).sentence
-
-
-def test_a_collapse_shows_on_the_page_and_its_record_is_saved() -> None:
-    meters = meters_of("A-v0", returns={0: returns(100.0)})
-    meters._sums, meters._summed = {"entropy": 0.5}, 1
-    meters.losses(0.0)
-    other = Meters(["A-v0"])
-    other.load(meters.state())
-    other.finished([Message(1, 0, 1, 1, tuple((value, 3) for value in returns(5.0)))])
-    for now in (0.0, 61.0):
-        other._sums, other._summed = {"entropy": 1e-4}, 1
-        other.losses(now)
-    assert other.page(61.0)["collapsed"] == "entropy 0.0001, mean return 5 after 100"
-    with pytest.raises(LookupError):
-        Meters(["A-v0"]).load({**meters.state(), "collapse": [1.0, 2.0]})

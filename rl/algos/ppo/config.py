@@ -38,14 +38,5 @@ class PPOConfig(s.ActorCriticSettings):
         elif parts > rows * steps:
             yield Relation.of({**given, "learner.unroll_length": steps}, f"at most {rows * steps}, a batch's steps")
 
-    def remarks(self, name: str, run: Run) -> Iterator[str]:
-        """On a divergence in sync.rule that is hardly reached: ratios of 1 + clip mean one of about clip^2 / 2."""
-        rule, reached = run.sync.parsed, self.clip**2 / 2
-        if rule.measured and rule.value > reached:
-            yield (
-                f"sync.rule {run.sync.rule} may never be due: {name}.clip {self.clip:g} keeps the policy near the one "
-                f"that acts, at divergences of about {reached:.2g}"
-            )
-
 
 SPEC = AlgorithmSpec("ppo", PPOConfig, "zerobeast.rl.algos.ppo.algorithm:PPO")

@@ -1,5 +1,7 @@
 """Every exception that this project raises on purpose. Each docstring describes how the exception is handled."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 #: Why a message was refused: the keys of `refused_by_reason` on health pages. No peer can add one.
@@ -113,3 +115,17 @@ class PeerLost(BeastError):
     """A peer was unreachable past its deadline: a supervisor retries."""
 
     exit_code = 75
+
+
+@contextmanager
+def raising(kind: Callable[[str], Exception], what: str, *foreign: type[Exception]) -> Iterator[None]:
+    """In place of `foreign` exceptions, raise one of this kind, whose text is `what`, a colon and their reason.
+
+    The reason is the text of an error of ours, that of the system without its number, or the first line of any other's.
+    """
+    try:
+        yield
+    except foreign as error:
+        first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
+        reason = str(error) if isinstance(error, BeastError) else getattr(error, "strerror", None) or first_line
+        raise kind(f"{what}: {reason}" if what else reason) from error

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BeforeValidator
 
-from zerobeast.common.errors import ConfigError, LocalProtocolError
+from zerobeast.common.errors import ConfigError, LocalProtocolError, raising
 from zerobeast.common.wire.codec import pack
 
 MAX_NESTING = 24  #: levels of lists and dicts
@@ -40,10 +40,8 @@ def arguments(most: int) -> BeforeValidator:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             return value  # which is refused as no mapping
-        try:
+        with raising(ValueError, "", ConfigError):
             given = {name: plain(part, str(name)) for name, part in value.items()}
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
         if (size := len(pack(given))) > most:
             file = "the name of a file, which the environment reads"
             raise ValueError(f"{size:,} bytes, expected at most {most:,}, or {file}")

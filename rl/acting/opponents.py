@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, RemoteProtocolError
+from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, RemoteProtocolError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import NO_RUN, PAST, RunConfig
@@ -40,10 +40,8 @@ def read(run: str, root: str, env: EnvSpec) -> tuple[Path, dict[str, Any]]:
     path = place / run_files.CHECKPOINT if place.is_dir() else place
     if (saved := load_checkpoint(path)) is None:
         raise ConfigError(f"env.opponent {run}: it has no checkpoint yet")
-    try:
+    with raising(CheckpointError, str(path), RemoteProtocolError):
         theirs = EnvSpec.from_wire(saved["env"])
-    except RemoteProtocolError as error:
-        raise CheckpointError(f"{path}: {error}") from error
     if theirs != env:
         name, found, expected = theirs.difference(env)
         raise ConfigError(f"env.opponent {run}: its {name} is {found}, expected {expected}: {OTHER}")
@@ -87,10 +85,8 @@ class Opponents:
                 config.folder,
             )
         if name not in NO_RUN:
-            try:
+            with raising(ConfigError, f"env.opponent {name}: {OTHER}", CheckpointError):
                 self._put(1, *read(name, config.root, policy.algorithm.env))
-            except CheckpointError as error:
-                raise ConfigError(f"env.opponent {name}: {error}; {OTHER}") from error
 
     def draw(self) -> int:
         """One of the policies, the newest only if there is no other."""
@@ -124,10 +120,9 @@ class Opponents:
             self._useless.add(steps)
 
     def _put(self, number: int, path: Path, saved: dict[str, Any]) -> None:
-        try:
+        what = f"{path}: expected the agent steps and the model of a run"
+        with raising(CheckpointError, what, LookupError, TypeError, ValueError):
             steps, model = int(saved["counters"]["agent_steps"]), saved["model"]
-        except (LookupError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{path}: expected the agent steps and the model of a run") from error
         self._policy.oppose(number, path, model, greedy=self._config.algorithm.drawing_explores)
         self.steps[number] = steps
 

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from zerobeast.common.errors import CheckpointError
+from zerobeast.common.errors import CheckpointError, RemoteProtocolError
 from zerobeast.common.files.opening import opened
 
 CHECKPOINT_FORMAT = 5
 SAME_RUN = "continue with the settings it was made with, or use another name"
+#: what entries that are not what they should be raise; RuntimeError: torch, of tensors in their place
+UNREADABLE = (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an impossible offset inside the file
 _SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics", "rollouts")
 

@@ -14,9 +14,8 @@ import psutil
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import ConfigError, PeerLost, raising
 from zerobeast.common.files.atomic import explained
-from zerobeast.rl.ops.ranks import first_line
 
 
 def open_store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
@@ -71,12 +70,10 @@ def _by_tcp(rank: int, size: int, place: Endpoint, deadline: timedelta) -> Store
         place = place.resolved()
         listener = _listener(place)
     host = place.host.strip("[]")
-    try:
+    with raising(PeerLost, f"rank 0 does not answer at {place}", RuntimeError):
         store = TCPStore(
             host, place.port, size, listener is not None, deadline, wait_for_workers=False, master_listen_fd=listener
         )
-    except RuntimeError as error:
-        raise PeerLost(f"rank 0 does not answer at {place}: {first_line(error)}") from error
     if interface := _interface_to(host, place.port):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -86,10 +83,8 @@ def _by_tcp(rank: int, size: int, place: Endpoint, deadline: timedelta) -> Store
 def _listener(place: Endpoint) -> int:
     """The descriptor of a socket that listens at this address alone: by itself torch listens at every one."""
     family = socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET
-    try:
+    with raising(ConfigError, f"learner.meeting {place}: rank 0 cannot listen there", OSError):
         return socket.create_server((place.host.strip("[]"), place.port), family=family).detach()
-    except OSError as error:
-        raise ConfigError(f"learner.meeting {place}: rank 0 cannot listen there: {error.strerror or error}") from error
 
 
 def _interface_to(host: str, port: int) -> str | None:

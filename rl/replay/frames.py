@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, StoreError
+from zerobeast.common.errors import ConfigError, StoreError, raising
 from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.wire import Block, RecordSpec
 from zerobeast.rl.replay.disk import PAGE, pages
@@ -62,12 +62,10 @@ class Compressed:
         packed = self._compressor.compress(row[: self._row.size].data)
         written = content = _LENGTH.pack(len(packed)) + packed
         at = self._start + slot * self._space
-        try:
+        with raising(StoreError, f"{self._path} cannot hold more frames", OSError):
             while content:
                 done = os.pwrite(self._fd, content, at)
                 content, at = content[done:], at + done
-        except OSError as error:
-            raise StoreError(f"{self._path} cannot hold more frames: {error.strerror or error}") from error
         return written
 
     def written(self, slot: int) -> memoryview:

@@ -33,7 +33,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import StoreError
+from zerobeast.common.errors import StoreError, raising
 from zerobeast.common.files.atomic import drafted
 from zerobeast.common.files.opening import opened
 from zerobeast.common.text import split_ids
@@ -153,7 +153,7 @@ class RingFile:
 
     def _open(self) -> mmap.mmap:
         """The file's content, for as long as anything refers to it."""
-        try:
+        with raising(StoreError, f"{self.path} cannot hold a replay of {size_of(self._expected)}", OSError):
             self.path.parent.resolve().mkdir(parents=True, exist_ok=True)  # a link may lead to none yet
             if not self.path.exists() or self._is_void():
                 self._make()
@@ -161,9 +161,6 @@ class RingFile:
                 self._check(file.read(_START.size), os.fstat(file.fileno()).st_size)
                 os.posix_fallocate(file.fileno(), 0, self._allocated)  # a copied file may have holes
                 return mmap.mmap(file.fileno(), self._size)
-        except OSError as error:
-            reason = error.strerror or error
-            raise StoreError(f"{self.path} cannot hold a replay of {size_of(self._expected)}: {reason}") from error
 
     def _is_void(self) -> bool:
         """Whether the file there was made for other rows, of which none has come."""

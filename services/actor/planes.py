@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.errors import ConfigError, RemoteProtocolError, raising
 from zerobeast.common.transport import Incoming
 from zerobeast.common.wire import (
     MAX_ENV_SEED,
@@ -109,10 +109,8 @@ class GroupPlane:
 
     def _offered(self, name: str, read: Callable[[Any], D], before: D | None) -> D:
         """Read an entry of the WELCOME. Raises ConfigError if it is impossible or has changed."""
-        try:
+        with raising(ConfigError, f"{self.stream.server} offers an impossible {name!r}", RemoteProtocolError):
             offer = read(self.stream.terms.get(name))
-        except RemoteProtocolError as error:
-            raise ConfigError(f"{self.stream.server} offers an impossible {name!r}: {error}") from error
         if before is not None and offer != before:
             raise ConfigError(f"{self.stream.server} now offers {offer}, before it was {before}")
         return offer

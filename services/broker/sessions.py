@@ -5,13 +5,14 @@ built for it at once. Descriptions come from peers, so their size is checked bef
 """
 
 import logging
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.errors import ConfigError, RemoteProtocolError, raising
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import index_of
 from zerobeast.common.wire import EnvSpec, step_record
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 MAX_BATCH_BYTES = 4 << 30  #: of the largest batch
 MAX_STATE_BYTES = 8 << 30  #: of all slots
 MAX_SLOTS = 1 << 16
+TERMS = partial(RemoteProtocolError, reason="terms")
 
 
 class Client:
@@ -77,10 +79,8 @@ class Sessions:
             raise RemoteProtocolError(
                 f"num_envs {str(rows)[:20]}: expected 1 to {most}, the broker's broker.max_batch_rows", "terms"
             )
-        try:
+        with raising(TERMS, "", ConfigError):
             self._config.env.opposed(rows)
-        except ConfigError as error:
-            raise RemoteProtocolError(str(error), "terms") from error
         theirs = EnvSpec.from_wire(terms.get("env"))
         env = theirs.among(self._config.env.id)
         differs = self.policy is not None and env != self.policy.algorithm.env
@@ -182,15 +182,12 @@ class Sessions:
                 f"{MAX_BATCH_BYTES} bytes",
                 "terms",
             )
-        try:
+        unbuilt = raising(TERMS, f"{env.env_id}: the network cannot act on it", RuntimeError, ValueError, MemoryError)
+        with raising(TERMS, "", ConfigError), unbuilt:  # whatever torch raises for shapes that a peer made up
             algorithm = make_algorithm(self._config, env)
             torch.set_default_dtype(torch.float32)  # whatever a file that was imported for it has set
             policy = Inference(algorithm, max_rows=most, device=self._device, dtype=self._dtype, seed=self._seed)
             self._opponents = Opponents(self._config, policy, now) if self._config.env.opponent else None
-        except ConfigError as error:
-            raise RemoteProtocolError(str(error), "terms") from error
-        except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch raises for shapes that a peer made up
-            raise RemoteProtocolError(f"{env.env_id}: the network cannot act on it: {error}", "terms") from error
         return policy
 
 

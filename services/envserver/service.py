@@ -18,7 +18,7 @@ import numpy as np
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
+from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface, raising
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import RunConfig, SecurityConfig
@@ -169,10 +169,8 @@ class EnvServer(Service):
             return  # its subscription has not arrived yet, and HELLO will be repeated
         hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
         check_capacity(terms.num_envs // terms.env.agents, self.settings, hosted=hosted, leaving=leaving)
-        try:
+        with raising(partial(RemoteProtocolError, reason="environment"), "", EnvError):
             env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings, masks=terms.reset_masks)
-        except EnvError as error:
-            raise RemoteProtocolError(str(error), "environment") from error
         env.infos = InfoTable(terms.num_envs) if terms.infos else None
         self._send_welcome(self.table.open(header, Hosted(env, header, env_id=terms.env.id), self.clock()))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, Misfit, RemoteProtocolError
+from zerobeast.common.errors import EnvError, Misfit, RemoteProtocolError, raising
 from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, Space, by_array, short
 from zerobeast.common.wire.checks import stray, unfit
 from zerobeast.common.wire.codec import DTYPES, pack
@@ -124,10 +124,8 @@ def accepted(spec: EnvSpec) -> EnvSpec:
     wire = spec.to_wire()
     if (size := len(pack(wire))) > MAX_SPEC_BYTES:
         raise EnvError(f"env.id {spec.env_id!r} is not supported: its spaces take {size} bytes to describe")
-    try:
+    with raising(EnvError, f"env.id {spec.env_id!r} is not supported", RemoteProtocolError):
         return EnvSpec.from_wire(wire)
-    except RemoteProtocolError as error:
-        raise EnvError(f"env.id {spec.env_id!r} is not supported: {error}") from error
 
 
 def gym_space(space: Space, stack: int = 1) -> Any:

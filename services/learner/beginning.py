@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
+from zerobeast.common.errors import CheckpointError, ConfigError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import NetConfig, Reading, Run, RunConfig
 from zerobeast.common.wire import EnvSpec, PolicySpec
 from zerobeast.common.wire.records import oversize
 from zerobeast.rl.learning.replay_learning import place_of
+from zerobeast.rl.nets.checkpoint import UNREADABLE
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.replay.ring_file import NAME as REPLAY
 from zerobeast.services.learner.admission import Terms, mismatch
@@ -20,9 +21,6 @@ from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
-
-#: what entries of a checkpoint that are not what they should be raise; RuntimeError: torch, of tensors in their place
-UNREADABLE = (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 
 
 def terms_of(config: RunConfig, env: EnvSpec, policy: PolicySpec | None) -> Terms:
@@ -53,10 +51,9 @@ def first_run(config: RunConfig, theirs: Terms, make: Callable[[EnvSpec], T]) ->
     length, unbuilt = config.learner.unroll_length, terms_of(config, theirs.env, theirs.policy)
     if sentence := mismatch(theirs, unbuilt) or oversize(theirs.env, theirs.policy, length, theirs.num_envs):
         raise ConfigError(sentence)
-    try:
+    # whatever torch raises for shapes that a peer made up
+    with raising(ConfigError, f"{asked}: the network cannot learn from it", RuntimeError, ValueError, MemoryError):
         run = make(theirs.env.among(asked))
-    except (RuntimeError, ValueError, MemoryError) as error:  # whatever torch raises for shapes that a peer made up
-        raise ConfigError(f"{asked}: the network cannot learn from it: {error}") from error
     if sentence := mismatch(theirs, run.intake.terms):
         raise ConfigError(sentence)
     return run
@@ -76,7 +73,7 @@ def resumed(
     """
     if saved is None:
         return None, SavedLedger()
-    try:
+    with raising(CheckpointError, f"{path}: the checkpoint's entries are unreadable", *UNREADABLE):
         env = EnvSpec.from_wire(saved["env"])
         algo = saved["config"]["algo"]
         if ":" in algo:  # it imports nothing: beside settings of runs, there are only those of its algorithm
@@ -92,8 +89,6 @@ def resumed(
         if ranks.rank():  # the first rank goes on counting
             record = SavedLedger(streams=record.streams)
             meters.lost.rows = 0
-    except UNREADABLE as error:
-        raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
     for name, theirs, ours in _bound(config, env, algo, net):
         if theirs != ours:
             raise CheckpointError(

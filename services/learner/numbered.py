@@ -13,7 +13,7 @@ from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import drafted
 from zerobeast.common.settings import RunConfig
-from zerobeast.services.learner.beginning import UNREADABLE
+from zerobeast.rl.nets.checkpoint import UNREADABLE
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.meters import Meters
 

@@ -10,16 +10,14 @@ from typing import Any, Self
 
 import torch
 
-from zerobeast.common.errors import CheckpointError
+from zerobeast.common.errors import CheckpointError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import Network
+from zerobeast.rl.nets.checkpoint import UNREADABLE
 from zerobeast.rl.nets.episodic import emptied
 from zerobeast.rl.protocol import OF_ITS_RUN, Learning
 from zerobeast.services.learner.checkpoint import load_checkpoint, load_model
-
-#: what entries that do not fit the learning of this run raise
-UNFIT = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, CheckpointError)
 
 
 class Parent:
@@ -71,11 +69,9 @@ class Parent:
                     f"{list(shape)} in this run; {self._remedy}"
                 )
         kept = {name for name in own if name in OF_ITS_RUN or _other_kind(own[name], saved.get(name))}
-        try:
+        what = f"{self._path}: what was learned does not fit; {self._remedy}"
+        with raising(CheckpointError, what, *UNREADABLE, CheckpointError):
             learning.load({**saved, **{name: own[name] for name in kept}})
-        except UNFIT as error:
-            why = str(error).splitlines()[0]
-            raise CheckpointError(f"{self._path}: what was learned does not fit: {why}; {self._remedy}") from error
 
 
 def read_parent(config: RunConfig) -> dict[str, Any]:

@@ -19,12 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import CheckpointError, Diverged
+from zerobeast.common.errors import CheckpointError, Diverged, raising
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, RecordSpec, rollout_record
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import begin_learning, make_algorithm
 from zerobeast.rl.nets import Network, autocast, flatten, pick_dtype
+from zerobeast.rl.nets.checkpoint import UNREADABLE
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import OF_ITS_RUN, Algorithm, Learned
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
@@ -197,16 +198,13 @@ class Trainer:
           CheckpointError: it is of another architecture or optimiser, or its entries are unreadable.
         """
         load_model(path, self.net, state["model"])
-        try:
+        unreadable = raising(CheckpointError, "the checkpoint's entries are unreadable", *UNREADABLE)
+        with raising(CheckpointError, str(path), CheckpointError), unreadable:
             state = self._own(state)
             self.learning.load(state["learning"])
             self.counters = Counters(**state["counters"])
             restore_random_state(state["rng"])
             self.alike = True
-        except CheckpointError as error:
-            raise CheckpointError(f"{path}: {error}") from error
-        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise CheckpointError(f"{path}: the checkpoint's entries are unreadable: {error!r}") from error
 
     def learned(self) -> dict[str, Any]:
         """What is the same on all ranks: the policy, and the training state that is not of a rank's own rows."""

@@ -105,7 +105,7 @@ def test_terms_that_need_more_memory_than_there_is_are_refused(open_run: Opener)
 
     kinds = iter([TooLarge, Trainer])
     run = open_run({"make_trainer": lambda *args: next(kinds)(*args)})
-    with pytest.raises(ConfigError, match="cannot learn from it: can't allocate memory"):
+    with pytest.raises(ConfigError, match="cannot learn from it: RuntimeError: can't allocate memory"):
         run.welcomed()
     assert run.learner.training is None
     run.welcomed()

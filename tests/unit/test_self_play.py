@@ -251,5 +251,5 @@ def test_a_saved_run_is_the_opponent_if_it_fits(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"env.opponent other: its env_id is .*: the opponent has to be of "):
         opponents("other")
     checkpoint(tmp_path / "other" / "checkpoint.pt", 3, model={"weight": torch.zeros(2)})
-    with pytest.raises(ConfigError, match=r"parameter .* the opponent has to be of the same"):
+    with pytest.raises(ConfigError, match=r"the opponent has to be of the same .* parameter "):
         opponents("other")

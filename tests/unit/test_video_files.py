@@ -89,7 +89,9 @@ def test_a_long_gif_keeps_pictures_over_its_whole_length_and_its_end(tmp_path: P
         assert np.asarray(image.convert("RGB")).max() > 250
 
 
-def test_a_gif_of_noise_shows_fewer_pictures_until_it_is_small_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gif_of_noise_shows_fewer_pictures_until_it_is_small_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(video_files, "MAX_GIF_BYTES", 100_000)
     with video_file(tmp_path / "x.gif", 15.0) as add:
         for picture in pictures(130, 40, 60, noisy=True):

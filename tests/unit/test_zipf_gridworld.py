@@ -216,7 +216,7 @@ def rows_after_reset(env: VectorEnv) -> NDArray[Any]:
     ("env_id", "kwargs", "sentence"),
     [
         ("zipf/Gridworld-smal", {}, "is unknown; did you mean zipf/Gridworld-small?"),
-        ("zipf/Gridworld", {"maps": 3}, "env.kwargs: 'maps' is not for zipf/Gridworld, expected exponent"),
+        ("zipf/Gridworld", {"maps": 3}, "env.kwargs: 'maps' is not for zipf/Gridworld, expected any of exponent"),
         (
             "zipf/Gridworld",
             {"exponent": -1},

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zerobeast.common.errors import EnvError, RemoteProtocolError
+from zerobeast.common.errors import EnvError, RemoteProtocolError, raising
 from zerobeast.common.wire import ArraySpace, EnvSpec, by_array, nested, short, step_record
 from zerobeast.common.wire.bits import pack_bits
 from zerobeast.common.wire.checks import forbidden
@@ -62,10 +62,8 @@ class OwnEnv:
         Raises:
           EnvError: no peer would accept this environment.
         """
-        try:
+        with raising(EnvError, f"environment {spec.env_id!r} is not supported", RemoteProtocolError):
             checked = EnvSpec.from_wire(spec.to_wire())
-        except RemoteProtocolError as error:
-            raise EnvError(f"environment {spec.env_id!r} is not supported: {error}") from error
         env, space = cls.__new__(cls), checked.action
 
         def as_dicts(action: Any) -> Any:

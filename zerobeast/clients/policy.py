@@ -16,16 +16,16 @@ from torch import Tensor
 from zerobeast.clients import values
 from zerobeast.clients.values import FLAG, NUMBER, Sizes, State
 from zerobeast.common.config.load import Loaded
-from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError
+from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError, raising
 from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nested, short
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.rl.acting.inference import LATE
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import Network, StepInput, float32, pick_device
+from zerobeast.rl.nets.checkpoint import UNREADABLE, load_model
 from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling
-from zerobeast.services.learner.checkpoint import load_model
 
 
 class _Step(NamedTuple):
@@ -66,10 +66,8 @@ class Policy:
 
     def __init__(self, loaded: Loaded, saved: dict[str, Any], checkpoint: Path) -> None:
         self.loaded, self.config, self.checkpoint = loaded, loaded.config, checkpoint
-        try:
+        with raising(CheckpointError, str(checkpoint), RemoteProtocolError):
             self.env = EnvSpec.from_wire(saved["env"])
-        except RemoteProtocolError as error:
-            raise CheckpointError(f"{checkpoint}: {error}") from error
         self.agent_steps = int(saved["counters"]["agent_steps"])
         self._sizes = self.config.env.sizes
         self.algorithm = make_algorithm(self.config, self.env)
@@ -175,10 +173,8 @@ class Policy:
     def _unit(self, saved: dict[str, Any]) -> float:
         """That of an export, or what settings and training state of a checkpoint say."""
         unit, scale = getattr(self.algorithm, "unit", None), getattr(self.config.algorithm, "reward_scale", 1.0)
-        try:
+        with raising(CheckpointError, f"{self.checkpoint}: no unit of values", *UNREADABLE):
             found = float(saved["unit"] if "unit" in saved else (unit(saved["learning"]) if unit else 1.0) / scale)
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError) as error:
-            raise CheckpointError(f"{self.checkpoint}: no unit of values: {error}") from error
         if not 0 < found < math.inf:
             raise CheckpointError(f"{self.checkpoint}: unit of values {found}, expected a finite number above 0")
         return found

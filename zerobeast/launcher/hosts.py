@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.config.trust import confirmation, decisive, flags_of
-from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import ConfigError, PeerLost, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.process.logs import log_to_stderr
 from zerobeast.common.process.roles import HOSTED
@@ -98,10 +98,8 @@ def read_hosts(path: Path) -> list[Host]:
     Raises:
       ConfigError: a line for every mistake.
     """
-    try:
+    with raising(ConfigError, f"--hosts {path}", OSError, UnicodeError):
         lines = path.read_text().splitlines()
-    except (OSError, ValueError) as error:  # not text
-        raise ConfigError(f"--hosts {path}: {getattr(error, 'strerror', error)}") from error
     found, mistakes = [], []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()

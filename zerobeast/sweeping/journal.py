@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import Journal, explained
 from zerobeast.common.files.opening import MOST_ROWS, rest
@@ -44,10 +44,9 @@ class SweepJournal:
         self._flags: dict[str, set[str]] = {}  #: with which each run was started
         self._path, self._lines = path, lines
         for number, line in enumerate(text.splitlines(), 1):
-            try:
+            what = f"{path}, line {number}: not an entry of a sweep's journal"
+            with raising(ConfigError, what, ValueError, LookupError, TypeError, OverflowError):
                 self._note(json.loads(line))
-            except (ValueError, LookupError, TypeError, OverflowError) as error:
-                raise ConfigError(f"{path}, line {number}: not an entry of a sweep's journal: {error!r}") from error
 
     def refuse_changes(self, trials: Sequence[Trial]) -> None:
         """Refuse trials that are not what was started under their names.

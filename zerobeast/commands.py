@@ -49,9 +49,8 @@ def run_module(package: str, name: str, argv: list[str]) -> int:
 
 def add_root(parser: argparse.ArgumentParser) -> None:
     """Add --root, whose default is the environment variable of the setting."""
-    parser.add_argument(
-        "--root", default=str(run_files.root_of(None)), help="folder of run folders; default %(default)s"
-    )
+    root = str(run_files.root_of(None))
+    parser.add_argument("--root", default=root, help="folder of run folders; default %(default)s")
 
 
 class _Parser(argparse.ArgumentParser):

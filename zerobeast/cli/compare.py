@@ -4,7 +4,8 @@ RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'Ca
 seed alone, or in settings that do not affect learning, are one row: n of them, the mean and interquartile mean (IQM) of
 their last values, each with its 95 % bootstrap interval. Greedy and sampled evaluations have separate tables. With
 --threshold, how many reached it, and the median of the agent steps and the time until then, in which those that never
-did count as the slowest. Returns in Atari games are human-normalised as well.
+did count as the slowest. Returns in Atari games are human-normalised as well. Columns are those of
+metrics.csv and evaluations.csv.
 """
 
 import argparse

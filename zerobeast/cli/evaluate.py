@@ -82,11 +82,10 @@ class _Announcer:
 
     def __call__(self, episodes: list[Episode], steps: int) -> None:
         for episode in episodes:
-            if self._rows and not self._done:
-                write("episode      return  agent steps")
             self._done += 1
             if self._rows:
-                write(f"{self._done:7}  {episode.value:10.2f}  {episode.length:11,}")
+                heading = "episode      return  agent steps\n" * (self._done == 1)
+                write(f"{heading}{self._done:7}  {episode.value:10.2f}  {episode.length:11,}")
         now = time.monotonic()
         if episodes and self._rows:
             self._quiet_until = now + QUIET_S
@@ -98,9 +97,8 @@ class _Announcer:
 def _conclusion(result: dict[str, Any], wanted: int) -> str:
     trained = f"{result['run']} after {result['agent_steps_trained']:,} agent steps, {result['env']}"
     done = result["episodes"]
-    played = f"{done} episodes" if done > 1 else "1 episode"
-    if done < wanted:  # an environment plays on after an episode that ends, but not after one that is cut off
-        played = f"{done} of {wanted} episodes"
+    # fewer than wanted: an environment plays on after an episode that ends, but not after one that is cut off
+    played = f"{done} of {wanted} episodes" if done < wanted else f"{done} episode{'s' * (done > 1)}"
     error = "" if result["stderr_return"] is None else f" (standard error {result['stderr_return']:.2f})"
     infos = "".join(f", {name[5:]} {value:.4g}" for name, value in result.items() if name.startswith("info/"))
     cut = f", {result['bounded']} cut off at evaluate.max_steps" if result["bounded"] else ""

@@ -1,7 +1,11 @@
 """Export the policy of a run as a folder for others, with a model card, in the layout of the Hugging Face hub.
 
-RUN is the name of a run, or the path of its folder or of a checkpoint. Nothing in the folder is pickled. The run's
-video of this policy goes with it. Every setting of the run is a flag here too. Needs the extra zerobeast[export].
+RUN is the name of a run, or the path of its folder or of a checkpoint. A KIND is safetensors: the weights, which
+`beast evaluate FOLDER` and zerobeast.load read; or onnx: the acting step as a graph, compared with torch; or both, with
+a comma. Nothing in the folder is pickled. The card has the run's own evaluation of this policy, if there is one and no
+--episodes are asked for, and the run's video of it goes with it.
+
+Every setting of the run is a flag here too. Needs the extra zerobeast[export].
 """
 
 from zerobeast import commands
@@ -15,21 +19,9 @@ def main(argv: list[str]) -> int:
     """Run `beast export`. Raises BeastError if the run cannot be exported."""
     parser = commands.parser("beast export", __doc__)
     parser.add_argument("run", metavar="RUN")
-    parser.add_argument(
-        "--to",
-        default=KINDS[0],
-        metavar="KIND",
-        help="safetensors: the weights, which `beast evaluate FOLDER` and zerobeast.load read, the default; "
-        "onnx: the acting step as a graph, compared with torch; or both, with a comma",
-    )
+    parser.add_argument("--to", default=KINDS[0], metavar="KIND", help="safetensors or onnx; default %(default)s")
     parser.add_argument("--out", metavar="FOLDER", help="a new one; by default export-<agent steps> in that of the run")
-    parser.add_argument(
-        "--episodes",
-        type=commands.positive,
-        default=0,
-        metavar="N",
-        help="evaluate the policy now; by default the card has the run's own evaluation of it, if there is one",
-    )
+    parser.add_argument("--episodes", type=commands.positive, default=0, metavar="N", help="evaluate the policy now")
     own, flags = parser.parse_known_args(argv)
     policy = open_policy(find(own.run, flags), [*flags, *flags_for(HOW)], read_only=True)
     out = hand_on(policy, own.out, own.to, episodes=own.episodes, say=say)

@@ -5,7 +5,7 @@ run cannot be saved; 2 no service can be reached.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from zerobeast import commands
@@ -18,21 +18,20 @@ from zerobeast.common.process.roles import ROLES
 from zerobeast.discovery import run
 from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kubernetes
 
-Look = Callable[[], list[ServiceView]]
-
 
 def main(argv: list[str]) -> int:
     """Run `beast health`. Raises ConfigError if there is nothing to look at."""
     flags = _parser().parse_args(argv)
-    look = _where(flags)
-
-    def wanted() -> list[ServiceView]:
-        return [view for view in look() if flags.role in (None, view.role)]
 
     def judged(services: Sequence[ServiceView]) -> Verdict:
         return _of_some(services, "") if flags.role else _of_pages(services) if flags.endpoint else judge(services)
 
-    return show(wanted, judged, watch=flags.watch, as_json_text=flags.json)
+    return show(
+        lambda: [view for view in _views(flags) if flags.role in (None, view.role)],
+        judged,
+        watch=flags.watch,
+        as_json_text=flags.json,
+    )
 
 
 def _of_pages(services: Sequence[ServiceView]) -> Verdict:
@@ -62,28 +61,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _where(flags: argparse.Namespace) -> Look:
-    if flags.endpoint:
-        return lambda: gather(lambda address: [view_at(address, flags.role or "")], flags.endpoint)
+def _views(flags: argparse.Namespace) -> list[ServiceView]:
+    """The services that the flags name, or else those of the newest run here if it still answers, or of the compose
+    project, or what is left of that run.
+    """
     root = Path(flags.root).expanduser()
+    if flags.endpoint:
+        return gather(lambda address: [view_at(address, flags.role or "")], flags.endpoint)
     if flags.run:
-        return lambda: run.services_of(run_files.places(flags.run, root)[0], remote=flags.remote)
+        return run.services_of(run_files.places(flags.run, root)[0], remote=flags.remote)
     if flags.kubernetes or flags.namespace:
-        return lambda: of_kubernetes(flags.namespace or NAMESPACE)
-    project = ["-p", flags.project] if flags.project else []
-    if flags.compose or project:
-        return lambda: of_compose(project)
-    return lambda: _found(root, remote=flags.remote)
-
-
-def _found(root: Path, *, remote: bool) -> list[ServiceView]:
-    """The newest run here if it still answers, else the compose project, else what is left of that run."""
+        return of_kubernetes(flags.namespace or NAMESPACE)
+    if flags.compose or flags.project:
+        return of_compose(["-p", flags.project] if flags.project else [])
     folder = run.newest(root)
-    here = run.services_of(folder, remote=remote) if folder else []
-    if any(view.page for view in here):
-        return here
+    here = run.services_of(folder, remote=flags.remote) if folder else []
     try:
-        return of_compose()
+        return here if any(view.page for view in here) else of_compose()
     except ConfigError as error:
         if here:
             return here

@@ -3,7 +3,7 @@
 RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs that differ in
 their seed alone, or in settings that do not affect learning, are one line: their mean, with its 95 % bootstrap
 interval, up to the last step that all of them have. Greedy and sampled evaluations have separate lines. Every algorithm
-has one colour and one marker, in every picture.
+has one colour and one marker, in every picture. Columns are those of metrics.csv and evaluations.csv.
 """
 
 import argparse
@@ -40,11 +40,6 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     """Add the flags that name runs, and what to show of them."""
     parser.add_argument("runs", nargs="+", metavar="RUN")
     commands.add_root(parser)
-    parser.add_argument(
-        "--of",
-        metavar="WHAT",
-        help="training or evaluation, or a column of metrics.csv or evaluations.csv; "
-        "default: evaluation if every run has some, else training",
-    )
+    parser.add_argument("--of", metavar="WHAT", help="training, evaluation (default if every run has some) or a column")
     parser.add_argument("--env", default="", metavar="ID", help="whose evaluations, of runs of several environments")
     parser.add_argument("--by-env", action="store_true", help="each environment by itself, if the runs differ in it")

@@ -5,9 +5,10 @@ environment shows are the return so far, the value that the policy expects, and 
 actions, if it has any; the action that was taken is orange. The environment draws itself, as gymnasium's do with
 render_mode rgb_array, without a display too; Atari games are shown in colour.
 
-Episode i begins with seed S + i, as environment i of beast evaluate, which has at most 16. With --greedy it is the
-first episode of that environment, as far as rounding in a batch allows; drawn actions are the same only in beast
-evaluate --episodes 1.
+By default the video is videos/<agent steps>.mp4 in the folder of the run, or <name>-<agent steps>.mp4 beside a file of
+another place. Episode i begins with seed S + i, as environment i of beast evaluate, which has at most 16. With --greedy
+it is the first episode of that environment, as far as rounding in a batch allows; drawn actions are the same only in
+beast evaluate --episodes 1.
 
 What is not given is as in `evaluate` of the run's settings. Every setting of the run is a flag here too, such as
 --env.sticky_actions 0.25 or, for MuJoCo, --env.kwargs '{"width": 240, "height": 240}'.
@@ -30,12 +31,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--episodes", type=commands.positive, default=1, metavar="N", help="of each environment; default 1"
     )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help=".mp4, or a .gif of at most 2 MB; by default videos/<agent steps>.mp4 in the folder of the run, or "
-        "<name>-<agent steps>.mp4 beside a file of another place",
-    )
+    parser.add_argument("--out", metavar="FILE", help=".mp4, or a .gif of at most 2 MB; default: see above")
     own, flags = playing(parser, argv)
     policy = open_policy(find(own.run, flags), flags)
     path, found = recorded(policy, own.out, own.episodes, _announce)

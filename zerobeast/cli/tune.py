@@ -2,7 +2,8 @@
 
 Groups of settings are varied one after the other, starting from the best combination so far; a change is kept if it is
 clearly faster. How much is learned per step can depend on the number of environments and groups and on the batch size:
-`--only threads,precision` leaves those unchanged.
+`--only threads,precision` leaves those unchanged. Every setting of `beast train` is a flag here too; one that is given
+stays as it is.
 """
 
 import os
@@ -79,8 +80,7 @@ Measure = Callable[[Values], Trial]
 
 def main(argv: list[str]) -> int:
     """Run `beast tune`. Raises ConfigError if a flag is wrong, or nothing trained at all."""
-    epilog = "Every setting of `beast train` is a flag here too; one that is given stays as it is."
-    parser = commands.parser("beast tune", __doc__, epilog)
+    parser = commands.parser("beast tune", __doc__)
     parser.add_argument("--only", default=",".join(DIMENSIONS), help="what to vary; default %(default)s")
     parser.add_argument("--seconds", type=float, default=15.0, help="to measure each combination; default %(default)g")
     parser.add_argument("--warmup", type=float, default=6.0, help="seconds of training before; default %(default)g")

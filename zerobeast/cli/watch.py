@@ -29,9 +29,7 @@ MISSES = 3  #: looks that find nothing, one after the other, until a run counts 
 def main(argv: list[str]) -> int:
     """Run `beast watch`. Raises ConfigError if there is no such run, or nothing runs there."""
     parser = commands.parser("beast watch", __doc__)
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="name or folder of a run or a sweep; by default the newest run"
-    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a run, a sweep, or its folder; default: the newest")
     commands.add_root(parser)
     parser.add_argument("--remote", action="store_true", help=REMOTE)
     parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")

@@ -100,18 +100,14 @@ def _front_matter(config: RunConfig, rows: Sequence[Row]) -> dict[str, Any]:
     tags = [*split_ids(published(config, "env.id")), algo, "deep-reinforcement-learning", kind, "zerobeast"]
     front: dict[str, Any] = {"library_name": "zerobeast", "pipeline_tag": kind, "tags": tags}
     if rows:
-        results = [
-            {
-                "task": {"type": kind, "name": kind},
-                "dataset": {"name": row["env"], "type": row["env"]},
-                "metrics": [
-                    {"type": "mean_reward", "value": mean_reward(row), "name": "mean_reward", "verified": False}
-                ],
-            }
-            for row in rows
-        ]
-        front["model-index"] = [{"name": algo, "results": results}]
+        front["model-index"] = [{"name": algo, "results": [_result(row, kind) for row in rows]}]
     return front
+
+
+def _result(row: Row, kind: str) -> dict[str, Any]:
+    reward = {"type": "mean_reward", "value": mean_reward(row), "name": "mean_reward", "verified": False}
+    task, dataset = {"type": kind, "name": kind}, {"name": row["env"], "type": row["env"]}
+    return {"task": task, "dataset": dataset, "metrics": [reward]}
 
 
 def command(config: RunConfig) -> str:

@@ -35,6 +35,7 @@ from zerobeast.clients.policy import Policy
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.plugins import calling
 from zerobeast.common.wire import ArraySpace, Space, nested
+from zerobeast.common.wire.spaces import names
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.distributions import FORBIDDEN
 from zerobeast.rl.ops.tree import leaves, tree_map
@@ -72,11 +73,8 @@ class ActingStep(nn.Module):
         self.fault = f"algo {policy.config.section}: its acting step is no graph"  #: how refusals begin
         self.net, self.algorithm = policy.module, policy.algorithm
         self.env = policy.env.of_rows() if policy.config.env.sizes else policy.env
-        self.unit, self.inputs, self._actions = (
-            policy.unit,
-            dict(_inputs(policy)),
-            dict(_arrays("action", self.env.action)),
-        )
+        self.unit, self.inputs = policy.unit, dict(_inputs(policy))
+        self._actions = dict(_arrays("action", self.env.action))
         real = [name for name, space in self._actions.items() if space.kind == "box"]
         self._unclipped = real if policy.config.net.sees_last_step and policy.config.algorithm.sees_last_step else []
         with torch.no_grad(), calling(self.fault):
@@ -233,11 +231,7 @@ def _inputs(policy: Policy) -> Iterator[tuple[str, tuple[ArraySpace, tuple[int, 
 
 def _arrays(name: str, space: Space) -> Iterator[tuple[str, ArraySpace]]:
     """The name and the space of each array, in order."""
-    if isinstance(space, ArraySpace):
-        yield name, space
-    else:
-        for part in space.spaces:
-            yield from _arrays(f"{name}.{part.name}", part.space)
+    return zip(names(space, f"{name}."), space.arrays, strict=True)
 
 
 def _counted(space: ArraySpace, values: Tensor, sign: int) -> Tensor:

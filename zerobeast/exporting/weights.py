@@ -44,12 +44,6 @@ def is_export(place: Path) -> bool:
     return (place / WEIGHTS).is_file()
 
 
-def settings_of(config: RunConfig) -> dict[str, Any]:
-    """The settings of a run as a tree, those of its machine at their defaults."""
-    table = table_of(config).items()
-    return nested({path: field.default if path in OF_ITS_MACHINE else published(config, path) for path, field in table})
-
-
 def published(config: RunConfig, path: str) -> Any:
     """The value of a setting without folders of this machine: of files and modules of its user, names alone."""
     value = value_at(config, path)
@@ -67,12 +61,15 @@ def _name(value: Any) -> Any:
 
 def describe(policy: Policy, **more: Any) -> str:
     """The text of config.json; `more` is for whoever reads it."""
+    config, table = policy.config, table_of(policy.config).items()
+    # those of the machine that trained it at their defaults
+    own = {path: field.default if path in OF_ITS_MACHINE else published(config, path) for path, field in table}
     tree = {
         "format": FORMAT,
         "agent_steps": policy.agent_steps,
         "unit": policy.unit,
         "env": _mapped(_finite, policy.env.to_wire() | {"env_id": without_folders(policy.env.env_id)}),
-        "settings": settings_of(policy.config),
+        "settings": nested(own),
         **more,
     }
     return json.dumps(tree, indent=2, allow_nan=False, default=str) + "\n"

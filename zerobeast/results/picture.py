@@ -21,6 +21,9 @@ FORMATS = (".png", ".svg", ".pdf")
 DPI = 150
 PANEL = (5.0, 3.3)  #: inches
 LEGEND_LINE, HANDLE, LETTER = 0.19, 0.55, 0.068  #: inches
+INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+TEXT = {"font.size": 9, "text.parse_math": False, "axes.titlesize": 10}
+LINE = {"linewidth": 1.6, "markersize": 5.5, "markeredgewidth": 0.6}
 BAND, FEW = 0.2, 5  #: how opaque an interval is, if there are no more lines than so few
 TITLE_LETTERS = 60  #: in a line, for the width of a panel
 MAX_IN_A_ROW = 3
@@ -70,13 +73,7 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:
     from zerobeast.results.figure import Shown
 
     paper = DARK if options.dark else LIGHT
-    ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), paper["ink"])
-    settings: dict[Any, Any] = {
-        **ink,
-        "font.size": 9,
-        "text.parse_math": False,
-        "axes.titlesize": 10,
-    }
+    settings: dict[Any, Any] = dict.fromkeys(INK, paper["ink"]) | TEXT
     with mpl.rc_context(settings):
         width, height = max(map(len, rows)), len(rows)
         inches = PANEL[0] * width + 0.6 * (width == 1)
@@ -145,17 +142,8 @@ def _panel(axes: Any, panel: Panel, options: Options, paper: Mapping[str, str]) 
     drawn = []
     for number, (group, curve) in enumerate(panel.lines):
         own = look(group.algo, group.number, group.siblings, others, dark=options.dark)
-        x = curve.x / factor
-        drawn += axes.plot(
-            x,
-            curve.mean,
-            **own,
-            linewidth=1.6,
-            markersize=5.5,
-            markeredgecolor=paper["paper"],
-            markeredgewidth=0.6,
-            markevery=_markers(len(x), number, len(panel.lines)),
-        )
+        x, every = curve.x / factor, _markers(len(curve.x), number, len(panel.lines))
+        drawn += axes.plot(x, curve.mean, **own, **LINE, markeredgecolor=paper["paper"], markevery=every)
         if curve.low is not None:
             alpha = BAND if len(panel.lines) <= FEW else BAND / 2
             axes.fill_between(x, curve.low, curve.high, color=own["color"], alpha=alpha, linewidth=0)

@@ -5,7 +5,7 @@ or evaluations.csv the columns that are wanted.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,14 +67,9 @@ def read(folder: Path) -> SavedRun:
 
 
 def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted paths; a list of numbers or words is one of them."""
-    parts: Iterable[tuple[Any, Any]]
+    """Settings by their dotted paths, and those in mappings among them."""
     if isinstance(value, dict) and value:
-        parts = value.items()
-    elif isinstance(value, list) and any(isinstance(part, list | dict) for part in value):
-        parts = enumerate(value)
+        for name, part in value.items():
+            yield from _flat(f"{path}.{name}" if path else str(name), part)
     else:
         yield path, value
-        return
-    for name, part in parts:
-        yield from _flat(f"{path}.{name}" if path else str(name), part)

@@ -58,6 +58,10 @@ class Given(NamedTuple):
         return self._replace(value=rest) if rest else None
 
 
+class Inherited(dict[str, Any]):
+    """All settings of another run, as a tree. What that run had left open is found anew for the one that has them."""
+
+
 def merged(given: Iterable[Given]) -> dict[str, Given]:
     """The value of each setting, from the lowest layer to the highest."""
     found: dict[str, Given] = {}

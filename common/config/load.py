@@ -25,13 +25,14 @@ from zerobeast.common.config.layers import (
     CONFIG,
     PREFIX,
     Given,
+    Inherited,
     by_files,
     from_environment,
     from_tree,
     merged,
     read_yaml,
 )
-from zerobeast.common.config.relations import Groups, broken, deterministic_layer, short_layer
+from zerobeast.common.config.relations import Groups, broken, deterministic_layer, reopened, short_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.opening import named_text
@@ -119,6 +120,7 @@ def gather(
         list(from_environment(environ, mistakes)),
         line.settings,
     ]
+    inherited = [layer for layer, tree in zip(above, trees.values(), strict=False) if isinstance(tree, Inherited)]
     given = [one for layer in above for one in layer]
     in_files = by_files(given)
     refusals = trust.refusals(in_files, merged(given), line.confirmed, read_only=read_only)
@@ -132,6 +134,8 @@ def gather(
     good, refused = dict[str, Given](), set[str]()
     for layer in (lowest, *above, flags, [preset]):
         checked, bad = check(layer, mistakes)
+        if layer in inherited and ALGO in checked:  # of another algorithm, it has none of these
+            checked = reopened(checked, good, _tree({**good, **checked}, spec), groups)
         good = merged([*good.values(), *checked.values()])
         refused |= bad
     _add_counts(good, spec, line, mistakes)

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.table import table_of, value_at
+from zerobeast.common.config.table import TREE, table_of, value_at
 from zerobeast.common.settings import PAST, Relation, RunConfig
 from zerobeast.common.settings.guards import SHARE, declared
 from zerobeast.common.text import as_text
@@ -149,14 +149,36 @@ def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, st
 
 def short_layer(config: RunConfig, origins: Mapping[str, Given]) -> Iterator[Given]:
     """Shorter starts for a short run: at most the declared shares of `total_steps`, if the user leaves them open."""
-    for path, field in table_of(config).items() if not is_open("total_steps", origins) else ():
-        share = declared(field, SHARE)
-        if (
-            share
-            and is_open(path, origins)
-            and value_at(config, path) > (most := max(1, int(share * config.total_steps)))
-        ):
+    for path in table_of(config) if not is_open("total_steps", origins) else ():
+        value = value_at(config, path)
+        if is_open(path, origins) and (most := _bounded(path, value, config.total_steps)) != value:
             yield Given(path, most, f"total_steps {config.total_steps}: {path}")
+
+
+def reopened(
+    given: Mapping[str, Given], lower: Mapping[str, Given], config: RunConfig, groups: Groups | None
+) -> dict[str, Given]:
+    """The settings of another run without what it left open, so that what follows from these is found for this run.
+
+    Args:
+      given: all of that run.
+      lower: the layers below.
+      config: that run.
+      groups: as for `implied`.
+    """
+    found, needed = dict(given), implied(config.model_copy(update={DETERMINISTIC: True}), groups)
+    for path in (path for path in given if path in needed or declared(TREE[path], SHARE)):
+        value = lower[path].value if path in lower else TREE[path].default
+        bound = needed[path][0] if path in needed and config.deterministic else value
+        if given[path].value in (value, bound, _bounded(path, value, config.total_steps)):
+            del found[path]
+    return found
+
+
+def _bounded(path: str, value: Any, total_steps: int) -> Any:
+    """What a setting that is left open is in a run of this length."""
+    share = declared(TREE[path], SHARE)
+    return min(value, max(1, int(share * total_steps))) if share else value
 
 
 def is_open(path: str, origins: Mapping[str, Given]) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from tests.algo_fakes import REACH, VECTORS
 from tests.learner_fakes import ENV, run_config
@@ -14,6 +15,7 @@ from zerobeast.cli.train import TrainFlags, main
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
+from zerobeast.launcher import parent as launcher
 from zerobeast.launcher.parent import read
 from zerobeast.launcher.start import settle
 from zerobeast.rl.protocol import OF_ITS_RUN
@@ -161,6 +163,30 @@ def test_help_shows_the_settings_of_a_run_that_goes_on(run: Path, by: str, capsy
     assert main(["--root", str(run.parent), by, "old", "--help"]) == 0
     shown = capsys.readouterr().out
     assert all(entry in shown for entry in ("--net.hidden_size 16 ", "--learner.batch_size 4 ", "--ppo.epochs "))
+
+
+def fork_of(parent: RunConfig, *flags: str) -> RunConfig:
+    """The settings of a run that begins with the weights of one with these."""
+    other = launcher.Parent("old", Path("config.yaml"), yaml.safe_load(dump(parent)), {"counters": {"agent_steps": 60}})
+    return settle(["--root", "nowhere", "--name", "new", *flags], {}, NOW, own=TrainFlags, parent=other).config
+
+
+@pytest.mark.parametrize(("before", "after"), [("5000", "1000000"), ("1000000", "5000"), ("5000", "5000")])
+def test_what_follows_from_the_length_of_a_run_follows_in_a_fork_from_its_own(before: str, after: str) -> None:
+    flags = ["--env", "CartPole-v1", "--algo", "dqn", "--total_steps"]
+    fresh = load([*flags, after], {}).algorithm
+    fork = fork_of(load([*flags, before], {}), "--total_steps", after)
+    assert fork.algorithm == fresh
+    given = ["--dqn.exploration_steps", "300"]
+    fork = fork_of(load([*flags, before, *given], {}), "--total_steps", after)
+    assert fork.algorithm == fresh.model_copy(update={"exploration_steps": 300}), "but what is given stays"
+
+
+def test_what_deterministic_requires_of_a_parent_is_not_given_in_its_forks() -> None:
+    flags = ["--env", "CartPole-v1", "--algo", "ppo", "--broker.max_batch_delay_s", "0.001"]
+    plain, repeated = load(flags, {}), load([*flags, "--deterministic"], {})
+    assert fork_of(repeated, "--deterministic", "false").broker == plain.broker != repeated.broker
+    assert fork_of(plain, "--deterministic").broker == repeated.broker
 
 
 def test_levels_of_a_parent_are_of_its_environment(run: Path) -> None:

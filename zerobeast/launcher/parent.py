@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.config.layers import read_yaml
+from zerobeast.common.config.layers import Inherited, read_yaml
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
@@ -30,14 +30,14 @@ class Parent:
         """Its entries in the settings of the new run."""
         return ParentConfig(run=self.run, agent_steps=self.state["counters"]["agent_steps"])
 
-    def settings(self, algo: str) -> dict[str, Any]:
+    def settings(self, algo: str) -> Inherited:
         """As the tree of a file, those that the new run has as well: all, or those of environment and network alone.
 
         Args:
           algo: section of the new run's algorithm; empty: the same.
         """
         tree = self.tree
-        return {key: tree[key] for key in tree if key in ENDURING} if algo and algo not in tree else dict(tree)
+        return Inherited({key: tree[key] for key in tree if key in ENDURING or not algo or algo in tree})
 
     def write(self, folder: Path) -> None:
         """Leave the checkpoint in the folder of the new run, for its learner.
@@ -76,4 +76,4 @@ def read(run: str, place: Path) -> Parent:
         return Parent(run, file, read_yaml(file, f"file {file}"), state)
     # the settings in a checkpoint are those of a process: the shares of one machine and the addresses of one start
     section = next(iter(state["config"].keys() - Run.model_fields.keys()), "")
-    return Parent(run, path, {key: state["config"][key] for key in (*ENDURING, "algo", section)}, state)
+    return Parent(run, path, {key: state["config"][key] for key in (*ENDURING, "algo", "total_steps", section)}, state)

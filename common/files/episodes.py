@@ -27,13 +27,15 @@ class Episodes:
     """
 
     def __init__(self, folder: Path, agent_steps: float) -> None:
-        self._lines, self._steps = Growing(folder / run_files.EPISODES), agent_steps
+        self._path, self._steps = folder / run_files.EPISODES, agent_steps
+        self._lines = Growing(self._path)
         self._lines.new()
 
     def new(self) -> list[Row]:
-        """Episodes that were written since the last call; after the file was replaced, those of later agent steps."""
-        rows = list(_rows(self._lines.new()))
-        if self._lines.again:  # the learner drops what its checkpoint does not know, or the file was full
+        """Episodes that were written since the last call; if the learner drops some, those of later agent steps."""
+        full, lines = self._lines.under(self._path.with_suffix(FULL)), self._lines.new()
+        rows = [*_rows([*full.new(), *lines] if self._lines.again else lines)]
+        if self._lines.again and full.again:  # not because it was full: the learner dropped what it does not know
             rows = [row for row in rows if row["agent_steps"] > self._steps]
         self._steps = max([self._steps, *(row["agent_steps"] for row in rows)])
         return rows

@@ -5,6 +5,7 @@ A last line that is still being written does not count.
 
 import os
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 
 from zerobeast.common.files.opening import MOST_ROWS, opened
@@ -26,6 +27,12 @@ class Growing:
     def __init__(self, path: Path) -> None:
         self.header, self.again = b"", False
         self._path, self._file, self._at = path, 0, 0
+
+    def under(self, path: Path) -> "Growing":
+        """The same table, as far as it was read, for when its file has another name."""
+        other = copy(self)
+        other._path, other.again = path, True
+        return other
 
     def new(self) -> list[bytes]:
         """Lines behind the header that were completed since the last call."""

@@ -156,6 +156,12 @@ def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
     evaluations.append(run.folder, [{**evaluation(500, 3.0, "CartPole-v1"), "actions": "sampled"}])
     news.tell(run)
     assert told.pop() == ("evaluation", 500), "of the same policy with other actions"
+    with (run.folder / "episodes.csv").open("a") as file:
+        file.write("500,X,2.0,9,\n")
+    (run.folder / "episodes.csv").rename(run.folder / "episodes.1.csv")  # it is full
+    (run.folder / "episodes.csv").write_text(f"{EPISODES.splitlines()[0]}\n500,X,2.0,10,\n")
+    news.tell(run)
+    assert told.pop() == ("episodes", [9, 10])
     draft = run.folder / "draft"  # a start of the learner writes anew what its checkpoint knows
     draft.write_text((run.folder / "episodes.csv").read_text() + "600,X,3.0,6,\n")
     draft.replace(run.folder / "episodes.csv")

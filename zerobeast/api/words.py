@@ -1,18 +1,24 @@
 """Sentences about flags in terms of Python: what `--name` is to a command is the argument `name=` of a call."""
 
+import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from zerobeast.common.config.flags import ALIASES
+from zerobeast.common.config.flags import ALIASES, IN_PYTHON
 from zerobeast.common.errors import BeastError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 SWITCHES = ("fresh", "trust_folder", "insecure")  #: that take no value
-#: a command that a sentence quotes, which stays as it is; or a flag, and what joins it to a value
-_FLAG = re.compile(r"`[^`]*`|to see where: .*|(flag )?--([a-z][\w.]*)([ =](?=['\"\d{./A-Z]|\w+[:/.]\S))?")
+#: a command that a sentence quotes, which stays as it is; or a flag, perhaps with a value
+_FLAG = re.compile(
+    r"`[^`]*`|to see where: .*|(flag )?--([a-z][\w.]*)"
+    r"(?:(?:=| (?=['\"\d{./A-Z]|\w+[:/.]\S))('[^']*'|[^\s;,]*[^\s;,.:)]))?"
+)
+_NAMES = {path: name for name, path in IN_PYTHON.items()} | ALIASES
 
 
 def in_python(call: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -37,14 +43,26 @@ def with_arguments(text: str) -> str:
     >>> with_arguments("give another --name, or --fresh to start over; `beast train --fresh` does the same")
     'give another name=, or fresh=True to start over; `beast train --fresh` does the same'
     >>> with_arguments("a new one needs --env; give --env own.py:Env as well")
-    'a new one needs env=; give env=own.py:Env as well'
+    "a new one needs env=; give env='own.py:Env' as well"
+    >>> with_arguments("give --net.torso own.py:Torso as well")
+    "give net={'torso': 'own.py:Torso'} as well"
     """
     return _FLAG.sub(_argument, text)
 
 
 def _argument(found: re.Match[str]) -> str:
-    origin, flag, joint = found.groups()
-    name = ALIASES.get(flag, flag)
+    origin, flag, value = found.groups()
     if not flag or origin:
-        return f"{name}{joint or ''}" if flag else found[0]
-    return f"{name}=True" if name in SWITCHES else f"{name}=" if joint or "." not in name else name
+        return found[0].removeprefix("flag --")
+    section, _, name = (path := _NAMES.get(flag, flag)).partition(".")
+    if value is None:
+        return f"{path}=True" if path in SWITCHES else path if name else f"{path}="
+    return f"{section}={{{name!r}: {_literal(value)}}}" if name else f"{path}={_literal(value)}"
+
+
+def _literal(value: str) -> str:
+    """A value as Python writes it."""
+    text = value.strip("'")
+    with suppress(ValueError):
+        return repr(json.loads(text))
+    return repr(text)

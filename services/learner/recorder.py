@@ -1,8 +1,8 @@
 """What a run leaves to be plotted: metrics.csv and TensorBoard events, both over agent_steps.
 
-One row per `learner.log_every_s`. The header is that of the first row, and columns that come later are added; an
-unknown value is an empty cell, never NaN. A run that continues from a checkpoint first drops the rows about training
-that the checkpoint does not contain, and a last line that a crash left incomplete, then appends.
+One row per `learner.log_every_s`, more at the beginning. The header is that of the first row, and columns that come
+later are added; an unknown value is an empty cell, never NaN. A run that continues from a checkpoint first drops the
+rows about training that the checkpoint does not contain, and a last line that a crash left incomplete, then appends.
 """
 
 import csv

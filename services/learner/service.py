@@ -41,6 +41,8 @@ from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
 
+BEGINNING_S = 30.0  #: in which rows of metrics are a tenth of their period apart, but no less than the next number
+FASTEST_ROW_S = 0.5
 PROGRESS_PERIOD_S = 60.0  #: between lines of the log about the progress
 
 
@@ -82,7 +84,7 @@ class Learner(Service):
         self._waited_s = 0.0  #: for the next batch
         self._computes: dict[str, str] = {}  #: device and precision, for the health page
         self._has_more = False  #: whether there may be more to learn from
-        self._log_at = self.started_at + config.learner.log_every_s
+        self._log_at = self._row_after(self.started_at)
         self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
         self._progress_at = self.started_at + PROGRESS_PERIOD_S
 
@@ -178,13 +180,18 @@ class Learner(Service):
             self._progress_at = now + PROGRESS_PERIOD_S
             log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page).values()))
         if now >= self._log_at:
-            self._log_at = now + self.config.learner.log_every_s
+            self._log_at = self._row_after(now)
             self._due(ROW, now)
             if self.config.evaluates:
                 self._end_at_return()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
             self._due(CHECKPOINT, now)
+
+    def _row_after(self, now: float) -> float:
+        """When the next row is due: sooner at the beginning, so that a run of seconds has a curve."""
+        period = self.config.learner.log_every_s
+        return now + (period if now - self.started_at > BEGINNING_S else min(period, max(FASTEST_ROW_S, period / 10)))
 
     def deadline(self) -> float:
         """When the next row or checkpoint is due; at once while there may be more to learn from."""
@@ -304,7 +311,7 @@ class Learner(Service):
         if row:
             record = self.training.record(self.report(), now, final=last and self._finished)
             self._kept.record(self.training, record)
-            self._log_at = self.clock() + self.config.learner.log_every_s  # a slow disk leaves time to learn
+            self._log_at = self._row_after(self.clock())  # a slow disk leaves time to learn
         if checkpoint and self.training.trainer.counters.agent_steps:  # a HELLO alone must not bind the next learner
             self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)
             self._checkpoint_at = self.clock() + self.config.learner.checkpoint_every_s

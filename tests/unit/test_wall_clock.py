@@ -7,9 +7,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WALL = {"time", "time_ns", "now", "utcnow", "today", "localtime", "gmtime"}
 #: times that people read and nothing is computed from: of a point in TensorBoard, in the name of a run, in a journal;
-#: and the notes of a fake service, which a test compares within one machine
+#: the order of requests that several machines make; and the notes of a fake service, which a test compares within one
 SHOWN = {
     "common/files/event_file.py",
+    "common/files/requests.py",
     "zerobeast/cli/slurm.py",
     "zerobeast/api/train.py",
     "zerobeast/cli/runs.py",

@@ -1,6 +1,7 @@
 """Commands with subcommands: `beast`, `beast bench` and `beast chaos`."""
 
 import argparse
+import contextlib
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -74,13 +75,10 @@ def parser(prog: str, description: str | None, epilog: str | None = None) -> arg
 
 def finite(text: str) -> float:
     """A number from a flag, neither infinite nor NaN."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a finite number")
-    return number
+    with contextlib.suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r}, expected a finite number")
 
 
 def positive(text: str) -> int:

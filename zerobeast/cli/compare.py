@@ -8,7 +8,6 @@ did count as the slowest. Returns in Atari games are human-normalised as well. C
 metrics.csv and evaluations.csv.
 """
 
-import argparse
 import csv
 import io
 import json
@@ -29,7 +28,15 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  #: how a formula may begin in a spre
 
 def main(argv: list[str]) -> int:
     """Run `beast compare`. Raises ConfigError if the runs cannot be compared."""
-    flags, remarks = vars(_parser().parse_args(argv)), list[str]()
+    parser = commands.parser("beast compare", __doc__)
+    add_runs(parser)
+    parser.add_argument("--threshold", type=commands.finite, metavar="R", help="when the runs reached this")
+    parser.add_argument("--at", type=commands.positive, metavar="STEPS", help="values after so many agent steps")
+    parser.add_argument("--each", action="store_true", help="a row for each run")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="JSON instead of Markdown")
+    form.add_argument("--csv", action="store_true", help="CSV instead of Markdown")
+    flags, remarks = vars(parser.parse_args(argv)), list[str]()
     as_json, as_csv, names = (flags.pop(name) for name in ("json", "csv", "runs"))
     runs, of = chosen(names, flags.pop("root"), flags.pop("of"), flags["env"], remarks.append)
     rows = compared(runs, of, **flags, say=remarks.append)
@@ -61,17 +68,3 @@ def _cell(value: Any) -> Any:
     if isinstance(value, list):
         return " ".join(str(_cell(part)) for part in value)
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = commands.parser("beast compare", __doc__)
-    add_runs(parser)
-    parser.add_argument("--threshold", type=commands.finite, metavar="R", help="when the runs reached this")
-    parser.add_argument(
-        "--at", type=commands.positive, metavar="STEPS", help="values after so many agent steps, not the last"
-    )
-    parser.add_argument("--each", action="store_true", help="a row for each run")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="JSON instead of Markdown")
-    form.add_argument("--csv", action="store_true", help="CSV instead of Markdown")
-    return parser

@@ -21,17 +21,25 @@ from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kub
 
 def main(argv: list[str]) -> int:
     """Run `beast health`. Raises ConfigError if there is nothing to look at."""
-    flags = _parser().parse_args(argv)
+    parser = commands.parser("beast health", __doc__)
+    parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
+    parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
+    commands.add_root(parser)
+    parser.add_argument("--remote", action="store_true", help=run.REMOTE)
+    parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
+    parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
+    parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {NAMESPACE} of a cluster")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="another namespace of the cluster")
+    add_flags(parser)
+    flags = parser.parse_args(argv)
+
+    def wanted() -> list[ServiceView]:
+        return [view for view in _views(flags) if flags.role in (None, view.role)]
 
     def judged(services: Sequence[ServiceView]) -> Verdict:
         return _of_some(services, "") if flags.role else _of_pages(services) if flags.endpoint else judge(services)
 
-    return show(
-        lambda: [view for view in _views(flags) if flags.role in (None, view.role)],
-        judged,
-        watch=flags.watch,
-        as_json_text=flags.json,
-    )
+    return show(wanted, judged, watch=flags.watch, as_json_text=flags.json)
 
 
 def _of_pages(services: Sequence[ServiceView]) -> Verdict:
@@ -45,20 +53,6 @@ def _of_pages(services: Sequence[ServiceView]) -> Verdict:
 def _of_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
     """The verdict on some services without the others."""
     return Verdict(sentence, good=all(map(healthy, services)))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = commands.parser("beast health", __doc__)
-    parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
-    parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
-    commands.add_root(parser)
-    parser.add_argument("--remote", action="store_true", help=run.REMOTE)
-    parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
-    parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
-    parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {NAMESPACE} of a cluster")
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="another namespace of the cluster")
-    add_flags(parser)
-    return parser
 
 
 def _views(flags: argparse.Namespace) -> list[ServiceView]:

@@ -16,13 +16,6 @@ from zerobeast.results.shown import plot
 
 def main(argv: list[str]) -> int:
     """Run `beast plot`. Raises ConfigError if nothing was drawn."""
-    flags, remarks = vars(_parser().parse_args(argv)), dict[str, None]()
-    plot(*flags.pop("runs"), **flags, say=lambda text: remarks.update({text: None}))
-    write("\n".join(remarks))
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = commands.parser("beast plot", __doc__)
     add_runs(parser)
     parser.add_argument("--x", default="steps", help="steps, frames, time or a column; with commas: a panel for each")
@@ -33,7 +26,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--title", default="")
     parser.add_argument("--dark", action="store_true", help="on dark paper")
     parser.add_argument("--out", type=Path, default=Path("curves.png"), help=".png, .svg or .pdf; default %(default)s")
-    return parser
+    flags, remarks = vars(parser.parse_args(argv)), dict[str, None]()
+    plot(*flags.pop("runs"), **flags, say=lambda text: remarks.update({text: None}))
+    write("\n".join(remarks))
+    return 0
 
 
 def add_runs(parser: argparse.ArgumentParser) -> None:

@@ -47,9 +47,7 @@ class SlurmFlags(RunFlags):
 
     nodes: int = setting(2, "nodes of the job", ge=1, le=10_000)
     cores: int = setting(4, "cores of each node, with a worker on each", ge=1, le=1024)
-    time: str = setting(
-        "", "limit of the job, as sbatch takes it: the learner saves before, and the job is requeued", decides=PLAIN
-    )
+    time: str = setting("", "sbatch's limit of the job: the learner saves before, and it is requeued", decides=PLAIN)
     partition: str = setting("", "where to submit it", decides=PLAIN)
     sbatch: str = setting("", 'more options of sbatch in one line, such as "--gres=gpu:1 --account=me"', decides=REACH)
     submit: bool = setting(default=False, meaning="submit it now")

@@ -51,9 +51,7 @@ class TrainFlags(RunFlags):
 
     dry_run: bool = setting(default=False, meaning="print the settings that the run would have, and start nothing")
     plain: bool = setting(default=False, meaning="a line every few seconds instead of the live view")
-    hosts: str = setting(
-        "", "file of other machines, for workers by ssh: host, number of workers, path of its Python", decides=REACH
-    )
+    hosts: str = setting("", "file of machines for workers by ssh: host, number of workers, its Python", decides=REACH)
 
 
 def main(argv: list[str]) -> int:

@@ -36,8 +36,7 @@ def screen(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False) -> Ren
         _figures(known, snapshot),
         _services(snapshot.services[:MAX_SERVICES]),
     ]
-    hidden = len(snapshot.services) - MAX_SERVICES
-    if hidden > 0:
+    if (hidden := len(snapshot.services) - MAX_SERVICES) > 0:
         parts.append(Text(f"and {hidden} more", style="dim"))
     if sentence := _verdict(snapshot, stopping=stopping):
         parts.append(Text(sentence, style="bold"))

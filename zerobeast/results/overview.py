@@ -107,12 +107,9 @@ def _finite(run: SavedRun, name: str) -> list[float]:
     return [value for value in run.metrics.get(name, ()) if math.isfinite(value)]
 
 
-def _files(folder: Path | str) -> Iterator[os.stat_result]:
+def _files(folder: Path) -> Iterator[os.stat_result]:
     """The status of every file below a folder, without following links."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(entry.path)
-            else:
-                with contextlib.suppress(OSError):
-                    yield entry.stat(follow_symlinks=False)
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                yield os.lstat(os.path.join(place, name))

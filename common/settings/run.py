@@ -204,6 +204,9 @@ class LocalConfig(Section):
         "default 3 times, but no learner, only what a signal has ended, and nothing with `deterministic`",
         ge=0,
     )
+    check: bool = setting(
+        default=True, meaning="let an environment play for half a second before this user's first run in it"
+    )
     log_mb: int = setting(
         20, "size of a log at which it begins anew; the end of what was in it stays in <log>.1; 0: any", ge=0, le=LIMIT
     )

@@ -5,6 +5,7 @@ environment that the module registers with gymnasium.
 """
 
 import re
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -26,7 +27,13 @@ from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 
 def make_vector_env(
-    config: EnvConfig, num_envs: int, seed: int, server: EnvServerConfig, *, masks: bool = False
+    config: EnvConfig,
+    num_envs: int,
+    seed: int,
+    server: EnvServerConfig,
+    *,
+    masks: bool = False,
+    watch: Callable[[Any], Any] = lambda env: env,
 ) -> VectorEnv:
     """Choose what steps N environments, which `VectorEnv.collect` then makes: their backend, or single environments.
 
@@ -36,6 +43,7 @@ def make_vector_env(
       seed: environment i gets seed + i at the first reset.
       server: threads and workers to use.
       masks: whether some may be reset while others play on, which gymnasium's vectorised implementations cannot do.
+      watch: takes each single environment that is made in this process, and returns what is stepped in its place.
 
     Raises:
       EnvError: the id is unknown or its package is not installed. `collect` raises what only making them reveals.
@@ -54,9 +62,10 @@ def make_vector_env(
                 make_part = partial(backend.make_part, config)
     known: dict[str, Any] = {"leave_out": config.leave_out, "action_mask": config.action_mask}
     make = partial(make_env, config.id, dict(config.kwargs), reference, several=True, **known)
-    part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
-        return InlineVectorEnv(part, num_envs, seed, num_envs, agents)
+        watched = make_part or partial(shard, config.id, lambda: watch(make()), config=config)
+        return InlineVectorEnv(partial(padded, watched, padding), num_envs, seed, num_envs, agents)
+    part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
     together, wear = make_part is not None, Wear(server.max_episodes_per_process, server.max_process_memory_mb << 20)
     workers = server.workers or 1
     return WorkerVectorEnv(config.id, part, num_envs, seed, workers, agents, together=together, wear=wear)

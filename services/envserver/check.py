@@ -1,112 +1,145 @@
-"""`python -m zerobeast.services.envserver check --env ID`: play an environment at random, and print as JSON what is
-found: [[level, sentence], ...], each "ok", "warning" or "error". With BRIEF in front, for a moment, as a run begins.
+"""What an environment looks like, and what is found when it plays at random: a level and a sentence each.
 
 An error is what no run can learn from, a warning what is accepted and seldom meant.
 """
 
+import select
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings import EnvConfig, RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.net import readings
-from zerobeast.common.text import in_line
-from zerobeast.common.wire import action_record, by_array
+from zerobeast.common.wire import EnvSpec, action_record, by_array
 from zerobeast.common.wire.spaces import UNBOUNDED
-from zerobeast.services.envserver.agents import MASK, shard
+from zerobeast.services.envserver.agents import MASK
 from zerobeast.services.envserver.backend import backend_of
-from zerobeast.services.envserver.catalogue import make_env
-from zerobeast.services.envserver.describe import answered
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.reading import Watched
-from zerobeast.services.envserver.shard import Shard, described
+from zerobeast.services.envserver.shard import Shard, account_of, described
+from zerobeast.services.envserver.vector import VectorEnv, contained
 
-BRIEF = "brief"
 SEED, LONG, MOST = 7, 300, 2000  #: of environments and actions; characters of a sentence; steps
-SECONDS = {True: 0.5, False: 8.0}  #: by whether it is brief
+NOT, BRIEF, THOROUGH = 0.0, 0.5, 8.0  #: for how many seconds an environment plays
+POLL_S = 0.1
 WIDE = 1e6  #: a box of actions beyond which it is worth a word
-Found = tuple[str, str]
+Found = tuple[str, str]  #: "ok", "warning" or "error", and a sentence
 
 
-def main(argv: list[str]) -> int:
-    brief = argv[:1] == [BRIEF]
-    return answered(argv[brief:], lambda config: [*checked(config, brief=brief)])
+def look(config: RunConfig, task: str, seconds: float = NOT) -> tuple[EnvSpec, int, list[Found]]:
+    """Make an environment in this process, and let it play.
+
+    Args:
+      config: of a run.
+      task: which of its environments, or another id.
+      seconds: NOT, BRIEF or THOROUGH.
+
+    Returns:
+      its spec, how many agents it has, and what is found.
+
+    Raises:
+      EnvError: it cannot be made.
+    """
+    made = list[Watched]()
+    with _opened(config, task, made, alone=seconds == THOROUGH) as envs:
+        found = list(_judged(config, envs, made, seconds)) if seconds else []
+    checkable = made and not (callable(made[0].observation_space) or envs.spec.action_mask)  # it draws illegal actions
+    if seconds == THOROUGH and checkable and all(level != "error" for level, _ in found):
+        found += (("warning", f"gymnasium's checker: {text}") for text in _by_gymnasium(config, task))
+    return envs.spec, envs.agents, found
 
 
-def checked(config: RunConfig, *, brief: bool) -> Iterator[Found]:
-    """What is found about each environment of a run. Raises EnvError if one cannot be made."""
-    for task in config.env.tasks:
-        prefix = f"{task}: " if len(config.env.tasks) > 1 else ""
-        for level, sentence in _checked(config, config.env.alone(task), brief=brief):
-            yield level, in_line(prefix + sentence, LONG)
+@contextmanager
+def _opened(
+    config: RunConfig, task: str, made: list[Watched], *, alone: bool = True
+) -> Iterator[InlineEnvs | VectorEnv]:
+    """One environment, which joins `made` if its backend makes it alone, as all do that can if `alone` is true."""
 
-
-def _checked(config: RunConfig, env: EnvConfig, *, brief: bool) -> Iterator[Found]:
-    backend, made = backend_of(env.id), list[Watched]()
-    if backend and not backend.has_single_environments:
-        yield "ok", "its backend makes many that step together, which are not checked one by one"
-        return
-    make = partial(make_env, env.id, dict(env.kwargs), several=True, leave_out=env.leave_out)
-
-    def watched() -> Watched:
-        made.append(Watched(make()))
+    def watch(env: Any) -> Any:
+        made.append(Watched(env))
         return made[-1]
 
-    envs = shard(env.id, watched, 1, SEED, config=env)
-    yield from (("ok", line) for line in readings(envs.spec, config.net))
-    yield from (("warning", sentence) for sentence in _unsaid(made[0], envs))
+    env, backend = config.env.alone(task), backend_of(task)
+    alone &= backend is None or backend.has_single_environments
+    server = config.envserver.model_copy(update={"in_process": True})
+    several = make_vector_env(env, env.agents or 1, SEED, server, masks=alone, watch=watch)
     try:
-        yield from _played(envs, made, brief=brief)
+        with contained(f"env.id {task!r} cannot be made"):
+            envs: Any = several.make(1, SEED) if isinstance(several, InlineVectorEnv) else several
+            while envs is several and not several.collect():
+                select.select(several.files, (), (), POLL_S)
     except EnvError as error:
-        yield "error", str(error)
-        return
-    except Exception as error:  # of the check itself: what it cannot judge may still be trained in
-        yield "warning", f"it could not be judged further: {described(error)}"
-        return
+        several.count_failures([[0, account_of(error)]] if error.__cause__ else [], task)
+        raise
+    try:
+        yield envs
     finally:
         envs.close()
-    if not (brief or callable(made[0].observation_space)):
-        yield from (("warning", f"gymnasium's checker: {text}") for text in _by_gymnasium(make().unwrapped))
 
 
-def _played(envs: Shard, made: list[Watched], *, brief: bool) -> Iterator[Found]:
+def _judged(config: RunConfig, envs: InlineEnvs | VectorEnv, made: list[Watched], seconds: float) -> Iterator[Found]:
+    if not (made and isinstance(envs, Shard)):
+        yield "ok", "its backend steps many environments at once; single ones cannot be checked"
+        return
+    yield from (("ok", line) for line in readings(envs.spec, config.net))
+    try:
+        yield from (("warning", sentence) for sentence in _unsaid(made[0], envs))
+        yield from _played(envs, made, seconds)
+    except EnvError as error:
+        yield "error", str(error)
+    except Exception as error:  # of the check itself: what it cannot judge may still be trained in
+        yield "warning", f"it could not be judged further: {described(error)}"
+
+
+def _played(envs: Shard, made: list[Watched], seconds: float) -> Iterator[Found]:
     """Play, and report what came; raises EnvError if there is no point in another try."""
-    first = []
-    for _ in range(2):
+    until = time.monotonic() + seconds
+
+    def there_is_time() -> bool:  # for a reset
+        return time.monotonic() + max(_taken(made, "reset"), default=0.0) < until
+
+    envs.reset(SEED)
+    first = envs.rows["obs"].tobytes()
+    if there_is_time():
         envs.reset(SEED)
-        first.append(envs.rows["obs"].tobytes())
-    if first[0] != first[1]:
-        yield "warning", "two resets with the same seed begin with different observations: runs do not repeat"
+        if first != envs.rows["obs"].tobytes():
+            what = "two resets with the same seed give different first observations"
+            yield "warning", f"{what}: runs will not be reproducible"
     rng, odd, lost, lengths = np.random.default_rng(SEED), dict[str, str](), Counter[str](), list[int]()
-    steps, until = 0, time.monotonic() + SECONDS[brief]
-    envs.failures = []
-    while steps < MOST and time.monotonic() < until:
+    steps, bad = 0, "error" if seconds == THOROUGH else "warning"
+    while not steps or (steps < MOST and time.monotonic() < until and (not envs.over() or there_is_time())):
         failures, steps = len(envs.failures), steps + 1
         envs.step(_drawn(rng, envs))
         lost.update(reason for reason, _ in envs.lost)
         lengths += [one[1] for one in envs.episodes if one]
-        if len(envs.failures) == failures:
+        if len(envs.failures) == failures and made[-1].answer:
             odd.update(_odd(made[-1]))
     failed = sum(lost.values())
     if failed:  # a run counts them, and ends by itself if they are many
-        share = f"{failed} of {failed + len(lengths)} episodes"
-        yield "warning" if brief else "error", f"{share} were lost, most to {lost.most_common(1)[0][0]}"
+        yield bad, f"{failed} of {failed + len(lengths)} episodes were lost, most to {lost.most_common(1)[0][0]}"
     elif envs.failures:
-        yield "warning", f"an episode's last observation cannot be used: {envs.failures[0][1].partition(chr(10))[0]}"
+        why = envs.failures[0][1].partition("\n")[0]
+        yield "warning" if _taken(made, "reset") else bad, f"a reset or an episode's last observation failed: {why}"
     yield from (("warning", sentence) for sentence in odd.values())
-    ended = f"{len(lengths)} episodes of {np.mean(lengths):.0f} steps" if lengths else "no end of an episode"
+    ended = f"{len(lengths)} episodes of {np.mean(lengths):.0f} steps" if lengths else "no episode ended"
     times = ", ".join(f"a {name} takes {_milliseconds(made, name)}" for name in ("step", "reset"))
     yield "ok", f"{steps} random steps, {ended}; {times}"
 
 
+def _taken(made: list[Watched], name: str) -> list[float]:
+    return [seconds for each in made for seconds in each.seconds[name]]
+
+
 def _milliseconds(made: list[Watched], name: str) -> str:
-    taken = [1000 * seconds for each in made for seconds in each.seconds[name]] or [0.0]
-    return f"{np.mean(taken):.2g} ms, at most {max(taken):.2g}"
+    taken = np.multiply(1000, _taken(made, name) or [0.0])
+    return f"{taken.mean():.2g} ms, at most {taken.max():.2g}"
 
 
 def _drawn(rng: np.random.Generator, envs: Shard) -> Any:
@@ -130,11 +163,12 @@ def _unsaid(env: Any, envs: Shard) -> Iterator[str]:
     spaces, action = getattr(env.observation_space, "spaces", {}), envs.spec.action
     for name in spaces if isinstance(spaces, dict) and not envs.spec.action_mask else ():
         if MASK in str(name) and spaces[name].shape == (sum(action.choices),):
-            mask = f"--env.action_mask {name} makes it the mask of legal actions"
-            yield f"observations have {name!r}, which is an input as any other: {mask}"
+            mask = f"--env.action_mask {name} makes it the mask"
+            yield f"observation entry {name!r} looks like an action mask but is used as an ordinary input; {mask}"
     for low, high in (array.bounds for array in action.arrays if array.kind == "box"):
         if WIDE < (high - low).max() < UNBOUNDED:
-            yield f"actions are explored in all of their Box, {low.min():g} to {high.max():g}; infinite bounds are none"
+            real = "if these are not real limits, declare infinite bounds"
+            yield f"exploration covers the whole action Box, {low.min():g} to {high.max():g}; {real}"
 
 
 def _odd(env: Watched) -> Iterator[tuple[str, str]]:
@@ -168,13 +202,15 @@ def _boxes(space: Any, value: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
         yield from _boxes(part, value[key], f"{name}.{key}")
 
 
-def _by_gymnasium(env: Any) -> Iterator[str]:
+def _by_gymnasium(config: RunConfig, task: str) -> Iterator[str]:
     from gymnasium.utils.env_checker import check_env
 
+    made = list[Watched]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            check_env(env, skip_render_check=True)
+            with _opened(config, task, made):
+                check_env(made[0].unwrapped, skip_render_check=True)
         except Exception as error:  # foreign code, of the environment's too
             yield f"{type(error).__name__}: {error}"
     for text in dict.fromkeys(str(each.message) for each in caught):

@@ -1,49 +1,48 @@
-"""`python -m zerobeast.services.envserver describe --env ID`: make environments, print the first one as JSON, and the
-settings with which those of unequal sizes are equal, and the number of its agents.
+"""`python -m zerobeast.services.envserver describe --env ID`: make environments, print as JSON what the first one looks
+like, the settings with which those of unequal sizes are equal, the number of its agents, and what is found about those
+that play for a moment: with `local.check`, all of the run whose ids do not say what they are.
+
+`check --env ID`: let environments play for some seconds, and print what is found, [[level, sentence], ...].
 """
 
 import json
 import os
-import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from zerobeast.common.config.layers import variable_of
 from zerobeast.common.config.load import load
+from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.environ import withhold_secrets
 from zerobeast.common.process.terminal import write
-from zerobeast.common.settings import PADDING, EnvConfig, EnvServerConfig, RunConfig
-from zerobeast.common.text import printable
-from zerobeast.common.wire import EnvSpec
+from zerobeast.common.settings import PADDING, RunConfig
+from zerobeast.common.text import in_line, printable
 from zerobeast.services.envserver.backend import backend_of
-from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.check import BRIEF, LONG, NOT, THOROUGH, Found, look
 from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.envserver.mix import BACKEND as MIX
 from zerobeast.services.envserver.mix import Mixture
 from zerobeast.services.envserver.padding import Padding, alike, refuse_unlike, sizes_of
-from zerobeast.services.envserver.vector import contained
 
-POLL_S = 0.1
 UNPADDED = {"pad_obs": (), "pad_actions": 0}
 
 
 def main(argv: Sequence[str]) -> int:
-    return answered(argv, _described)
-
-
-def answered(argv: Sequence[str], find: Callable[[RunConfig], Any]) -> int:
-    """Print as JSON what is found about the environments that settings name; returns the exit code."""
+    """Print as JSON what a command, the first word, finds about the environments that settings name; returns the exit
+    code.
+    """
     answer = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # an environment may print to stdout
     try:
-        config = load(argv, os.environ)
+        config = load(argv[1:], os.environ)
         withhold_secrets()
         for path in RUN:  # whatever an environment starts has settings of its own
             os.environ.pop(variable_of(path), None)
-        found = json.dumps(find(config))
+        found = json.dumps(COMMANDS[argv[0]](config))
     except BeastError as error:
         write(f"envserver: {printable(str(error))}", sys.stderr)
         return error.exit_code
@@ -51,23 +50,35 @@ def answered(argv: Sequence[str], find: Callable[[RunConfig], Any]) -> int:
     return 0
 
 
+def _checked(config: RunConfig) -> list[Found]:
+    tasks = config.env.tasks
+    return _named(tasks if len(tasks) > 1 else ("",), [look(config, task, THOROUGH)[2] for task in tasks])
+
+
+def _named(tasks: Iterable[str], findings: Iterable[Iterable[Found]]) -> list[Found]:
+    prefixes = [f"{task}: " if task else "" for task in tasks]
+    each = zip(prefixes, findings, strict=True)
+    return [(level, in_line(prefix + text, LONG)) for prefix, found in each for level, text in found]
+
+
 def _described(config: RunConfig) -> dict[str, Any]:
-    given, env = Padding(config.env.pad_obs, config.env.pad_actions), config.env.model_copy(update=UNPADDED)
-    made_each = [describe(env.alone(task), config.envserver) for task in env.tasks]
-    specs, counts = zip(*made_each, strict=True)
+    given, tasks = Padding(config.env.pad_obs, config.env.pad_actions), config.env.tasks
+    unpadded = config.model_copy(update={"env": config.env.model_copy(update=UNPADDED)})
+    seconds = [BRIEF if config.local.check and not family_of(task) else NOT for task in tasks]
+    specs, counts, findings = zip(*map(partial(look, unpadded), tasks, seconds), strict=True)
     if len(set(counts)) > 1:
         listed = ", ".join(f"{count} in {spec.env_id}" for spec, count in zip(specs, counts, strict=True))
         raise EnvError(f"env.id: environments of one run need the same number of agents, which is {listed}")
     padding = alike([*map(given.of, specs)])
     spec = padding.of(given.of(specs[0]))
-    made = set(map(_listed, env.tasks))
+    made = set(map(_listed, tasks))
     for level in evaluated(config):
         if _listed(level) not in made:
             made.add(_listed(level))
-            refuse_unlike(spec, padding.of(given.of(describe(env.alone(level), config.envserver)[0])))
+            refuse_unlike(spec, padding.of(given.of(look(unpadded, level)[0])))
     sizes = {each.env_id: sizes_of(each) for each in specs if any(padding) or any(given)}
     found = {**dict(zip(PADDING, padding, strict=True)), "agents": counts[0], "sizes": sizes}
-    return spec.to_wire() | {"settings": found}
+    return spec.to_wire() | {"settings": found, "findings": _named(tasks, findings)}
 
 
 def _listed(env_id: str) -> str | tuple[str, ...]:
@@ -75,19 +86,4 @@ def _listed(env_id: str) -> str | tuple[str, ...]:
     return tuple(Mixture.parse(env_id).ids) if backend_of(env_id) is MIX else env_id
 
 
-def describe(config: EnvConfig, server: EnvServerConfig) -> tuple[EnvSpec, int]:
-    """Make an environment; returns its spec and how many agents it has.
-
-    Raises:
-      EnvError: it cannot be made.
-    """
-    env = make_vector_env(config, config.agents or 1, 0, server)
-    try:
-        with contained(f"env.id {config.id!r} cannot be made"):
-            while not env.collect():
-                select.select(env.files, (), (), POLL_S)
-        return env.spec, env.agents
-    finally:
-        env.close()
-        while not env.closed(force=True):  # only then have the processes that it has started ended too
-            select.select((), (), (), 0.01)
+COMMANDS: dict[str, Callable[[RunConfig], Any]] = {"describe": _described, "check": _checked}

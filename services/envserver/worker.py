@@ -23,12 +23,11 @@ import faulthandler
 import multiprocessing
 import os
 import resource
-import secrets
 import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,6 +37,7 @@ import numpy as np
 
 from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.process.environ import withhold_secrets
+from zerobeast.common.process.marks import MARK, end_marked
 from zerobeast.common.process.usage import memory_bytes
 from zerobeast.common.wire import action_record
 from zerobeast.common.wire.codec import pack, unpack
@@ -51,40 +51,6 @@ START = RESET + pack([None, None, None])
 AT_ONCE = 1.25  #: times its limit, at which a process is replaced in the middle of episodes
 GOLDEN = 0.618034  #: numbers times this are spread evenly after the decimal point
 PROGRESS_S = 0.1  #: between two messages of progress at least
-MARK = "ZEROBEAST_WORKER"  #: environment variable of a worker, which every process that it starts inherits
-
-
-@contextlib.contextmanager
-def marked() -> Iterator[str]:
-    """Give processes that are started meanwhile a mark that no other worker has, and yield it.
-
-    An environment may leave processes behind, such as a simulator in a session of its own. Linux shows their marks in
-    /proc; on other systems none is found, nor is one that was started without the variables of its parent.
-    """
-    os.environ[MARK] = mark = secrets.token_hex(8)
-    try:
-        yield mark
-    finally:
-        del os.environ[MARK]
-
-
-def end_marked(marks: Set[str], spare: int = 0) -> int:
-    """Kill every process that carries one of the marks, but not `spare`; returns how many there were."""
-    wanted = {f"{MARK}={mark}".encode() for mark in marks}
-    killed: set[int] = set()
-    while found := {pid for pid in _carriers(wanted) if pid != spare} - killed:  # they may start others until they die
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        killed |= found
-    return len(killed)
-
-
-def _carriers(wanted: Set[bytes]) -> Iterator[int]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
-            if not wanted.isdisjoint((folder / "environ").read_bytes().split(b"\0")):
-                yield int(folder.name)
 
 
 @dataclass

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
 from zerobeast.common.plugins import start_folder
 from zerobeast.common.process.endings import how_it_ended, oom_kills
+from zerobeast.common.process.marks import end_marked, marked
 from zerobeast.common.text import in_line
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, EnvSpec
 from zerobeast.common.wire.codec import pack, unpack
@@ -35,7 +36,7 @@ from zerobeast.common.wire.seeds import continued, of_part
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import backoff_s
 from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
-from zerobeast.services.envserver.worker import PROGRESS, RESET, START, STEP, Wear, Worker, end_marked, marked, serve
+from zerobeast.services.envserver.worker import PROGRESS, RESET, START, STEP, Wear, Worker, serve
 
 log = logging.getLogger(__name__)
 

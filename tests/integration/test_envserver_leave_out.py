@@ -11,10 +11,10 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Text, Tuple
 
 from tests.integration.envservers import running
 from zerobeast import ConfigError, Context, EnvError, OwnEnv, RemoteVectorEnv
-from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.services.envserver.agents import AgentReading
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.describe import describe
+from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.spaces import arrays
 from zerobeast.services.envserver.vector import VectorEnv
 
@@ -93,7 +93,8 @@ def test_environments_without_entries_refuse_the_setting(env_id: str) -> None:
 
 def test_the_rest_of_a_tuple_is_a_dict_by_number_in_which_tuples_are_read() -> None:
     left_out = (*UNWANTED, "log.0")
-    spec, _ = describe(EnvConfig(id=f"{__name__}:InTuple", leave_out=left_out), EnvServerConfig(workers=1))
+    env = EnvConfig(id=f"{__name__}:InTuple", leave_out=left_out)
+    spec, *_ = look(RunConfig(env=env), env.id)
     own = OwnEnv("Talking-v0", InTuple().observation_space, Discrete(2), leave_out=left_out)
     assert own.spec.obs == spec.obs
     seen = InTuple().reset(seed=1)[0]

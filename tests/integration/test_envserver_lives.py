@@ -12,10 +12,10 @@ from tests.integration.envservers import running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.process import endings, usage
-from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.transport import Context
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.describe import describe
+from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.worker import Wear
 
 LOCAL = EnvServerConfig(in_process=True)
@@ -42,7 +42,7 @@ def test_every_environment_has_a_number_that_no_other_has_whichever_server_it_is
         with running(f"{ipc}.2", in_process=True), EnvClient(context, f"{ipc}.2", env, 2, seed=0) as other:
             other.reset()
             assert len(alive(tmp_path)) == 5
-            assert describe(EnvConfig(**env), EnvServerConfig())[1] == 1, "it makes a sixth"
+            assert look(RunConfig(env=EnvConfig(**env)), env["id"])[1] == 1, "it makes a sixth"
         before = alive(tmp_path)
         assert len(before) == 3
         victim = max(before.values(), key=list(before.values()).count)

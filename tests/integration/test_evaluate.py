@@ -16,9 +16,9 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
-from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
+from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.transport import make_keys
-from zerobeast.services.envserver.describe import describe
+from zerobeast.services.envserver.check import look
 from zerobeast.services.evaluator import service
 from zerobeast.services.evaluator.service import Evaluator
 
@@ -33,7 +33,7 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(evaluate, "QUIET_S", 0.0)
-    spec, *_ = describe(EnvConfig(id=ENDLESS), EnvServerConfig())
+    spec, *_ = look(RunConfig(env=EnvConfig(id=ENDLESS)), ENDLESS)
     run = saved(tmp_path, "impala", spec.for_policies(), "--net.hidden_size=8")
     flags = ["--env", ENDLESS, "--episodes", "3", "--max_steps", "50", "--json"]
     assert evaluate.main([str(run), *flags]) == 0
@@ -54,7 +54,7 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
 def test_limits_of_the_runs_env_servers_cut_no_episode_of_an_evaluation_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec, *_ = describe(EnvConfig(id=COUNTER), EnvServerConfig())
+    spec, *_ = look(RunConfig(env=EnvConfig(id=COUNTER)), COUNTER)
     run = saved(tmp_path, "impala", spec.for_policies(), "--net.hidden_size=8")
     limits = {"max_episodes_per_process": 1, "max_process_memory_mb": 4000, "max_envs": 1, "max_workers": 1}
     flags = [f"--envserver.{name}={limit}" for name, limit in limits.items()]
@@ -67,7 +67,7 @@ def test_limits_of_the_runs_env_servers_cut_no_episode_of_an_evaluation_off(
 
 
 def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path: Path) -> None:
-    spec, *_ = describe(EnvConfig(id=ODD), EnvServerConfig())
+    spec, *_ = look(RunConfig(env=EnvConfig(id=ODD)), ODD)
     run = saved(tmp_path, "impala", spec.for_policies(), "--net.hidden_size=8")
     slow = ["--env", ODD, "--env.kwargs", "{make_s: 1.5, at: 1, ends: true}", "--envserver.step_timeout_s", "0.5"]
     config = load(["--config", str(run / run_files.CONFIG), *slow, "--evaluate.episodes", "1"], {})
@@ -95,7 +95,7 @@ def test_an_evaluator_plays_in_the_env_server_that_it_is_given_once_that_is_ther
     monkeypatch.setattr(service, "DISK_S", 0.0)
     monkeypatch.setattr(Endpoint, "resolved", resolved)
     make_keys(tmp_path / "keys")
-    spec, *_ = describe(EnvConfig(id="CartPole-v1"), EnvServerConfig())
+    spec, *_ = look(RunConfig(env=EnvConfig(id="CartPole-v1")), "CartPole-v1")
     run, keys = saved(tmp_path, "impala", spec.for_policies(), "--net.hidden_size=8"), str(tmp_path / "keys")
     flags = ["--env", "CartPole-v1", "--evaluate.episodes", "2", "--evaluate.max_steps", "20", "--security.keys", keys]
     config, endpoint = load(["--config", str(run / run_files.CONFIG), *flags], {}), f"tcp://127.0.0.1:{free_port()}"

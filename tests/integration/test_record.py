@@ -17,9 +17,9 @@ from zerobeast.cli.record import main
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.services.envserver.describe import describe
+from zerobeast.services.envserver.check import look
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.service import Evaluator
 from zerobeast.services.evaluator.video import record
@@ -32,7 +32,7 @@ def policy_for(
 ) -> tuple[Policy, RunConfig]:
     """A fresh policy of an environment, and settings under which it plays up to 15 steps."""
     config = EnvConfig(id=env_id, **env)
-    policy = load(saved(folder, algo, describe(config, EnvServerConfig())[0].for_policies(), "--net.hidden_size=8"))
+    policy = load(saved(folder, algo, look(RunConfig(env=config), env_id)[0].for_policies(), "--net.hidden_size=8"))
     evaluate = policy.config.evaluate.model_copy(update={"max_steps": 15, "episodes": 1, "actions": actions})
     return policy, policy.config.model_copy(update={"env": config, "evaluate": evaluate})
 

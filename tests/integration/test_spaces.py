@@ -1,18 +1,20 @@
 """Which preset an environment of the user's own gets: a process makes it once and reports its spec."""
 
 import json
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.helpers import running_still
+from tests.helpers import running_still, wait_until
 from zerobeast.cli import slurm
 from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import spaces
@@ -50,7 +52,7 @@ def test_the_output_of_an_environment_does_not_mix_with_its_spec(tmp_path: Path)
 def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, method: str) -> None:
     family = tmp_path / "family"
     assert spec_of(given(ODD, family=str(family), method=method)).obs.shape == (2,)
-    assert not running_still(int(family.read_text()))
+    wait_until(lambda: not running_still(int(family.read_text())))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, meth
             ODD,
             {"make_s": 50},
             0.1,
-            r"^env.id '.*' was not made within 0.1 s \(envserver.step_timeout_s for each environment\)$",
+            r"^env.id '.*' was not made and played within 0.2 s \(envserver.step_timeout_s for each environment\)$",
         ),
     ],
 )
@@ -134,29 +136,36 @@ def test_a_mix_is_made_once_for_all_its_laws_and_the_limit_is_for_each_environme
 ) -> None:
     mix, made = "zipf(CartPole-v1,CartPole-v0;1)", []
 
-    def describe(config: EnvConfig, _server: EnvServerConfig) -> tuple[EnvSpec, int]:
-        made.append(config.id)
-        return EnvSpec(config.id, ArraySpace.box((2,)), ArraySpace.discrete(2)), 1
+    def look(_config: RunConfig, env_id: str, _seconds: float = 0.0) -> tuple[EnvSpec, int, list[Any]]:
+        made.append(env_id)
+        return EnvSpec(env_id, ArraySpace.box((2,)), ArraySpace.discrete(2)), 1, []
 
-    monkeypatch.setattr(envserver, "describe", describe)
+    monkeypatch.setattr(envserver, "look", look)
     levels = "zipf,uniform,rare,CartPole-v0,Acrobot-v1,zipf(Acrobot-v1),rare(Acrobot-v1)"
-    assert envserver.main(["--env", mix, "--evaluate.levels", levels]) == 0
+    assert envserver.main(["describe", "--env", mix, "--evaluate.levels", levels]) == 0
     assert capfd.readouterr().err == ""
     assert made == [mix, "Acrobot-v1", "zipf(Acrobot-v1)"]
     limits = []
-    monkeypatch.setattr(spaces, "_ask", lambda *key: (limits.append(key[2]), {"agents": 1}))
-    run = RunConfig.model_validate({"env": {"id": f"{mix},CartPole-v1"}, "evaluate": {"levels": "zipf,rare"}})
-    spaces.padded(run)
-    spec_of(given(mix))
-    assert limits == [6 * spaces.LIMIT_S, spaces.LIMIT_S]
+
+    def run(command: list[str], *, timeout: float, **_options: Any) -> None:
+        limits.append(timeout)
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    env = {"id": f"{mix},CartPole-v1"}
+    for more in ({"local": {"check": False}}, {}, {"evaluate": {"levels": "zipf,rare"}}):
+        with pytest.raises(ConfigError, match=r"was not made .*within"):
+            spaces.padded(RunConfig.model_validate({"env": env, **more}))
+    assert limits == [2 * spaces.LIMIT_S, 4 * spaces.LIMIT_S, 8 * spaces.LIMIT_S], "a turn of each, and to play"
 
 
 def test_a_limit_given_as_text_is_no_reason_to_make_an_environment_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(spaces, "_ask", lambda *key: (asked.append(key), {}))
+    answer = EnvSpec("Any-v0", ArraySpace.box((2,)), ArraySpace.discrete(2)).to_wire()
+    monkeypatch.setattr(spaces, "_answer", lambda *key: (asked.append(key), answer)[1])
     for value in ("90", 90.0):
         spec_of(given("Any-v0") | {"envserver.step_timeout_s": Given("envserver.step_timeout_s", value, "flag")})
-    assert asked[0] == asked[1]
+    assert len(asked) == 1
 
 
 def test_with_a_named_preset_the_environment_is_not_made(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 """What `beast check` and the start of a run say about an environment."""
 
+import subprocess
+import sys
+import threading
+import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +14,13 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 import zerobeast as zb
+from tests.helpers import running_still, wait_until
 from zerobeast.cli.check import main as check
 from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.settings import EnvConfig, RunConfig
-from zerobeast.launcher import env_check
-from zerobeast.services.envserver.check import checked
+from zerobeast.common.settings.run import LocalConfig
+from zerobeast.launcher import spaces
+from zerobeast.services.envserver.check import BRIEF, THOROUGH, look
 
 HOME = "tests.unit.test_env_check"
 
@@ -91,21 +98,47 @@ class Objectives(Good):
         return obs, np.zeros(3), *rest
 
 
+class Unbegun(Good):
+    def reset(self, **given: Any) -> Any:
+        raise RuntimeError("no level")
+
+
+class Slow(Good):
+    """It takes longer than a short check to reset, prints, and leaves a thread and a process behind."""
+
+    def __init__(self, log: str) -> None:
+        self.log = Path(log)
+        self.note("made")
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        self.log.with_name("log.pid").write_text(str(left.pid))
+
+    def note(self, text: str) -> None:
+        sys.stdout.write(text)
+        with self.log.open("a") as file:
+            file.write(f"{text} ")
+
+    def reset(self, **given: Any) -> Any:
+        self.note("reset")
+        time.sleep(BRIEF)
+        return super().reset(**given)
+
+
 class Wide(Good):
     action_space = Box(0, 2e6, (1,))
 
 
-def found(name: str, *, brief: bool = True, **env: Any) -> list[tuple[str, str]]:
+def found(name: str, seconds: float = BRIEF, **env: Any) -> list[tuple[str, str]]:
     config = RunConfig(env=EnvConfig(id=f"{HOME}:{name}", **env))
-    return list(checked(config, brief=brief))
+    return look(config, config.env.id, seconds)[2]
 
 
-def odd(name: str, **env: Any) -> list[tuple[str, str]]:
-    return [(level, sentence) for level, sentence in found(name, **env) if level != "ok"]
+def odd(name: str, seconds: float = BRIEF, **env: Any) -> list[tuple[str, str]]:
+    return [(level, sentence) for level, sentence in found(name, seconds, **env) if level != "ok"]
 
 
 def test_a_good_environment_is_read_and_timed_and_nothing_else_is_said() -> None:
-    read, played = found("Good", brief=False)
+    read, played = found("Good", THOROUGH)
     assert read == ("ok", "observation 2 float32: numbers, as they are, MLP")
     assert "episodes of 10 steps; a step takes " in played[1]
 
@@ -114,9 +147,9 @@ def test_a_good_environment_is_read_and_timed_and_nothing_else_is_said() -> None
     ("name", "sentences"),
     [
         ("Whole", ["is of type int64, in a Box of float32", "has 10 to 20, outside of its Box of -1 to 1"]),
-        ("Forgetful", ["two resets with the same seed begin with different observations"]),
+        ("Forgetful", ["two resets with the same seed give different first observations"]),
         ("Number", ["terminated is 0 of type int, expected a boolean"]),
-        ("Wide", ["actions are explored in all of their Box, 0 to 2e+06"]),
+        ("Wide", ["exploration covers the whole action Box, 0 to 2e+06"]),
         ("Crash", ["episodes were lost, most to RuntimeError: the simulator is gone (test_env_check.py:"]),
     ],
 )
@@ -141,15 +174,21 @@ def test_what_no_run_can_learn_from_is_an_error() -> None:
     assert odd("Objectives") == [
         ("error", f"environment '{HOME}:Objectives': a reward has shape [3], expected a number")
     ]
-    assert odd("Crash", brief=False)[0][0] == "error"
+    assert odd("Crash", THOROUGH)[0][0] == "error"
     with pytest.raises(EnvError, match=r"has no 'Nobody'"):
         found("Nobody")
 
 
+def test_resets_that_always_fail_are_named_as_what_has_failed() -> None:
+    ((level, sentence),) = odd("Unbegun")
+    assert level == "warning"
+    assert "a reset or an episode's last observation failed: RuntimeError: no level (test_env_check.py:" in sentence
+
+
 def test_several_agents_are_checked_as_one_is() -> None:
-    relay = EnvConfig(id="tests.integration.relay_env:Relay")
-    *_, (level, sentence) = checked(RunConfig(env=relay), brief=True)
-    assert level == "ok"
+    relay = "tests.integration.relay_env:Relay"
+    spec, agents, (*_, (level, sentence)) = look(RunConfig(env=EnvConfig(id=relay)), relay, BRIEF)
+    assert (spec.env_id, agents, level) == (relay, 3, "ok")
     assert "episodes of 2 steps" in sentence
 
 
@@ -179,20 +218,44 @@ def test_a_run_begins_with_a_check_of_what_this_user_does_not_know_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    answers, asked = [("ok", "fine"), ("warning", "hm")], list[str]()
-    monkeypatch.setattr(env_check, "findings", lambda config, _command: asked.append(config.env.id) or answers)
+    answer, asked = [["ok", "fine"], ["warning", "walk: hm"]], list[tuple[str, bool]]()
+
+    def process(_command: str, values: dict[str, Any]) -> Any:
+        asked.append((values["env.id"], values["local.check"]))
+        return {"findings": answer if values["local.check"] else []}
+
+    monkeypatch.setattr(spaces, "_answer", process)
+    monkeypatch.setattr(spaces, "_seen", cache(spaces._seen.__wrapped__))
     (tmp_path / "walk.py").write_text("class Walk: ...\n")
     walk = f"{tmp_path}/walk.py:Walk"
 
     def begin(env_id: str, **env: Any) -> list[str]:
-        return list(env_check.first_check(RunConfig(env=EnvConfig(id=env_id, **env))))
+        return spaces.first_check(RunConfig(env=EnvConfig(id=env_id, **env)))
 
-    assert begin(walk) == [f"{walk}: hm"]
-    assert begin(walk) == begin("CartPole-v1") == begin("zipf(a:B,c:D;1)") == []
-    assert begin(walk, kwargs={"size": 2}) == [f"{walk}: hm"]
+    for local in (LocalConfig(placement="serve"), LocalConfig(check=False)):
+        assert spaces.first_check(RunConfig(env=EnvConfig(id=walk), local=local)) == []
+    assert begin(walk) == ["walk: hm"]
+    assert begin(walk) == begin("CartPole-v1") == begin(walk, pad_actions=7) == []
+    assert begin("Blackjack-v1") == begin(f"zipf({walk},c:D;1)") == begin(walk, kwargs={"size": 2}) == ["walk: hm"]
     (tmp_path / "walk.py").write_text("class Walk: x = 1\n")
-    answers.append(("error", "no"))
+    answer.append(["error", "no"])
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"^no$"):
             begin(walk)
-    assert asked == [walk] * 4
+    assert asked[:2] == [(walk, False), (walk, True)]
+    assert [env_id for env_id, checks in asked if checks] == [walk, "Blackjack-v1", f"zipf({walk},c:D;1)", walk, walk]
+
+
+def test_what_an_environment_is_and_what_is_odd_about_it_costs_one_process_and_one_slow_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    log = tmp_path / "log"
+    config = RunConfig(env=EnvConfig(id=f"{HOME}:Slow", kwargs={"log": str(log)}))
+    spec = spaces.spec_for(config)
+    assert spec is not None
+    assert spec.obs.shape == (2,)
+    assert spaces.first_check(config) == []
+    assert spaces.padded(config) == config
+    assert log.read_text() == "made reset "
+    wait_until(lambda: not running_still(int((tmp_path / "log.pid").read_text())))

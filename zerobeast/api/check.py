@@ -7,7 +7,7 @@ from zerobeast.api.words import in_python
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.load import gather
 from zerobeast.common.plugins import refuse_imported, reread
-from zerobeast.launcher.env_check import findings
+from zerobeast.launcher.spaces import findings
 
 
 @in_python

@@ -13,7 +13,7 @@ import os
 from zerobeast import commands
 from zerobeast.common.config.load import gather
 from zerobeast.common.process.terminal import write
-from zerobeast.launcher.env_check import findings
+from zerobeast.launcher.spaces import findings
 
 
 def main(argv: list[str]) -> int:

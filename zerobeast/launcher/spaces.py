@@ -1,24 +1,33 @@
-"""What an environment looks like, as described by a process that makes it once: nothing here may import simulators."""
+"""What an environment looks like, and what is odd about it, as told by a process that makes it once: nothing here may
+import simulators.
+"""
 
-import functools
 import json
 import os
+import re
+import secrets
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.describe import as_yaml
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.load import check
+from zerobeast.common.config.load import check as config_check
 from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.table import LEVELS, RUN, nested, value_at
 from zerobeast.common.config.trust import confirmation
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import state
 from zerobeast.common.plugins import calling
-from zerobeast.common.settings import NO_RUN, EnvConfig, EnvServerConfig, RunConfig
+from zerobeast.common.process.endings import how_it_ended, oom_kills
+from zerobeast.common.process.marks import MARK, end_marked
+from zerobeast.common.settings import FRAMES, NO_RUN, PADDING, EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.records import oversize
@@ -31,7 +40,10 @@ SHAPING = (
     *(path for path in RUN if path.startswith("env.") and path not in ("env.opponent", "env.opponents", "env.sizes")),
     LEVELS,
     LIMIT := "envserver.step_timeout_s",
+    CHECK := "local.check",
 )
+CHECKED = "checked"  #: folder of digests of what this user's runs have begun with
+UNCHECKED = {f"env.{name}" for name in (*FRAMES, *PADDING, "agents")}  #: settings that no finding depends on
 
 
 def spec_of(given: Mapping[str, Given]) -> EnvSpec:
@@ -43,7 +55,7 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
     Raises:
       ConfigError: it cannot or must not be made.
     """
-    return _described(given)[0]
+    return EnvSpec.from_wire(_described(given))
 
 
 def padded(config: RunConfig) -> RunConfig:
@@ -57,7 +69,7 @@ def padded(config: RunConfig) -> RunConfig:
     if config.local.placement == "serve" or (len(tasks) == 1 and family_of(tasks[0])):
         config.env.opposed(config.actor.envs_per_group)
         return config
-    _, settings = _described(_shaping(config))
+    settings = _described(_shaping(config))["settings"]
     found = {name: size for name, size in settings.items() if size and (name, size) != ("agents", 1)}
     agents, envs = settings["agents"], config.actor.envs_per_group
     if config.deterministic and envs % agents:
@@ -92,35 +104,6 @@ def check_opponent(config: RunConfig, spec: EnvSpec | None) -> None:
         raise ConfigError(lines[-1])
 
 
-def _shaping(config: RunConfig) -> dict[str, Given]:
-    return {path: Given(path, value_at(config, path), "") for path in SHAPING}
-
-
-def _described(given: Mapping[str, Given]) -> tuple[EnvSpec, Mapping[str, Any]]:
-    """The spec, and settings of `env` with which all environments have it."""
-    return _ask(*_question(given))
-
-
-def answer_about(config: RunConfig, command: tuple[str, ...]) -> Any:
-    """What a command of the env-server prints about the environments of a run. Raises ConfigError as `spec_of`."""
-    return _output(command, *_question(_shaping(config)))
-
-
-def _question(given: Mapping[str, Given]) -> tuple[str, str, float]:
-    """The ids, the settings that matter, and how long making the environments may take."""
-    if "local.placement" in given and given["local.placement"].value == "serve":
-        raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
-    mistakes: list[str] = []
-    good, _ = check([given[path] for path in SHAPING if path in given], mistakes)
-    if mistakes:
-        raise ConfigError("\n".join(mistakes))
-    values = {path: one.value for path, one in good.items()}
-    tasks, levels = (sum(map(bool, split_ids(values.get(path, "")))) for path in ("env.id", LEVELS))
-    limit_s = max(LIMIT_S, values.get(LIMIT, 0.0)) * tasks * (1 + levels)  # each may have each level; made one by one
-    changed = {path: value for path, value in values.items() if value != RUN[path].default}
-    return values["env.id"], json.dumps(changed), min(LONGEST_S, limit_s)
-
-
 def spec_for(config: RunConfig) -> EnvSpec | None:
     """As `spec_of`, with the settings of a whole run, which has to fit; None if nothing here makes its environments."""
     if config.local.placement == "serve":
@@ -133,14 +116,81 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
     return spec
 
 
-@functools.cache
-def _ask(env_id: str, settings: str, limit_s: float) -> tuple[EnvSpec, Mapping[str, Any]]:
-    found = _output(("describe",), env_id, settings, limit_s)
-    return EnvSpec.from_wire(found), found["settings"]
+def findings(config: RunConfig) -> list[tuple[str, str]]:
+    """What is found about the environments of a run that play for some seconds: levels, each "ok", "warning" or
+    "error", and sentences.
+
+    Raises:
+      ConfigError: there is no such environment, or it hangs.
+    """
+    return [(level, sentence) for level, sentence in _answer("check", _values(_shaping(config)))]
 
 
-def _output(about: tuple[str, ...], env_id: str, settings: str, limit_s: float) -> Any:
-    values, command = json.loads(settings), service_command("envserver", *about)
+def first_check(config: RunConfig) -> list[str]:
+    """Warnings about the environments of a run, unless one of this user has begun with the same before.
+
+    Raises:
+      ConfigError: as `spec_of`, or no run can learn from one.
+    """
+    found = {} if config.local.placement == "serve" else _described(_shaping(config))
+    if not found.get("findings") or state.knows(CHECKED, found["digest"]):
+        return []
+    if errors := [sentence for level, sentence in found["findings"] if level == "error"]:
+        raise ConfigError("; ".join(errors))
+    state.remember(CHECKED, [found["digest"]])
+    return [sentence for level, sentence in found["findings"] if level == "warning"]
+
+
+def _shaping(config: RunConfig) -> dict[str, Given]:
+    return {path: Given(path, value_at(config, path), "") for path in SHAPING}
+
+
+def _described(given: Mapping[str, Given]) -> dict[str, Any]:
+    """The spec as it is sent; settings of `env` with which all environments have it; findings, and their digest."""
+    values = _values(given)
+    return _seen(json.dumps(values), _digest(values))
+
+
+def _values(given: Mapping[str, Given]) -> dict[str, Any]:
+    """By path, the settings that the environments depend on, unless they have their default."""
+    if "local.placement" in given and given["local.placement"].value == "serve":
+        raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
+    mistakes: list[str] = []
+    good, _ = config_check([given[path] for path in SHAPING if path in given], mistakes)
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    values = {path: one.value for path, one in good.items()}
+    ids = split_ids(f"{values['env.id']},{values.get(LEVELS, '')}")
+    backends = any("(" in each or ":" not in each for each in filter(None, ids))
+    idle = () if backends else tuple(f"env.{name}" for name in FRAMES)  # so that no preset gives a reason to ask again
+    changed = {path: value for path, value in values.items() if path not in idle and value != RUN[path].default}
+    return {"env.id": values["env.id"], **changed}
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    """That of all that a check depends on, the text of scripts included; empty if there is none to be."""
+    if not values.get(CHECK, True) or all(map(family_of, split_ids(values["env.id"]))):
+        return ""
+    homes = [each.rpartition(":")[0] for each in re.split("[(),;]", values["env.id"])]
+    files = [Path(home if home.endswith(".py") else f"{home.replace('.', '/')}.py") for home in homes]
+    texts = [file.read_bytes() for file in files if file.is_file()]
+    about = [value for path, value in values.items() if path.startswith("env.") and path not in UNCHECKED]
+    return blake2b(repr((about, Path.cwd(), texts)).encode(), digest_size=16).hexdigest()
+
+
+@cache
+def _seen(settings: str, digest: str) -> dict[str, Any]:
+    checks = bool(digest) and not state.knows(CHECKED, digest)
+    return {**_answer("describe", {**json.loads(settings), CHECK: checks}), "digest": digest}
+
+
+def _answer(about: str, values: Mapping[str, Any]) -> Any:
+    """What a process that makes environments prints about them; nothing that they have started outlives it."""
+    tasks, levels = (sum(map(bool, split_ids(values.get(path, "")))) for path in ("env.id", LEVELS))
+    turns = tasks * (1 + levels + values.get(CHECK, True))  # each may have each level; made one by one
+    limit_s = min(LONGEST_S, max(LIMIT_S, values.get(LIMIT, 0.0)) * turns)
+    command, env_id = service_command("envserver", about), values["env.id"]
+    before, mark = oom_kills(), secrets.token_hex(8)
     with (  # which no other user can read
         tempfile.TemporaryFile() as answer,
         tempfile.TemporaryFile() as complaint,
@@ -152,21 +202,25 @@ def _output(about: tuple[str, ...], env_id: str, settings: str, limit_s: float) 
             code = subprocess.run(
                 [*command, "--config", given.name, *confirmation(values)],
                 check=False,
-                env=child_environ(os.environ),
+                env={**child_environ(os.environ), MARK: mark},
                 stdin=subprocess.DEVNULL,
                 stdout=answer,  # files: a pipe would stay open as long as any process that the environment started
                 stderr=complaint,
                 timeout=limit_s,
             ).returncode
         except subprocess.TimeoutExpired as error:
-            what = "checked" if "check" in about else "made"
+            what = "made and played" if values.get(CHECK, True) else "made"
             why = f"was not {what} within {limit_s:g} s (envserver.step_timeout_s for each environment)"
             raise ConfigError(f"env.id {env_id!r} {why}") from error
+        finally:
+            end_marked({mark})
         answer.seek(0)
         complaint.seek(0)
-        if code == 0:
-            return json.load(answer)
+        if found := answer.read():
+            return json.loads(found)
         lines = complaint.read().decode(errors="replace").strip().splitlines()
-    sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else f"env.id {env_id!r}: exit code {code}"
+    sentence = f"env.id {env_id!r}: {how_it_ended(code, before)}"
+    if lines and code > 0:
+        sentence = lines[-1].removeprefix("envserver: ")
     more = f"; to see where: {shlex.join([*command, *flags_for(values)])}" if len(lines) > 1 else ""
     raise ConfigError(f"{sentence}{more}")

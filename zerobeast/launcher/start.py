@@ -26,13 +26,12 @@ from zerobeast.common.settings import spec_of as spec_named
 from zerobeast.common.settings.net import readings
 from zerobeast.common.text import as_text, did_you_mean
 from zerobeast.launcher import run_folder
-from zerobeast.launcher.env_check import first_check
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.hosts import Host
 from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.placement import GPUS, IDLE, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.launcher.spaces import check_opponent, padded, spec_for, spec_of
+from zerobeast.launcher.spaces import check_opponent, first_check, padded, spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.tracking.sinks import PROJECT, tracker
 
@@ -176,8 +175,7 @@ def begun(
       ConfigError: nothing was started, for the reason it gives.
     """
     config, flags, saved, origins, parent = settled
-    spec, config = spec_for(config), padded(config)
-    remarks = list(first_check(config))
+    spec, remarks, config = spec_for(config), first_check(config), padded(config)
     check_opponent(config, spec)
     allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):

@@ -15,40 +15,39 @@ from typing import Any
 from zerobeast.common.config.layers import Given
 from zerobeast.common.files import run_files, state
 
-KIND = "confirmed"  #: folder of digests
 
-
-def digests(path: str, value: Any, file: Path | None = None) -> list[str]:
-    """The digest of a setting's value, of each entry of a mapping; none for what no setting can have as a value.
-
-    With a file they hold for the folder of the run that it belongs to, or else for its own. Raises OSError then.
-    """
+def digests(path: str, value: Any) -> dict[str, Any]:
+    """By their digests, the value of a setting or the entries of a mapping; none of what no setting can have."""
     entries = value.items() if isinstance(value, dict) else [("", value)]
-    places = [_places(file, each) if file else () for _, each in entries]
     with suppress(TypeError, ValueError, RecursionError):
-        texts = [json.dumps([path, *each, *where], default=str) for each, where in zip(entries, places, strict=True)]
-        return [blake2b(text.encode(), digest_size=16).hexdigest() for text in texts]
-    return []
+        return {_digest(path, *each): each[1] for each in entries}
+    return {}
 
 
 def is_known(one: Given, known: Collection[str]) -> bool:
     """Whether a file may give a setting this value here; `known` are digests that a flag confirms."""
-    given = [digest in known for digest in digests(one.path, one.value)]
-    if all(given):
-        return bool(given)
+    found = digests(one.path, one.value)
     with suppress(OSError):
-        here = digests(one.path, one.value, one.file)
-        return all(by_flag or state.knows(KIND, digest) for by_flag, digest in zip(given, here, strict=True))
+        return bool(found) and all(
+            digest in known or (one.file and state.knows(_there(one.file, digest, value)))
+            for digest, value in found.items()
+        )
     return False
 
 
 def remember(file: Path, values: Mapping[str, Any]) -> None:
     """Let a file, or a folder, give settings these values here; none is already known to be wrong."""
+    found = {digest: each for path, value in values.items() for digest, each in digests(path, value).items()}
     with suppress(OSError):
-        state.remember(KIND, [digest for path, value in values.items() for digest in digests(path, value, file)])
+        state.remember([_there(file, digest, value) for digest, value in found.items()])
 
 
-def _places(file: Path, value: Any) -> list[str]:
+def _there(file: Path, digest: str, value: Any) -> str:
+    """The digest of a value in the folder of the run that a file belongs to, or else in its own. Raises OSError."""
     folder = run_files.folder_of(file) or (file if file.is_dir() else file.parent)
     is_absolute = isinstance(value, str) and value.startswith("/") and "," not in value
-    return [str(folder.resolve()), *([] if is_absolute else [str(Path.cwd())])]
+    return _digest(digest, str(folder.resolve()), *([] if is_absolute else [str(Path.cwd())]))
+
+
+def _digest(*parts: Any) -> str:
+    return blake2b(json.dumps(parts, default=str).encode(), digest_size=16).hexdigest()

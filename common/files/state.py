@@ -12,7 +12,7 @@ from pathlib import Path
 from zerobeast.common.files.opening import small_text
 
 SECRET, SECRET_BYTES = "secret", 32
-MOST = 10_000  #: digests of a kind that are kept
+KNOWN, MOST = "known", 10_000  #: folder of digests, and how many are kept
 
 
 def state_folder() -> Path:
@@ -36,27 +36,21 @@ def seal(text: str) -> str:
     return hmac.new(_secret(), text.encode(), "sha256").hexdigest()
 
 
-def knows(kind: str, digest: str) -> bool:
-    """Whether `remember` has noted a digest of this kind; not where nothing can be written."""
+def knows(digest: str) -> bool:
+    """Whether `remember` has noted a digest; not where nothing can be written."""
     with suppress(OSError, RuntimeError):
-        return (_folder(kind) / digest).is_file()
+        return (state_folder() / KNOWN / digest).is_file()
     return False
 
 
-def remember(kind: str, digests: Iterable[str]) -> None:
-    """Note digests of a kind, each as an empty file, where that can be written; the newest MOST are kept."""
+def remember(digests: Iterable[str]) -> None:
+    """Note digests, each as an empty file, where that can be written; the newest MOST are kept."""
     with suppress(OSError, RuntimeError):
+        (folder := state_folder() / KNOWN).mkdir(exist_ok=True)
         for digest in digests:
-            (_folder(kind) / digest).touch(mode=0o600)
-            for old in sorted(_folder(kind).iterdir(), key=lambda each: each.stat().st_mtime)[:-MOST]:
-                old.unlink(missing_ok=True)
-
-
-def _folder(kind: str) -> Path:
-    """The folder of digests. Raises as `state_folder`."""
-    folder = state_folder() / kind
-    folder.mkdir(exist_ok=True)
-    return folder
+            (folder / digest).touch(mode=0o600)
+        for old in sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)[:-MOST]:
+            old.unlink(missing_ok=True)
 
 
 def _secret() -> bytes:

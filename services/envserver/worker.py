@@ -89,6 +89,7 @@ class Wear:
 class Worker:
     """What an env-server holds of one process: its slice of the environments."""
 
+    envs: slice  #: of the environments
     part: slice  #: of the rows
     seed: int  #: for its first process, and for each that replaces a worn one
     seeded: bool = True  #: whether the next process gets it, and not any seed, as in place of one that has failed
@@ -96,7 +97,7 @@ class Worker:
     pipe: Connection | None = None  #: None while there is no process
     mark: str = ""  #: carried by every process that it starts
     start: bytes = START  #: the request that a new process gets in place of one that is under way
-    awaits: Literal["spec", "rows", ""] = "spec"
+    awaits: Literal["spec", "reset", "step", ""] = "spec"
     since: float = 0.0  #: when that was asked for, or progress made; without a pipe: since then, or when to start one
     outcome: dict[str, Any] = field(default_factory=dict)  #: the newest
     was_reset: bool = False
@@ -104,6 +105,11 @@ class Worker:
     lost: list[Entry] = field(default_factory=list)  #: episodes in progress of processes that failed since an answer
     oom_before: dict[str, int] = field(default_factory=dict)  #: what `endings.oom_kills` was when its process began
     hangs: str = ""  #: for how long an environment has not answered, as a text, if that was too long
+
+    @property
+    def size(self) -> int:
+        """How many environments it has."""
+        return int(self.envs.stop - self.envs.start)
 
     def answer(self) -> tuple[slice, list[Entry], Any, list[Entry]]:
         """Its part of an answer, as for `VectorEnv.answered`."""

@@ -81,7 +81,8 @@ class WorkerVectorEnv(VectorEnv):
         self._begun, self._opened = True, False
         envs = num_envs // agents
         bounds = np.linspace(0, envs, min(workers, envs) + 1).astype(int).tolist()
-        self._workers = [Worker(slice(low * agents, high * agents), seed + low) for low, high in pairwise(bounds)]
+        parts = [(slice(low, high), slice(low * agents, high * agents)) for low, high in pairwise(bounds)]
+        self._workers = [Worker(*part, seed + part[0].start) for part in parts]
 
     @property
     def processes(self) -> int:
@@ -89,7 +90,7 @@ class WorkerVectorEnv(VectorEnv):
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         for worker in self._workers:
-            terms, part_only = [of_part(seed, self._envs(worker)), options], None if only is None else only[worker.part]
+            terms, part_only = [of_part(seed, worker.envs), options], None if only is None else only[worker.part]
             asked = part_only is None or part_only.any()
             if self._together and worker.was_reset and seed is not None and worker.pipe is not None:
                 worker.process.kill()  # a seed makes them anew, and simulators in C++ do not free all of the old ones
@@ -127,7 +128,7 @@ class WorkerVectorEnv(VectorEnv):
                 worker.process.kill()
             if worker.pipe is None or not worker.awaits:
                 continue
-            allowed_s = limit_s * (self._size(worker) if self._together else 1)
+            allowed_s = limit_s * (worker.size if self._together else 1)
             late_s = now - worker.since - allowed_s
             if now - worker.since > EXIT_S and not worker.process.is_alive():
                 end_marked({worker.mark})  # processes that its environments have forked hold its end of the pipe
@@ -136,7 +137,7 @@ class WorkerVectorEnv(VectorEnv):
             elif late_s > 0 and not worker.hangs:
                 worker.hangs = f"no answer for {allowed_s:g} s with envserver.step_timeout_s {limit_s:g}"
                 self.timeouts += 1
-                who = f"a process of {self._size(worker)} environments {self._env_id!r}"
+                who = f"a process of {worker.size} environments {self._env_id!r}"
                 log.error("%s: %s, it hangs at:", who, worker.hangs)
                 os.kill(worker.process.pid, signal.SIGABRT)  # faulthandler writes the traceback, and the process ends
         self._reap()
@@ -161,24 +162,15 @@ class WorkerVectorEnv(VectorEnv):
     def _reap(self) -> None:
         """Drop processes that have ended, and kill whatever they left running."""
         ended = {mark for process, mark in self._leaving if not process.is_alive()}
-        if not ended:
-            return
         self._leaving = [(process, mark) for process, mark in self._leaving if mark not in ended]
-        if left := end_marked(ended):
+        if ended and (left := end_marked(ended)):
             log.warning("environments %r had left %d processes running: killed", self._env_id, left)
-
-    def _envs(self, worker: Worker) -> slice:
-        return slice(worker.part.start // self.agents, worker.part.stop // self.agents)
-
-    def _size(self, worker: Worker) -> int:
-        """How many environments it has."""
-        return int(worker.part.stop - worker.part.start) // self.agents
 
     def _start(self, worker: Worker) -> None:
         seed, failed = worker.seed if worker.seeded else None, worker.outcome.get("failed", ())
         wear = self._wear if self._opened else self._wear.sooner(worker.seed)
         wants_infos = self.infos is not None
-        make = partial(self._make, self._size(worker), seed, failed=failed, wants_infos=wants_infos)
+        make = partial(self._make, worker.size, seed, failed=failed, wants_infos=wants_infos)
         with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
@@ -212,7 +204,7 @@ class WorkerVectorEnv(VectorEnv):
 
     def _send(self, worker: Worker, request: bytes) -> None:
         assert worker.pipe is not None
-        worker.awaits, worker.since = "rows", time.monotonic()
+        worker.awaits, worker.since = "step" if request.startswith(STEP) else "reset", time.monotonic()
         with contextlib.suppress(OSError):  # it has died: collect finds the end of its pipe
             worker.pipe.send_bytes(struct.pack("<d", self.progress) + request)
 
@@ -230,7 +222,7 @@ class WorkerVectorEnv(VectorEnv):
     def _take_outcome(self, worker: Worker, outcome: Any) -> None:
         if not isinstance(outcome, dict):
             raise RemoteProtocolError("an outcome is a map")
-        self.count_failures(outcome.get("failures", []), self._env_id, self._envs(worker).start)
+        self.count_failures(outcome.get("failures", []), self._env_id, worker.envs.start)
         if "fatal" in outcome:
             if self._opened and worker.awaits == "spec":
                 self._died(worker, outcome["fatal"])
@@ -250,7 +242,7 @@ class WorkerVectorEnv(VectorEnv):
             worker.process.kill()
             self._drop(worker)
         elif worn := outcome.get("worn"):
-            log.info("a process of %d environments %r is replaced after %s", self._size(worker), self._env_id, worn)
+            log.info("a process of %d environments %r is replaced after %s", worker.size, self._env_id, worn)
             self.recycled += 1
             self._drop(worker)
             worker.seed, worker.seeded = continued(worker.seed, 1) % (MAX_ENV_SEED + 1), True
@@ -282,16 +274,17 @@ class WorkerVectorEnv(VectorEnv):
         self._drop(worker)
         if not self._opened:
             raise EnvError(f"env.id {self._env_id!r} cannot be made: its process ended, {why}")
-        if not worker.deaths:  # otherwise those in progress are lost already
+        if not worker.deaths or worker.awaits == "step":  # otherwise those in progress are lost already
             self._give_up(worker, why)
-        self.errors += self._size(worker)
-        log.error("a process of %d environments %r ended: %s", self._size(worker), self._env_id, why)
+        self.errors += worker.size
+        log.error("a process of %d environments %r ended: %s", worker.size, self._env_id, why)
         self._lost(worker, why)
 
     def _give_up(self, worker: Worker, why: str) -> None:
-        """Note that the episodes of a process that have had a step, and have not ended, are lost."""
+        """Note that the episodes of a process that have had a step, or are in one, and have not ended, are lost."""
         rows = self.rows[worker.part]
-        playing = ~(rows["first"] | rows["terminated"] | rows["truncated"])
+        waiting = rows["first"] & (worker.awaits != "step" or self.agents > 1)  # of several agents some may be absent
+        playing = ~(waiting | rows["terminated"] | rows["truncated"])
         worker.lost = [[in_line(why, MAX_REASON), row] for row in np.flatnonzero(playing).tolist()]
 
     def _lost(self, worker: Worker, why: str) -> None:

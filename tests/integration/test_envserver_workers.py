@@ -126,15 +126,18 @@ def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, 
         assert client.lost == ()
 
 
-def test_an_environment_that_ends_its_process_again_and_again_ends_its_session(
+def test_an_environment_that_ends_its_process_in_each_first_step_loses_those_episodes_and_its_session(
     context: Context, ipc: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "MAX_DEATHS", 2)
+    monkeypatch.setattr(workers, "MAX_DEATHS", 3)
     env = {"id": ODD, "kwargs": {"at": 1, "deed": "exit"}}
     with running(ipc), EnvClient(context, ipc, env, 1, seed=0) as client:
         client.reset()
+        for _ in range(2):
+            client.step([0])
+            assert [tuple(lost) for lost in client.lost] == [("exit code 7", 0)]
         with pytest.raises(
-            ConfigError, match=r"lost its process 2 times without a step in between, the last time: exit code 7"
+            ConfigError, match=r"lost its process 3 times without a step in between, the last time: exit code 7"
         ):
             step_often(client)
 

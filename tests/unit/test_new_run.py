@@ -24,6 +24,7 @@ SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(start, "spec_for", lambda _: SPEC)
     monkeypatch.setattr(start, "padded", lambda config: config)
+    monkeypatch.setattr(start, "first_check", lambda _: [])
     return tmp_path
 
 

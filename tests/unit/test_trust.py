@@ -265,6 +265,7 @@ def own_run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> RunConfig:
     monkeypatch.setattr(start, "spec_of", lambda _: spec)
     monkeypatch.setattr(start, "spec_for", lambda _: spec)
     monkeypatch.setattr(start, "padded", lambda config: config)
+    monkeypatch.setattr(start, "first_check", lambda _: [])
     flags = ["--name", "own", "--env", "Own-v0", "--env.kwargs", json.dumps(HARMLESS), "--preset", "classic"]
     settled = settle(flags, {}, NOW, own=TrainFlags)
     with start.begun(settled, {}, say=lambda _: None):
@@ -338,7 +339,7 @@ def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
     monkeypatch.setattr(state, "MOST", 3)
     for number in range(5):
         confirmed.remember(tmp_path, {"env.kwargs": {"secret": f"text {number}"}})
-    folder = tmp_path / "zerobeast" / "confirmed"
+    folder = tmp_path / "zerobeast" / "known"
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     assert len(files := list(folder.iterdir())) == 3
     assert not any(file.read_bytes() or "text" in file.name for file in files)
@@ -346,7 +347,7 @@ def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     confirmed.remember(tmp_path, {"env.kwargs": {"a": "b"}})
-    assert ((tmp_path / "home/.local/state/zerobeast/confirmed").is_dir(), Path("relative").exists()) == (True, False)
+    assert ((tmp_path / "home/.local/state/zerobeast/known").is_dir(), Path("relative").exists()) == (True, False)
 
 
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         name, why = (
             ("apart", "a GPU infers for all")
             if gpu
-            else ("serial", f"{config.total_steps:,} agent steps of a cheap environment are done sooner so")
+            else ("serial", f"{config.total_steps:,} steps of a cheap environment finish sooner in one process")
             if _is_short(config)
             else ("fused", f"{available} core{'s' * (available > 1)} and no GPU")
         )

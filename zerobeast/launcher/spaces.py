@@ -35,14 +35,9 @@ from zerobeast.launcher.fleet import child_environ, service_command
 from zerobeast.rl.fit import refuse_unfit
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
-#: settings that a spec depends on or must be the same in, and how long making it may take
-SHAPING = (
-    *(path for path in RUN if path.startswith("env.") and path not in ("env.opponent", "env.opponents", "env.sizes")),
-    LEVELS,
-    LIMIT := "envserver.step_timeout_s",
-    CHECK := "local.check",
-)
-CHECKED = "checked"  #: folder of digests of what this user's runs have begun with
+LIMIT, CHECK = "envserver.step_timeout_s", "local.check"
+#: settings that an answer depends on or must be the same in, how long it may take, and whether environments play
+SHAPING = (*(f"env.{name}" for name in EnvConfig().terms()), LEVELS, LIMIT, CHECK)
 UNCHECKED = {f"env.{name}" for name in (*FRAMES, *PADDING, "agents")}  #: settings that no finding depends on
 
 
@@ -133,11 +128,11 @@ def first_check(config: RunConfig) -> list[str]:
       ConfigError: as `spec_of`, or no run can learn from one.
     """
     found = {} if config.local.placement == "serve" else _described(_shaping(config))
-    if not found.get("findings") or state.knows(CHECKED, found["digest"]):
+    if not found.get("findings") or state.knows(found["digest"]):
         return []
     if errors := [sentence for level, sentence in found["findings"] if level == "error"]:
         raise ConfigError("; ".join(errors))
-    state.remember(CHECKED, [found["digest"]])
+    state.remember([found["digest"]])
     return [sentence for level, sentence in found["findings"] if level == "warning"]
 
 
@@ -180,7 +175,7 @@ def _digest(values: Mapping[str, Any]) -> str:
 
 @cache
 def _seen(settings: str, digest: str) -> dict[str, Any]:
-    checks = bool(digest) and not state.knows(CHECKED, digest)
+    checks = bool(digest) and not state.knows(digest)
     return {**_answer("describe", {**json.loads(settings), CHECK: checks}), "digest": digest}
 
 

@@ -70,8 +70,7 @@ def play(
         counter, rows = EpisodeCounter(own.episodes, players.counted, own.max_steps), envs.reset()
         while not counter.complete:
             rows, _, _ = envs.step(players.act(rows, greedy=greedy))
-            counter.note(envs.lost, players.failed(envs.lost, num_envs))
-            watch(counter.add(*players.judged(rows, envs.ends)), counter.steps)
+            watch(counter.add(*players.judged(rows, envs.ends, envs.lost)), counter.steps)
         found, spec = counter.episodes, envs.spec
         returns, lengths = [each.value for each in found], [each.length for each in found]
         infos, rest = means(each.infos for each in found), (counter.bounded, counter.lost, counter.reason)
@@ -139,14 +138,13 @@ class Players:
         merged[self._opposed] = other[self._opposed]
         return merged
 
-    def failed(self, lost: Sequence[Lost], num_envs: int) -> NDArray[np.bool_]:
-        """Which of the policy's own rows are of lost episodes."""
-        found = np.isin(np.arange(num_envs), [one.row for one in lost])
-        return found if self._sides is None else found[self._sides.learned]
-
-    def judged(self, rows: NDArray[Any], ends: Ends) -> tuple[NDArray[Any], Ends]:
-        """The policy's own rows, and the ends in them; with an opponent, the infos of episodes show who has won."""
-        return (rows, ends) if self._sides is None else (rows[self._sides.learned], self._sides.judged(rows, ends))
+    def judged(self, rows: NDArray[Any], ends: Ends, lost: Sequence[Lost]) -> tuple[NDArray[Any], Ends, Sequence[Lost]]:
+        """The policy's own rows, and ends and losses in them; with an opponent, infos of episodes show who has won."""
+        if self._sides is None:
+            return rows, ends, lost
+        places = {row: place for place, row in enumerate(self._sides.learned.tolist())}
+        own = [one._replace(row=places[one.row]) for one in lost if one.row in places]
+        return rows[self._sides.learned], self._sides.judged(rows, ends), own
 
 
 @contextmanager
@@ -180,20 +178,14 @@ class EpisodeCounter:
         self._over = np.ones(num_envs, np.bool_)  #: whether the newest row ends an episode or a life
         self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, np.int64)  #: of the whole ones so far
         self._away = np.zeros(num_envs, np.int64)  #: steps since an agent acted
-        self._failed = np.zeros(num_envs, np.bool_)  #: whose episodes are reported as lost
 
     @property
     def complete(self) -> bool:
         """Whether every environment has contributed its share."""
         return not self._left.any()
 
-    def note(self, lost: Sequence[Lost], failed: NDArray[np.bool_]) -> None:
-        """Take why episodes are lost, and of which rows [N] they are, before these rows."""
-        self._failed = failed
-        self.reason = next((one.reason for one in lost if one.reason), self.reason)
-
-    def add(self, rows: NDArray[Any], ends: Ends) -> list[Episode]:
-        """Take one step's rows, [N] of `step_record`, and the ends in them.
+    def add(self, rows: NDArray[Any], ends: Ends, lost: Sequence[Lost] = ()) -> list[Episode]:
+        """Take one step's rows, [N] of `step_record`, the ends in them, and the episodes that were lost before them.
 
         Returns:
           The episodes that it completes and that count.
@@ -203,13 +195,14 @@ class EpisodeCounter:
             more or fewer ends than rows that end an episode.
         """
         first, ended = rows["first"], rows["terminated"] | rows["truncated"]
-        lost = self._failed | (first & (self._lengths > 0) & ~self._over)  # an env-server need not report any
-        self._failed = np.zeros_like(self._over)
-        self.lost += int((lost & (self._left > 0)).sum())
+        self.reason = next((one.reason for one in lost if one.reason), self.reason)
+        failed = np.isin(np.arange(len(rows)), [one.row for one in lost])
+        failed |= first & (self._lengths > 0) & ~self._over  # an env-server need not report any
+        self.lost += int((failed & (self._left > 0)).sum())
         if self.lost > self._asked:
             played = f"{len(self.episodes)} of {self._asked} episodes were played: too few for an evaluation"
             raise BeastError(f"{self.lost} episodes were lost to {self.reason}, and {played}")
-        self._returns[lost] = self._lengths[lost] = 0
+        self._returns[failed] = self._lengths[failed] = 0
         if len(ends) != (count := np.count_nonzero(ended)):
             raise BeastError(f"the env-server reported {len(ends)} ends of episodes, expected {count}")
         self._over, self._away = ended, np.where(first, self._away + 1, 0)

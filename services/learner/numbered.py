@@ -56,7 +56,8 @@ class NumberedCheckpoints:
             if not self._config.evaluates and score is not None and (self._best is None or score > self._best):
                 self._link(run_files.BEST_CHECKPOINT)
                 self._best = score
-            if finished and self._config.evaluates and steps not in evaluations.by_steps(self._alike()):
+            alike = evaluations.of_kind(self._evaluated(), self._config.evaluate.actions)
+            if finished and self._config.evaluates and steps not in evaluations.by_steps(alike):
                 self._link(Path(run_files.TO_EVALUATE, f"{steps}.pt"))
             elif self._evaluate_at is not None and steps >= self._evaluate_at:
                 self._offer(steps)
@@ -87,9 +88,6 @@ class NumberedCheckpoints:
                 steps,
             )
         return best if best_at <= steps else None
-
-    def _alike(self) -> list[evaluations.Row]:
-        return evaluations.of_kind(self._evaluated(), self._config.evaluate.actions)
 
     def _evaluated(self) -> list[evaluations.Row]:
         """The evaluations so far; none if they cannot be read, which costs no training."""

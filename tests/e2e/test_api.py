@@ -75,7 +75,7 @@ def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path
         ),
         (
             "zb.start('CartPole-v1', callbacks=3)",
-            "callbacks is 3, expected a function, zerobeast.Callbacks, or a list of",
+            "callbacks is 3, expected a function, zerobeast.Callbacks or a list of",
         ),
         ("zb.train(name='no-such-run')", "no such run in"),
         ("zb.evaluate('nothing')", "there is no run 'nothing': expected runs/nothing/config.yaml"),

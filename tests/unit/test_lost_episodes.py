@@ -106,8 +106,7 @@ def test_the_learner_counts_what_was_begun_what_ended_and_what_is_lost() -> None
 def test_an_evaluation_plays_a_lost_episode_again_and_counts_it() -> None:
     counter = EpisodeCounter(2, 2, MANY)
     counter.add(rows([1.0, 1.0], ended=[0]), [Episode(1.0, 1)])
-    counter.note([Lost(ZERO, 1)], np.array([False, True]))
-    assert counter.add(rows([0.0, 0.0], first=[0, 1]), []) == []
+    assert counter.add(rows([0.0, 0.0], first=[0, 1]), [], [Lost(ZERO, 1)]) == []
     assert (counter.lost, counter.complete) == (1, False)
     assert counter.add(rows([5.0, 3.0], ended=[1]), [Episode(3.0, 1)]) == [Episode(3.0, 1)], "without the lost part"
     counter.add(rows([0.0, 0.0], first=[0, 1]), [])
@@ -117,21 +116,16 @@ def test_an_evaluation_plays_a_lost_episode_again_and_counts_it() -> None:
 def test_an_episode_that_is_lost_in_its_first_step_counts_as_lost() -> None:
     counter = EpisodeCounter(2, 1, MANY)
     for _ in range(2):
-        counter.note([Lost(ZERO, 0)], np.array([True]))
-        assert counter.add(rows([0.0], first=[0]), []) == []
-    counter.note([], np.array([False]))
+        assert counter.add(rows([0.0], first=[0]), [], [Lost(ZERO, 0)]) == []
     assert counter.add(rows([1.0], ended=[0]), [Episode(1.0, 1)]) == [Episode(1.0, 1)]
     assert (counter.lost, counter.reason) == (2, ZERO)
 
 
 def test_an_evaluation_is_given_up_once_more_episodes_are_lost_than_were_asked_for() -> None:
     counter = EpisodeCounter(1, 1, MANY)
-    counter.note([Lost(ZERO, 0)], np.array([False]))
-    for _ in range(2):
-        counter.add(rows([1.0]), [])
-        if counter.lost:
-            break
-        counter.add(rows([0.0], first=[0]), [])
+    counter.add(rows([1.0]), [])
+    counter.add(rows([0.0], first=[0]), [], [Lost(ZERO, 0)])
+    counter.add(rows([1.0]), [])
     with pytest.raises(BeastError, match=r"2 episodes were lost to Zero.*, and 0 of 1 episodes were played"):
         counter.add(rows([0.0], first=[0]), [])
 

@@ -142,7 +142,7 @@ def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
         on_checkpoint=lambda _, path: told.append(("checkpoint", path.name)),
     )
     run = zb.Run("done")
-    news = News(run.folder, [*each_of([update, [also]])])
+    news = News(run.folder, [*each_of([update, also])])
     news.tell(run)
     assert told == [], "what was there before is not new"
     with (run.folder / "metrics.csv").open("a") as file:

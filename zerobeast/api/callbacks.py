@@ -38,8 +38,8 @@ class Callbacks:
     on_checkpoint: Callable[[Run, Path], Any] | None = None
 
 
-#: what `callbacks` of a call may be: a function is an `on_update`
-Given = Callbacks | Callable[["Run", Row], Any] | Sequence["Given"] | None
+One = Callbacks | Callable[["Run", Row], Any]  #: a function is an `on_update`
+Given = One | Sequence[One] | None  #: what `callbacks` of a call may be
 
 
 def each_of(given: Given) -> Iterator[Callbacks]:
@@ -48,15 +48,10 @@ def each_of(given: Given) -> Iterator[Callbacks]:
     Raises:
       ConfigError: one of them is none.
     """
-    if isinstance(given, Callbacks):
-        yield given
-    elif isinstance(given, list | tuple):
-        for one in given:
-            yield from each_of(one)
-    elif callable(given):
-        yield Callbacks(on_update=given)
-    elif given is not None:
-        raise ConfigError(f"callbacks is {given!r:.100}, expected a function, zerobeast.Callbacks, or a list of these")
+    for one in given if isinstance(given, list | tuple) else [given] if given is not None else []:
+        if not isinstance(one, Callbacks) and not callable(one):
+            raise ConfigError(f"callbacks is {one!r:.100}, expected a function, zerobeast.Callbacks or a list of these")
+        yield one if isinstance(one, Callbacks) else Callbacks(on_update=one)
 
 
 class News:

@@ -50,7 +50,6 @@ class StartedRun(Run):
         self.ending: Ending | None = None
         self._owner = os.getpid()
         self._begun, self._stopped, self._ended = threading.Event(), threading.Event(), threading.Event()
-        self._pages: Gatherer | None = None
         self._supervisor: Supervisor | None = None
         self._error: BaseException | None = None
         atexit.register(self.stop)
@@ -104,9 +103,6 @@ class StartedRun(Run):
     def _state(self) -> str:
         return super()._state() if self._ended.is_set() else RUNNING
 
-    def _page(self) -> Mapping[str, Any]:
-        return self._pages.snapshot().page("learner") if self._pages else {}
-
     def _trains(self, _page: Mapping[str, Any], steps: int) -> bool:
         return steps > self._before
 
@@ -118,7 +114,7 @@ class StartedRun(Run):
                 stack.enter_context(tracked(fleet.config, own.track, own.track_project, environ))
                 curves = stack.enter_context(contextlib.closing(Curves(fleet.config.folder.absolute())))
                 children = fleet.add_all()
-                self._pages = stack.enter_context(Gatherer(lambda: children, curves.update))
+                stack.enter_context(Gatherer(lambda: children, curves.update))
                 self.folder = fleet.config.folder.absolute()  # perhaps under another name than was asked for
                 self._decided, self._supervisor = trust.of_its_user(fleet.config), fleet.supervisor()
                 if self._stopped.is_set():  # `stop` sets it before it looks for a supervisor

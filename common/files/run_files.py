@@ -136,14 +136,12 @@ def named(run: str, root: Path | str) -> Path:
     Raises:
       ConfigError: there is none of that name.
     """
-    if (given := first(run, root)) and not is_run(given):
-        return given
     name, _, which = run.rpartition(":")
-    if not (name and (which == "best" or which.isdecimal())):
-        return find(run, root)
-    folder = find(name, root)
-    path = folder / (BEST_CHECKPOINT if which == "best" else numbered(int(which)))
-    if os.path.isfile(path):
+    if given := first(run, root):
+        return find(run, root) if is_run(given) else given
+    folder = find(name or run, root)
+    path = folder / (numbered(int(which)) if which.isdecimal() else BEST_CHECKPOINT)
+    if (which == "best" or which.isdecimal()) and os.path.isfile(path):
         return path
     those = [str(steps) for steps, _ in kept(folder)] + ["best"] * (folder / BEST_CHECKPOINT).is_file()
     others = f"one of {', '.join(those)}" if those else f"{name} for its newest, as it keeps no others"

@@ -90,9 +90,9 @@ def _table(run: SavedRun, of: str, where: Where) -> Mapping[str, Values]:
         return run.metrics or dict.fromkeys([RETURNS[TRAINING], *AXES.values()], np.empty(0))
     points = [point for _, point in sorted(evaluations.by_steps(chosen(run, where)).items())]
     known = evaluations.by_steps(run.evaluations).values()
-    names = [name for point in known for name in point] + [RETURNS[EVALUATION], *AXES.values()] * (of == EVALUATION)
+    names = [*AXES.values(), *(name for point in known for name in point)] + [RETURNS[EVALUATION]] * (of == EVALUATION)
     table = {name: np.array([point.get(name, np.nan) for point in points]) for name in dict.fromkeys(names)}
-    steps, frames = table[AXES["steps"]], table.get(AXES["frames"], np.nan)
+    steps, frames = table[AXES["steps"]], table[AXES["frames"]]
     due = _due(run.settings, steps)
     return table | {"steps": due, "frames": frames * due / np.maximum(steps, 1)}
 

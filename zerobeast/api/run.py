@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zerobeast.api.callbacks import Given, News, each_of
@@ -73,7 +74,10 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
     Attributes:
       folder: has the checkpoint, metrics.csv, TensorBoard events and logs.
+      decided: settings, by path, of which a file decides none alone and this process has decided for this run.
     """
+
+    decided: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -103,11 +107,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     def config(self) -> RunConfig:
         """The settings of the run. Raises ConfigError if its file has values that cannot be read here."""
         file = self.folder / run_files.CONFIG
-        return gather(["--config", str(file), *trust.ALONE, *flags_for(self.decided())], {}, read_only=True).config
-
-    def decided(self) -> Mapping[str, Any]:
-        """The settings, by path, of which a file decides none alone and this process has decided for this run."""
-        return {}
+        return gather(["--config", str(file), *trust.ALONE, *flags_for(self.decided)], {}, read_only=True).config
 
     def status(self) -> Status:
         """The newest figures, from the health page of the learner if the run trains now, or else from its folder."""
@@ -155,7 +155,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Raises: as `zerobeast.load`.
         """
         place = str(self.folder) if which is None else f"{self.folder}:{which}"
-        return load(place, **{**self.decided(), **settings})
+        return load(place, **{**self.decided, **settings})
 
     def log(self, **values: float) -> None:
         """Log numbers of your own beside those of the learner: `run.log(difficulty=3)`.

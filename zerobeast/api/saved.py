@@ -14,7 +14,7 @@ from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.given_env import id_and_arguments
 from zerobeast.common.config.layers import Given, by_files
-from zerobeast.common.config.load import Loaded, gather
+from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import LEVELS
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
@@ -47,11 +47,9 @@ def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> P
       ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
-    known: Mapping[str, Any] = {"algo": algo}
-    if decided := getattr(run, "decided", None):
-        known = decided() or known
-    elif not isinstance(run, str | os.PathLike):
+    if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
+    known: Mapping[str, Any] = getattr(run, "decided", {}) or {"algo": algo}
     flags = flags_for({**known, **settings})
     reread()
     return open_policy(find(run, flags), flags, read_only=True)
@@ -182,7 +180,7 @@ def evaluate(
         raise ConfigError(f"{' '.join(given)}: expected no settings, because a policy has its own; give them to load")
     policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
     actions = None if deterministic is None else "greedy" if deterministic else "sampled"
-    names = levels if levels is None or isinstance(levels, str) else ",".join(levels)
+    names = (None if env is None else "") if levels is None else levels if isinstance(levels, str) else ",".join(levels)
     asked = ("episodes", episodes), ("levels", names), ("seed", seed), ("max_steps", max_steps), ("actions", actions)
     own = {name: value for name, value in asked if value is not None}
     env_id, arguments = (None, {}) if env is None else id_and_arguments(env)
@@ -191,15 +189,9 @@ def evaluate(
     how = policy.config.evaluate.model_copy(update={name: getattr(checked.evaluate, name) for name in own})
     added, before = (Given("env.kwargs", each.env.kwargs, "") for each in (checked, policy.config))
     made = policy.config.env.model_copy(update={"kwargs": added.over(before).value})
-    config, origins = policy.config.model_copy(update={"evaluate": how, "env": made}), dict(policy.loaded.origins)
-    if levels is not None:
-        origins[LEVELS] = "levels"
-    if env_id is not None:
-        origins["env.id"] = "env"
-        config = config.model_copy(update={"env": config.env.alone(env_id)})
-    anew = [Given(path, value, "") for path, value in (("env.id", env_id), (LEVELS, levels)) if value is not None]
+    config = policy.config.model_copy(update={"evaluate": how, "env": made if env_id is None else made.alone(env_id)})
+    anew = [Given(path, value, "") for path, value in (("env.id", env_id), (LEVELS, names)) if value is not None]
     in_files = by_files([*policy.loaded.in_files, added, *anew])
-    config, _, _, _, in_files = Loaded(config, None, origins, (), in_files).for_its_env("file ")
     if refusals := trust.refusals_of(config, in_files):
         raise ConfigError("\n".join(refusals.values()))
     tasks = evaluated(config)

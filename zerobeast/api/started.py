@@ -68,9 +68,6 @@ class StartedRun(Run):
     def __exit__(self, *_error: object) -> None:
         self.stop()
 
-    def decided(self) -> Mapping[str, Any]:
-        return self._decided
-
     def stop(self) -> None:
         if self._owner != os.getpid():  # in a fork of this process, which has not the thread
             return
@@ -116,7 +113,7 @@ class StartedRun(Run):
                 children = fleet.add_all()
                 stack.enter_context(Gatherer(lambda: children, curves.update))
                 self.folder = fleet.config.folder.absolute()  # perhaps under another name than was asked for
-                self._decided, self._supervisor = trust.of_its_user(fleet.config), fleet.supervisor()
+                self.decided, self._supervisor = trust.of_its_user(fleet.config), fleet.supervisor()
                 if self._stopped.is_set():  # `stop` sets it before it looks for a supervisor
                     raise BeastError("the run was stopped before it began")
                 self._begun.set()

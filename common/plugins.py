@@ -18,7 +18,7 @@ import sysconfig
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -33,6 +33,7 @@ from zerobeast.common.files.atomic import explained
 from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.text import did_you_mean, suggestion
 
+MOST_FILES = 1000  #: versions of scripts that stay imported
 MAIN = ("__main__", "__mp_main__")  #: both names of the script that a process runs
 
 
@@ -144,9 +145,12 @@ def module_of(home: str, what: str, *, given: bool = True) -> ModuleType:
 def is_own(module: ModuleType) -> bool:
     """Whether a module is neither installed nor of this package."""
     file, ours = _file_of(module), module.__name__.partition(".")[0] == "zerobeast"
-    installed_in = any(file.is_relative_to(place) for place in sysconfig.get_paths().values())
-    packaged = installed_in or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
+    packaged = _is_installed(file) or not {"site-packages", "dist-packages"}.isdisjoint(file.parts)
     return file.suffix == ".py" and file.is_file() and not packaged and not ours
+
+
+def _is_installed(file: Path) -> bool:
+    return any(file.is_relative_to(place) for place in sysconfig.get_paths().values())
 
 
 def _file_of(module: ModuleType | None) -> Path:
@@ -194,7 +198,7 @@ def home_of(module: ModuleType, what: str) -> str:
         raise ConfigError(f"{what} is defined in a notebook or on the command line, expected one in a file *.py")
     home = spec.name if home == MAIN[0] and spec else home
     alone = home == MAIN[0] or ("." not in home and file.suffix == ".py" and file.name != "__init__.py")
-    if any(file.is_relative_to(place) for place in sysconfig.get_paths().values()):
+    if _is_installed(file):
         return home
     folder, everywhere = _folder_of(home, file), os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if alone or folder is None or str(folder) in everywhere:
@@ -219,7 +223,7 @@ def _from_folder(home: str) -> ModuleType:
         return _from_file(path, _versions[path])
     folder, top = (start_folder() / home).parent, name.partition(".")[0]
     if top and find_spec(top) is None and PathFinder.find_spec(top, [str(folder)]):
-        _folders.append(str(folder))
+        _folders[str(folder)] = None
     module = import_module(name)
     package = "".join([*getattr(module, "__path__", ())][:1])  # one without __init__.py has no file
     found = _folder_of(name, Path(getattr(module, "__file__", None) or f"{package}/__init__.py"))
@@ -236,14 +240,14 @@ def reread() -> None:
     _versions.clear()
 
 
-@cache
+@lru_cache(MOST_FILES)
 def _from_file(path: Path, _version: int) -> ModuleType:
     name = f"zerobeast_file_{path.stem}_{zlib.crc32(os.fsencode(path)):08x}"  # other folders may have such a file
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     sys.modules[name] = module = module_from_spec(spec)  # before it runs: dataclasses look themselves up
-    _folders.append(str(path.parent))
+    _folders[str(path.parent)] = None
     spec.loader.exec_module(module)
     return module
 
@@ -253,10 +257,10 @@ class _Beside(MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
         # some of Python's own modules are those of other systems alone
-        return PathFinder.find_spec(name, _folders) if path is None and name not in sys.stdlib_module_names else None
+        return PathFinder.find_spec(name, [*_folders]) if path is None and name not in sys.stdlib_module_names else None
 
 
-_folders: list[str] = []  #: in which references were found
+_folders = dict[str, None]()  #: in which references were found, in that order
 sys.meta_path.append(_Beside())
 
 

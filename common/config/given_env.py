@@ -1,8 +1,12 @@
 """The environment of a call in Python: as an id by which other processes make it, and its arguments."""
 
+import ast
 import sys
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
@@ -33,21 +37,30 @@ def id_and_arguments(env: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _found(env_id: str) -> str:
-    """The same id, or one with the module in front that registers it, if only a module of the user's own does.
+    """The same id, or one with the module of the user's own in front that registers it.
 
     Raises:
-      ConfigError: no file of such a module has this id.
+      ConfigError: it is of such a module, and no file registers it.
     """
-    registered = getattr(sys.modules.get("gymnasium"), "registry", {}).get(env_id)
-    if registered is None:
+    if (spec := getattr(sys.modules.get("gymnasium"), "registry", {}).get(env_id)) is None:
         return env_id
-    made_by = registered.entry_point
+    made_by = spec.entry_point
     home = made_by.partition(":")[0] if isinstance(made_by, str) else getattr(made_by, "__module__", "")
-    module = sys.modules.get(home)
-    if home not in MAIN and not (module and is_own(module)):
-        return env_id
-    own = [each for name, each in sys.modules.copy().items() if name != MAIN[1] and is_own(each)]
-    for each in sorted(own, key=lambda one: (one.__name__ == MAIN[0], one.__name__ != home)):
-        if env_id in Path(each.__file__ or "").read_text(encoding="utf-8", errors="replace"):
-            return f"{home_of(each, 'env')}:{env_id}"
-    raise ConfigError(f"env {env_id!r} is registered here alone: expected module:{env_id}, of a file that registers it")
+    own = {name: each for name, each in sys.modules.copy().items() if name != MAIN[1] and is_own(each)}
+    ids = {name: _registered(own[name]) for name in sorted(own, key=lambda name: (name == MAIN[0], name != home))}
+    found, is_theirs = [name for name in ids if env_id in ids[name]], home in (*own, *MAIN)
+    found += [name for name in (home, MAIN[0]) if is_theirs and None in ids.get(name, ())]
+    if is_theirs and not found:
+        raise ConfigError(f"env {env_id!r} is registered here alone: expected module:{env_id}, of a file that does so")
+    return f"{home_of(own[found[0]], 'env')}:{env_id}" if found else env_id
+
+
+def _registered(module: ModuleType) -> set[Any]:
+    """The ids in a module's calls of `register`; None for one that is computed."""
+    text = Path(module.__file__ or "").read_text(encoding="utf-8", errors="replace")
+    with suppress(SyntaxError, ValueError):  # it has been edited since
+        calls = [each for each in ast.walk(ast.parse(text if "register" in text else "")) if isinstance(each, ast.Call)]
+        calls = [each for each in calls if getattr(each.func, "attr", getattr(each.func, "id", "")) == "register"]
+        ids = [(*each.args[:1], *(more.value for more in each.keywords if more.arg == "id")) for each in calls]
+        return {each.value if isinstance(each, ast.Constant) else None for each in chain(*ids)}
+    return set()

@@ -112,6 +112,34 @@ def test_an_id_that_a_module_of_ones_own_has_registered_is_found_there(
         assert flags_for({"env": env_id}) == [f"--env={env_id}"]
 
 
+def test_the_module_that_registers_an_id_is_found_by_its_calls(folder: Path) -> None:
+    module(folder, "names_a", "# gymnasium.register('Long-v10')\nIDS = ['Long-v1', 'Long-v10']\ngymnasium = 'register'")
+    module(folder, "longer", f"{ENV}\ngymnasium.register('Long-v10', Walk)")
+    module(folder, "long", f"{ENV}\ngymnasium.register(id='Long-v1', entry_point='longer:Walk')")
+    module(folder, "loop", f"{ENV}\nfor size in (1, 2): gymnasium.register(f'Looped{{size}}-v0', Walk)")
+    module(
+        folder,
+        "foreign",
+        "import gymnasium\ngymnasium.register('Pole-v7', 'gymnasium.envs.classic_control:CartPoleEnv')",
+    )
+    for env_id, home in (
+        ("Long-v1", "long"),
+        ("Long-v10", "longer"),
+        ("Looped2-v0", "loop"),
+        ("Pole-v7", "foreign"),
+    ):
+        assert flags_for({"env": env_id}) == [f"--env={folder}/{home}.py:{env_id}"]
+
+
+def test_folders_of_references_do_not_add_up(folder: Path) -> None:
+    (folder / "often.py").write_text("x = 1")
+    for number in range(3):
+        os.utime(folder / "often.py", ns=(number, number))
+        plugins.reread()
+        plugins.module_of(f"{folder}/often.py", "env.id")
+    assert [*plugins._folders].count(str(folder)) == 1
+
+
 def test_an_object_is_referred_to_where_it_is_made_and_not_where_it_is_imported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

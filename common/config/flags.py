@@ -68,7 +68,7 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
             given = _given(flag, path, table[path], mistakes)
             (line.own if path in own else line.settings).extend(given)
         elif flag.key == CONFIG:
-            _file(flag, line, mistakes)
+            line.files += [one.value for one in _given(flag, CONFIG, None, mistakes)]
         elif flag.key == CONFIRMED:
             line.confirmed |= set(filter(None, (flag.text or "").split(",")))
         elif flag.key in torchbeast.FLAGS:
@@ -106,16 +106,9 @@ def _given(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[str]
     if text is None and setting is not None and setting.annotation is bool:
         text = "true"
     if text is None:
-        mistakes.append(f"{flag.where}: expected a value behind it")
+        mistakes.append(f"{flag.where}: expected a {'file' if path == CONFIG else 'value'} behind it")
         return []
     return [Given(path, scalar(setting, text) if setting else text, flag.where)]
-
-
-def _file(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
-    if flag.text is None:
-        mistakes.append(f"{flag.where}: expected a file behind it")
-    else:
-        line.files.append(flag.text)
 
 
 def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:

@@ -34,7 +34,7 @@ from zerobeast.common.config.layers import (
 )
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer, reopened, short_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.files.opening import named_text
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
@@ -112,7 +112,8 @@ def gather(
     """
     mistakes: list[str] = []
     own_table = settings_of(own)
-    _import_algorithm(argv, environ)
+    if ":" in (algo := algorithm_given(argv, environ)):
+        spec_of(algo)  # so that its settings are among those that are read
     line = read_flags(argv, own_table, mistakes)
     above = [
         *_trees(trees, line.confirmed, mistakes),
@@ -130,9 +131,8 @@ def gather(
     spec = _algorithm(_highest(above), mistakes)
     mistakes += unknown(line, own_table, spec.name)
     preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
-    flags = list(_resolved(above.pop(), spec, mistakes))
     good, refused = dict[str, Given](), set[str]()
-    for layer in (lowest, *above, flags, [preset]):
+    for layer in (lowest, *above[:-1], list(_resolved(above[-1], spec, mistakes)), [preset]):
         checked, bad = check(layer, mistakes)
         if layer in inherited and ALGO in checked:  # of another algorithm, it has none of these
             checked = reopened(checked, good, _tree({**good, **checked}, spec), groups)
@@ -154,10 +154,8 @@ def gather(
         raise ConfigError("\n".join(dict.fromkeys(mistakes)))  # `describe` may have found some of them too
     if not partial:
         trust.confirm(given, config)
-    own_values = {path: given.value for path, given in own_good.items()}
-    return Loaded(
-        config, own.model_validate(own_values), origins, tuple(remarks.notes(config, origins, line)), in_files
-    )
+    flags_of_command = own.model_validate({path: one.value for path, one in own_good.items()})
+    return Loaded(config, flags_of_command, origins, tuple(remarks.notes(config, origins, line)), in_files)
 
 
 def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -> Iterator[list[Given]]:
@@ -179,16 +177,10 @@ def _trees(trees: Mapping[str, Mapping[str, Any]], known: set[str], mistakes: li
         yield list(from_tree(tree, label, mistakes))
 
 
-def _import_algorithm(argv: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Import the algorithm that a flag or variable refers to, so that its settings are among those that are read.
-
-    Raises:
-      ConfigError: it cannot be imported.
-    """
+def algorithm_given(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The algorithm that a flag or else a variable names; empty if none does."""
     by_flag = [flag.text for flag in split(argv, []) if flag.key == ALGO and flag.text]
-    algo = by_flag[-1] if by_flag else environ.get(PREFIX + ALGO.upper(), "")
-    if ":" in algo:
-        spec_of(algo)
+    return by_flag[-1] if by_flag else environ.get(PREFIX + ALGO.upper(), "")
 
 
 def _algorithm(given: Mapping[str, Given], mistakes: list[str]) -> AlgorithmSpec:
@@ -201,10 +193,8 @@ def _algorithm(given: Mapping[str, Given], mistakes: list[str]) -> AlgorithmSpec
     if algo.where == DEFAULTS and preset:
         with suppress(ConfigError):  # for which it is refused later
             algo = Given(ALGO, presets.read(preset).get(ALGO, algo.value), f"preset {preset}")
-    try:
+    with raising(ConfigError, "\n".join([*mistakes, algo.where]), ConfigError):
         return spec_of(str(algo.value))
-    except ConfigError as error:
-        raise ConfigError("\n".join([*mistakes, f"{algo.where}: {error}"])) from error
 
 
 def _preset(

@@ -4,11 +4,12 @@ An error is what no run can learn from, a warning what is accepted and seldom me
 """
 
 import select
+import signal
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from zerobeast.services.envserver.vector import VectorEnv, contained
 
 SEED, LONG, MOST = 7, 300, 2000  #: of environments and actions; characters of a sentence; steps
 NOT, BRIEF, THOROUGH = 0.0, 0.5, 8.0  #: for how many seconds an environment plays
-POLL_S = 0.1
+POLL_S, CLOSE_S = 0.1, 5.0
 WIDE = 1e6  #: a box of actions beyond which it is worth a word
 Found = tuple[str, str]  #: "ok", "warning" or "error", and a sentence
 
@@ -81,7 +82,15 @@ def _opened(
     try:
         yield envs
     finally:
-        envs.close()
+        signal.signal(signal.SIGALRM, _refuse_to_wait)
+        signal.setitimer(signal.ITIMER_REAL, CLOSE_S)
+        with suppress(TimeoutError):
+            envs.close()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _refuse_to_wait(*_: Any) -> None:
+    raise TimeoutError  # in what closes an environment: nothing depends on it
 
 
 def _judged(config: RunConfig, envs: InlineEnvs | VectorEnv, made: list[Watched], seconds: float) -> Iterator[Found]:

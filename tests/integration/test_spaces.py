@@ -59,6 +59,12 @@ def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, meth
     ("env_id", "kwargs", "limit_s", "sentence"),
     [
         ("CartPol-v1", {}, 60.0, r"^env.id 'CartPol-v1' is unknown; did you mean CartPole-v1\?$"),
+        (
+            ODD,
+            {"at": 1, "deed": "quit"},
+            60.0,
+            r"^env.id '.*': its process ended before .* made and played, exit code 0$",
+        ),
         (ODD, {"dtype": "none"}, 60.0, r"^env.id '.*Odd-v0' cannot be made: .*; to see where: .* describe --env.id="),
         (
             ODD,

@@ -20,6 +20,7 @@ from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import LocalConfig
 from zerobeast.launcher import spaces
+from zerobeast.services.envserver import check as look_at
 from zerobeast.services.envserver.check import BRIEF, THOROUGH, look
 
 HOME = "tests.unit.test_env_check"
@@ -124,6 +125,11 @@ class Slow(Good):
         return super().reset(**given)
 
 
+class Clinging(Good):
+    def close(self) -> None:
+        time.sleep(1000)
+
+
 class Wide(Good):
     action_space = Box(0, 2e6, (1,))
 
@@ -183,6 +189,11 @@ def test_resets_that_always_fail_are_named_as_what_has_failed() -> None:
     ((level, sentence),) = odd("Unbegun")
     assert level == "warning"
     assert "a reset or an episode's last observation failed: RuntimeError: no level (test_env_check.py:" in sentence
+
+
+def test_what_closing_an_environment_does_not_finish_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look_at, "CLOSE_S", 0.05)
+    assert odd("Clinging") == []
 
 
 def test_several_agents_are_checked_as_one_is() -> None:

@@ -185,26 +185,19 @@ def _answer(about: str, values: Mapping[str, Any]) -> Any:
     turns = tasks * (1 + levels + values.get(CHECK, True))  # each may have each level; made one by one
     limit_s = min(LONGEST_S, max(LIMIT_S, values.get(LIMIT, 0.0)) * turns)
     command, env_id = service_command("envserver", about), values["env.id"]
-    before, mark = oom_kills(), secrets.token_hex(8)
-    with (  # which no other user can read
-        tempfile.TemporaryFile() as answer,
-        tempfile.TemporaryFile() as complaint,
-        tempfile.NamedTemporaryFile("w", suffix=".yaml") as given,
-    ):
-        given.write(as_yaml(nested(values)))
-        given.flush()
+    before, mark, what = oom_kills(), secrets.token_hex(8), "made and played" if values.get(CHECK, True) else "made"
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaint:
         try:
             code = subprocess.run(
-                [*command, "--config", given.name, *confirmation(values)],
+                [*command, "--config", "/dev/stdin", *confirmation(values)],  # no other user can read them there
                 check=False,
                 env={**child_environ(os.environ), MARK: mark},
-                stdin=subprocess.DEVNULL,
+                input=as_yaml(nested(values)).encode(),
                 stdout=answer,  # files: a pipe would stay open as long as any process that the environment started
                 stderr=complaint,
                 timeout=limit_s,
             ).returncode
         except subprocess.TimeoutExpired as error:
-            what = "made and played" if values.get(CHECK, True) else "made"
             why = f"was not {what} within {limit_s:g} s (envserver.step_timeout_s for each environment)"
             raise ConfigError(f"env.id {env_id!r} {why}") from error
         finally:
@@ -214,8 +207,7 @@ def _answer(about: str, values: Mapping[str, Any]) -> Any:
         if found := answer.read():
             return json.loads(found)
         lines = complaint.read().decode(errors="replace").strip().splitlines()
-    sentence = f"env.id {env_id!r}: {how_it_ended(code, before)}"
-    if lines and code > 0:
-        sentence = lines[-1].removeprefix("envserver: ")
+    ended = f"env.id {env_id!r}: its process ended before it was {what}, {how_it_ended(code, before)}"
+    sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else ended
     more = f"; to see where: {shlex.join([*command, *flags_for(values)])}" if len(lines) > 1 else ""
     raise ConfigError(f"{sentence}{more}")

@@ -12,9 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from zerobeast.common.config import confirmed, trust
 from zerobeast.common.config.describe import by_origin
-from zerobeast.common.config.flags import split
-from zerobeast.common.config.layers import PREFIX, from_tree, read_yaml
-from zerobeast.common.config.load import Loaded, differences, dump, gather
+from zerobeast.common.config.layers import from_tree, read_yaml
+from zerobeast.common.config.load import Loaded, algorithm_given, differences, dump, gather
 from zerobeast.common.config.table import RUN, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, requests, run_files
@@ -87,7 +86,7 @@ def settle(
     """
     read = partial(gather, environ=environ, own=own, describe=spec_of, groups=groups_of)
     if parent is not None:
-        return _forked(parent, partial(read, argv), _section(argv, environ), now, say)
+        return _forked(parent, partial(read, argv), section_named(algorithm_given(argv, environ)), now, say)
     given = read(argv, partial=True)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
@@ -147,12 +146,6 @@ def section_named(algo: str) -> str:
     with contextlib.suppress(ConfigError):  # what is wrong with it is reported when it is read
         return spec_named(algo).name if algo else ""
     return ""
-
-
-def _section(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The section of the algorithm that a flag or variable names; empty if none does."""
-    names = [environ.get(f"{PREFIX}ALGO", ""), *(flag.text or "" for flag in split(argv, []) if flag.key == "algo")]
-    return section_named(names[-1])
 
 
 @contextlib.contextmanager
@@ -231,16 +224,11 @@ def _refuse(loaded: Loaded) -> None:
         if (device := value_at(config, path)).startswith("cuda") and not any(place.exists() for place in GPUS):
             raise ConfigError(f"{path} {device}: this machine has no GPU; expected cpu, or auto")
     groups, tasks, ranks = groups_of(config), len(config.env.tasks), config.learner.ranks
-    if ranks > 1 and groups < ranks:
-        raise ConfigError(
-            f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, expected at least {ranks}: one "
-            f"for each of learner.ranks"
-        )
-    if groups < tasks and placement_of(config).name != "serve":
-        raise ConfigError(
-            f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all, "
-            f"expected at least {tasks}: one for each environment of env.id"
-        )
+    players = 0 if placement_of(config).name == "serve" else tasks
+    for least, what in ((ranks * (ranks > 1), "of learner.ranks"), (players, "environment of env.id")):
+        if groups < least:
+            given = f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all"
+            raise ConfigError(f"{given}, expected at least {least}: one for each {what}")
 
 
 def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:

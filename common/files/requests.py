@@ -8,7 +8,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ MOST = 1000  #: that are taken at a time
 LARGEST = 1e18  #: number
 NAME = re.compile(r"(?!info/)[A-Za-z_][\w./-]{0,99}")
 LOG, SET = "log", "set"
-LOGGED = "logged"  #: beside the requests: a line for each name that was logged
+LOGGED = "logged"  #: beside the requests: a line for each name under which something was logged
 
 
 def post(folder: Path, kind: str, values: Mapping[str, Any]) -> None:
@@ -31,17 +31,24 @@ def post(folder: Path, kind: str, values: Mapping[str, Any]) -> None:
     refuse_links_outside(folder)
     with explained(f"{place} cannot be written"):
         place.mkdir(exist_ok=True)
-        if kind == LOG and (new := [name for name in values if name not in logged(folder)]):
-            with opened(place / LOGGED, "ab") as file:
-                file.write("".join(f"{name}\n" for name in new).encode())
     write_atomically(place / f"{time.time_ns():020}.json", json.dumps({kind: values}, default=str), durable=False)
 
 
 def logged(folder: Path) -> set[str]:
-    """The names under which callers have logged something so far."""
+    """The columns of metrics.csv that are of callers."""
     with suppress(OSError, UnicodeError):
         return {*small_text(folder / run_files.REQUESTS / LOGGED).splitlines()}
     return set()
+
+
+def to_log(folder: Path, asked: Mapping[str, Any], taken: Collection[str]) -> dict[str, float]:
+    """What of it can be logged: numbers under names that can be columns and are not taken; they are `logged` then."""
+    named = {name: value for name, value in asked.items() if NAME.fullmatch(name) and name not in taken}
+    found = {name: value for name, value in named.items() if is_number(value)}
+    if new := found.keys() - logged(folder):
+        with suppress(OSError), opened(folder / run_files.REQUESTS / LOGGED, "ab") as file:
+            file.write("".join(f"{name}\n" for name in new).encode())
+    return found
 
 
 def is_number(value: Any) -> bool:
@@ -49,11 +56,6 @@ def is_number(value: Any) -> bool:
     with suppress(TypeError, ValueError, RuntimeError, OverflowError):  # of text, and of arrays with several numbers
         return math.fabs(value) < LARGEST
     return False
-
-
-def numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The values that can be logged: numbers under names that can be columns, but none of infos."""
-    return {name: value for name, value in values.items() if NAME.fullmatch(name) and is_number(value)}
 
 
 def take(folder: Path) -> dict[str, dict[str, Any]]:

@@ -144,8 +144,7 @@ class Kept:
         """Append a row of metrics, if there is anything to write, and do what callers have asked for until then."""
         if record is not None:
             self._own |= record.row.keys() | record.losses.keys()
-            asked = {name: value for name, value in self._asked(training).items() if name not in self._own}
-            record = record._replace(row={**asked, **record.row})
+            record = record._replace(row={**self._asked(training), **record.row})
             self.checkpoints.demand()
             try:
                 with self._computing:
@@ -163,7 +162,7 @@ class Kept:
                 self._change(training, settings)
         except (OSError, ConfigError) as error:
             log.warning("not done as asked: %s", error)
-        return requests.numbers(asked.get(requests.LOG, {}))
+        return requests.to_log(self._config.folder, asked.get(requests.LOG, {}), self._own)
 
     def _change(self, training: TrainingRun, settings: Mapping[str, Any]) -> None:
         """Change settings, here and in the folder. Raises ConfigError if they may not change so."""

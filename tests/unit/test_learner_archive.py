@@ -116,6 +116,7 @@ def test_what_callers_ask_for_is_done_with_the_next_row(
         ("1", "1", ""),
         ("2", "", "3"),
     ], "a name of the algorithm is its own also in a row without a value"
+    assert requests.logged(tmp_path) == {"difficulty"}
     assert not {"a,b", "text"} & table(tmp_path)[0].keys()
     again = load(["--config", str(tmp_path / "config.yaml")], {})
     assert again.algorithm == config.algorithm

@@ -76,6 +76,9 @@ def test_what_is_logged_is_a_column_also_of_a_run_that_has_ended(root: Path) -> 
     assert zb.plot(run, of="own/share").axes[0].lines[0].get_ydata().tolist() == [0.5]
     run.log(difficulty=np.float32(4))
     assert run.metrics()["difficulty"].tolist()[-1] == 4, "a column of the caller's own takes more"
+    requests.post(run.folder, requests.LOG, {"entropy": 9.0})  # as before the first row
+    run.log(difficulty=5)
+    assert run.metrics()["entropy"].tolist()[-1] == 0.5
     for name in ("agent_steps", "mean_return_100", "entropy", "info/x", "a,b", "x y"):
         with pytest.raises(zb.ConfigError, match=f"^'{name}' cannot be a column: expected letters, digits and _"):
             run.log(**{name: 1.0})

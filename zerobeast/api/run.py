@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -167,11 +167,8 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Raises:
           ConfigError: a value is no finite number, or its name is that of a column of the learner.
         """
-        from zerobeast.services.learner.recorder import COLUMNS
-
-        taken = {*COLUMNS, *(metrics.read(self.folder).keys() - requests.logged(self.folder))}
         for name, value in values.items():
-            if name in taken or not requests.NAME.fullmatch(name):
+            if name in self._taken() or not requests.NAME.fullmatch(name):
                 expected = "letters, digits and _ . / -, and no name that the learner uses"
                 raise ConfigError(f"{name!r:.100} cannot be a column: expected {expected}")
             if not requests.is_number(value):
@@ -252,15 +249,22 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
     def _log_rest(self) -> None:
         """Write what was logged after the last row of a run that has ended, in a copy of that row."""
-        if not (self.folder / run_files.REQUESTS).exists():
-            return
         from zerobeast.services.learner.recorder import NO_LAGS, Record, Recorder
 
+        if not (self.folder / run_files.REQUESTS).exists():
+            return
         last = {name: int(value) if value.is_integer() else value for name, value in metrics.last(self.folder).items()}
         with claimed(self.folder):  # which refuses a folder that leads elsewhere
-            if last and (logged := requests.numbers(requests.take(self.folder)[requests.LOG])):
+            asked = requests.take(self.folder)[requests.LOG]
+            if last and (logged := requests.to_log(self.folder, asked, self._taken())):
                 with contextlib.closing(Recorder(self.folder, int(last["agent_steps"]))) as recorder:
                     recorder.write(Record(last | logged, {}, NO_LAGS, {}, ()))
+
+    def _taken(self) -> Collection[str]:
+        """Names that the learner uses in metrics.csv."""
+        from zerobeast.services.learner.recorder import COLUMNS
+
+        return {*COLUMNS, *(metrics.read(self.folder).keys() - requests.logged(self.folder))}
 
     def _state(self) -> str:
         """One of the states of `beast runs`."""
@@ -280,10 +284,7 @@ def runs(root: str | os.PathLike[str] | None = None) -> list[Run]:
     """Every run in a folder and in its sweeps, the one that was started last first: finished, interrupted or running.
 
     Args:
-      root: as for `Run`.
-
-    Raises:
-      ConfigError: there is no such folder.
+      root: as for `Run`. Raises ConfigError if there is no such folder.
     """
     place = run_files.root_of(root)
     places = [place, *(journal.parent for journal in place.glob(f"*/{run_files.SWEEP}"))]

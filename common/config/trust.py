@@ -8,6 +8,7 @@ to their services as a flag, which unlike the values anyone may see.
 """
 
 import json
+import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -119,11 +120,8 @@ def _both(by_file: Any, by_hand: Any, value: Any) -> Any:
 
 def _around(values: Mapping[str, Any]) -> Around:
     """With the ids of all environments that get the arguments, those of a mix one by one."""
-    return Around(_ids(f"{values.get('env.id', RUN['env.id'].default)},{values.get(LEVELS, '')}"))
-
-
-def _ids(text: str) -> set[str]:
-    return set(filter(None, text.translate(str.maketrans("();", ",,,", " ")).split(",")))
+    text = f"{values.get('env.id', RUN['env.id'].default)},{values.get(LEVELS, '')}"
+    return Around({*filter(None, re.split("[(),;]", text.replace(" ", "")))})
 
 
 def _matters(path: str, value: Any, around: Around) -> bool:

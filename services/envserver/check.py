@@ -3,6 +3,7 @@
 An error is what no run can learn from, a warning what is accepted and seldom meant.
 """
 
+import random
 import select
 import signal
 import time
@@ -24,7 +25,7 @@ from zerobeast.services.envserver.backend import backend_of
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.reading import Watched
-from zerobeast.services.envserver.shard import Shard, account_of, described
+from zerobeast.services.envserver.shard import Shard, account_of, described, seed_spaces
 from zerobeast.services.envserver.vector import VectorEnv, contained
 
 SEED, LONG, MOST = 7, 300, 2000  #: of environments and actions; characters of a sentence; steps
@@ -114,13 +115,10 @@ def _played(envs: Shard, made: list[Watched], seconds: float) -> Iterator[Found]
     def there_is_time() -> bool:  # for a reset
         return time.monotonic() + max(_taken(made, "reset"), default=0.0) < until
 
-    envs.reset(SEED)
-    first = envs.rows["obs"].tobytes()
-    if there_is_time():
-        envs.reset(SEED)
-        if first != envs.rows["obs"].tobytes():
-            what = "two resets with the same seed give different first observations"
-            yield "warning", f"{what}: runs will not be reproducible"
+    first = _begun(envs, made[0])
+    if there_is_time() and first != _begun(envs, made[-1]):
+        what = "two resets with the same seed give different first observations"
+        yield "warning", f"{what}: runs will not be reproducible"
     rng, odd, lost, lengths = np.random.default_rng(SEED), dict[str, str](), Counter[str](), list[int]()
     steps, bad = 0, "error" if seconds == THOROUGH else "warning"
     while not steps or (steps < MOST and time.monotonic() < until and (not envs.over() or there_is_time())):
@@ -140,6 +138,15 @@ def _played(envs: Shard, made: list[Watched], seconds: float) -> Iterator[Found]
     ended = f"{len(lengths)} episodes of {np.mean(lengths):.0f} steps" if lengths else "no episode ended"
     times = ", ".join(f"a {name} takes {_milliseconds(made, name)}" for name in ("step", "reset"))
     yield "ok", f"{steps} random steps, {ended}; {times}"
+
+
+def _begun(envs: Shard, env: Any) -> bytes:
+    """The first observations, if all that a run seeds has a seed."""
+    random.seed(SEED)
+    np.random.seed(SEED)
+    seed_spaces(env, SEED)
+    envs.reset(SEED)
+    return envs.rows["obs"].tobytes()
 
 
 def _taken(made: list[Watched], name: str) -> list[float]:

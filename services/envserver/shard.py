@@ -94,7 +94,7 @@ class Shard(InlineEnvs):
         self._envs = [self._made(i) for i in range(num_envs)]
         self._seeds = one_by_one(seed, num_envs)
         for env, own in zip(self._envs, self._seeds, strict=True):
-            _seed_spaces(env, own)
+            seed_spaces(env, own)
         super().__init__(self._read(env_id, mask), num_envs * self.agents)
         self.wants_infos = wants_infos
         self._done = np.zeros(num_envs, np.bool_)
@@ -261,7 +261,7 @@ class Shard(InlineEnvs):
         self._reset(i)
 
 
-def _seed_spaces(env: Any, seed: int | None) -> None:
+def seed_spaces(env: Any, seed: int | None) -> None:
     """Make what an environment draws from its spaces repeatable."""
     for space in (env.observation_space, env.action_space) if seed is not None else ():
         with contextlib.suppress(Exception):  # foreign code; of several agents, these are methods

@@ -1,5 +1,6 @@
 """What `beast check` and the start of a run say about an environment."""
 
+import random
 import subprocess
 import sys
 import threading
@@ -52,7 +53,14 @@ class Whole(Good):
 
 class Forgetful(Good):
     def look(self) -> Any:
-        return np.random.uniform(-1, 1, 2).astype(np.float32)
+        return np.random.default_rng().uniform(-1, 1, 2).astype(np.float32)
+
+
+class Sharing(Good):
+    """It draws from generators that a run seeds too."""
+
+    def look(self) -> Any:
+        return self.observation_space.sample() * np.float32(np.random.uniform() * random.random())
 
 
 class Number(Good):
@@ -163,6 +171,10 @@ def test_what_a_run_accepts_and_is_seldom_meant_is_a_warning(name: str, sentence
     warnings = odd(name)
     assert [level for level, _ in warnings] == ["warning"] * len(sentences)
     assert all(sentence in text for sentence, (_, text) in zip(sentences, warnings, strict=True))
+
+
+def test_what_a_run_seeds_too_counts_as_seeded() -> None:
+    assert odd("Sharing") == []
 
 
 def test_a_mask_that_is_not_used_as_one_is_named_with_the_setting() -> None:

@@ -178,8 +178,10 @@ def begun(
         undo.callback(remove)
         requests.take(config.folder)  # of an earlier start
         continues = run_folder.trained(config.folder)
+        notes = list[str]()
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
+            notes += filter(None, [run_folder.schedule_note(saved, config)])
         config = protected(config, hosts)
         if parent is not None:
             parent.write(config.folder)
@@ -188,9 +190,7 @@ def begun(
         confirmed.remember(config.folder, trust.decisive(config))
         verb = "continuing" if continues else "training"
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
-        if continues and saved is not None and (note := run_folder.schedule_note(saved, config)):
-            say(note)
-        for line in (*values(config, origins), *(readings(spec, config.net) if spec else ()), *remarks):
+        for line in (*notes, *values(config, origins), *(readings(spec, config.net) if spec else ()), *remarks):
             say(line)
         run_folder.name_latest(config.folder)
         own_broker = bool(hosts) and config.broker.endpoint == RUN["broker.endpoint"].default  # theirs have one each

@@ -34,20 +34,16 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
         size = f"{4 * numbers / 2**20:,.0f} MiB of each version that is sent"
         among = f", among them {numbers:,} of net.memory_size {net.memory_size}, {size}"
     if parameters > net.max_parameters:
-        raise ConfigError(
-            f"{env.env_id}: a network of {parameters:,} parameters{among}, expected at most {net.max_parameters:,} "
-            f"(net.max_parameters)"
-        )
+        limit = f"expected at most {net.max_parameters:,} (net.max_parameters)"
+        raise ConfigError(f"{env.env_id}: a network of {parameters:,} parameters{among}, {limit}")
     with calling(f"algo {config.section} cannot be made for {env.env_id}"):
         algorithm = make(config, env)
     if not isinstance(algorithm, Algorithm):
         what = f"{type(algorithm).__name__} {algorithm!r:.40}"
         raise ConfigError(f"algo {config.section} made {what}, expected an Algorithm")
     if algorithm.policy.core_size and not config.algorithm.memory:
-        raise ConfigError(
-            f"net.torso {config.net.torso} has memory: expected none, because {config.section} learns from single "
-            f"transitions"
-        )
+        why = f"because {config.section} learns from single transitions"
+        raise ConfigError(f"net.torso {config.net.torso} has memory: expected none, {why}")
     return algorithm
 
 

@@ -123,10 +123,8 @@ class AlgorithmSpec:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", self.name) or self.name in (*Run.model_fields, "algorithm"):
-            raise ConfigError(
-                f"algorithm {self.name!r}: expected a name of lower-case letters, digits and _ that is none of the "
-                f"run's own settings"
-            )
+            expected = "a name of lower-case letters, digits and _ that is none of the run's own settings"
+            raise ConfigError(f"algorithm {self.name!r}: expected {expected}")
         if not (isinstance(self.settings, type) and issubclass(self.settings, AlgorithmSettings)):
             raise ConfigError(f"algorithm {self.name}: settings are {self.settings!r}, expected an AlgorithmSettings")
         fields = self.settings.model_fields.items()

@@ -227,9 +227,7 @@ class ClientPort(Port):
 
     def _check_sender(self, _frame: bytes | zmq.Frame, sender: int) -> None:
         if sender != self.sender:
-            raise RemoteProtocolError(
-                f"a reply has sender {sender}, expected that of its topic, {self.sender}", "sender"
-            )
+            raise RemoteProtocolError(f"a reply has sender {sender}, expected {self.sender} of its topic", "sender")
 
     def receive(self) -> Incoming | None:
         """The next well-formed reply, or None.

@@ -118,10 +118,8 @@ class Stream:
             return f"no room at the {self.server} ({self.busy}) for {silence_s:g} s"
         if not malformed and not self.stale:
             return f"no answer from the {self.server} for {silence_s:g} s"
-        return (
-            f"no usable answer from the {self.server} for {silence_s:g} s: {malformed} replies were malformed, "
-            f"{self.stale} had another epoch or seq than what was asked"
-        )
+        found = f"{malformed} replies were malformed, {self.stale} had another epoch or seq than what was asked"
+        return f"no usable answer from the {self.server} for {silence_s:g} s: {found}"
 
     def expects(self, header: Header) -> bool:
         """Whether a message answers the outstanding request, so that its payload is worth receiving."""

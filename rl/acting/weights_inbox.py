@@ -246,11 +246,9 @@ class WeightsInbox:
             raise RemoteProtocolError(f"{header.kind.name} does not belong on the weights plane", "kind")
         version, layout, n_bytes, _, _ = header.body
         if layout != self.layout_id or n_bytes != self._buffer.nbytes:
-            sentence = (
-                f"the learner's architecture differs: layout {layout:#x} of {n_bytes} bytes, "
-                f"expected {self.layout_id:#x} of {self._buffer.nbytes}; give both the same configuration"
-            )
-            raise RemoteProtocolError(sentence, "layout")
+            expected = f"expected {self.layout_id:#x} of {self._buffer.nbytes}; give both the same configuration"
+            what = f"layout {layout:#x} of {n_bytes} bytes"
+            raise RemoteProtocolError(f"the learner's architecture differs: {what}, {expected}", "layout")
         epoch, newest = (self._epoch, self.version) if found is None else (found.epoch, found.body[0])
         return version > newest if header.epoch == epoch else header.epoch not in self._past_epochs
 

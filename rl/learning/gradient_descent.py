@@ -107,10 +107,8 @@ class GradientDescent:
         pairs = list(zip(self.optimizer.param_groups, saved["state"]["param_groups"], strict=True))
         now, before = (sum(len(pair[side]["params"]) for pair in pairs) for side in (0, 1))
         if now != before:
-            raise CheckpointError(
-                f"the checkpoint was made with {before} trained parameters, and this run trains {now}: layers "
-                f"were frozen or unfrozen since; a new run may begin --from it"
-            )
+            why = f"was made with {before} trained parameters, and this run trains {now}: other layers are frozen"
+            raise CheckpointError(f"the checkpoint {why}; a new run may begin --from it")
         groups = [{**own, "params": theirs["params"]} for own, theirs in pairs]
         self.optimizer.load_state_dict({**saved["state"], "param_groups": groups})
 

@@ -50,10 +50,8 @@ class Actor(Service):
         self.config, self._index = config, instance.index
         learner = config.learner
         if len(learner.endpoints) != learner.ranks:
-            raise ConfigError(
-                f"learner.rank_endpoints {learner.rank_endpoints!r}: expected {learner.ranks - 1}, one for each rank "
-                f"after the first, as learner.ranks is {learner.ranks}"
-            )
+            expected = f"{learner.ranks - 1}, one for each rank after the first of learner.ranks {learner.ranks}"
+            raise ConfigError(f"learner.rank_endpoints {learner.rank_endpoints!r}: expected {expected}")
         self.sender = random_id(instance.index)
         now, count = self.clock(), config.actor.env_groups
         first = count * (self.sender if instance.index is None else instance.index)  # counted over all actors' groups

@@ -76,9 +76,7 @@ class Sessions:
         """
         rows, most = terms.get("num_envs"), self._config.broker.max_batch_rows
         if type(rows) is not int or not 1 <= rows <= most:
-            raise RemoteProtocolError(
-                f"num_envs {str(rows)[:20]}: expected 1 to {most}, the broker's broker.max_batch_rows", "terms"
-            )
+            raise TERMS(f"num_envs {str(rows)[:20]}: expected 1 to {most}, the broker's broker.max_batch_rows")
         with raising(TERMS, "", ConfigError):
             self._config.env.opposed(rows)
         theirs = EnvSpec.from_wire(terms.get("env"))
@@ -177,11 +175,8 @@ class Sessions:
         most = self._config.broker.max_batch_rows
         size = env.frame_stack * step_record(env, packed=False).row_bytes
         if most * size > MAX_BATCH_BYTES:
-            raise RemoteProtocolError(
-                f"{env.env_id}: {most} observations (broker.max_batch_rows) of {size} bytes, expected at most "
-                f"{MAX_BATCH_BYTES} bytes",
-                "terms",
-            )
+            what = f"{most} observations (broker.max_batch_rows) of {size} bytes"
+            raise TERMS(f"{env.env_id}: {what}, expected at most {MAX_BATCH_BYTES} bytes")
         unbuilt = raising(TERMS, f"{env.env_id}: the network cannot act on it", RuntimeError, ValueError, MemoryError)
         with raising(TERMS, "", ConfigError), unbuilt:  # whatever torch raises for shapes that a peer made up
             algorithm = make_algorithm(self._config, env)

@@ -211,9 +211,8 @@ class EnvServer(Service):
             raise RemoteProtocolError("RESET has to come before the first STEP", "order")
         assert hosted.actions is not None
         if not message.into(hosted.actions):
-            raise RemoteProtocolError(
-                f"STEP: expected one frame of {hosted.actions.nbytes} bytes of actions", "payload"
-            )
+            size = hosted.actions.nbytes
+            raise RemoteProtocolError(f"STEP: expected one frame of {size} bytes of actions", "payload")
         return partial(hosted.env.step, legal(hosted.actions["action"], hosted.env.spec.action))
 
     def _advance(self) -> None:

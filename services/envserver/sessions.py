@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes that end in one step fit a header
 MAX_SESSIONS = 1024
+TERMS = partial(RemoteProtocolError, reason="terms")
 MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
 UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
 
@@ -44,23 +46,19 @@ class SessionRequest(BaseModel):
         """
         wanted, known = entries.get("env"), len(EnvConfig.model_fields)
         if isinstance(wanted, dict) and len(wanted) > known:  # pydantic would list each
-            raise RemoteProtocolError(f"env: {len(wanted)} entries, but only {known} are known", "terms")
+            raise TERMS(f"env: {len(wanted)} entries, but only {known} are known")
         try:
             terms = cls.model_validate(entries)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(map(str, first["loc"]))
-            raise RemoteProtocolError(f"{where}: {first['msg']}, not {first['input']!r:.200}", "terms") from error
+            raise TERMS(f"{where}: {first['msg']}, not {first['input']!r:.200}") from error
         env = terms.env.model_copy(update={"agents": terms.env.agents or 1})
         if terms.num_envs % env.agents:
-            raise RemoteProtocolError(
-                f"num_envs: {terms.num_envs}, expected a multiple of env.agents {env.agents}, which it counts", "terms"
-            )
+            raise TERMS(f"num_envs: {terms.num_envs}, expected a multiple of env.agents {env.agents}, which it counts")
         if terms.reset_masks and env.agents > 1:
-            why = (
-                f"because all {env.agents} agents of an environment are reset together: choose autoreset_mode next_step"
-            )
-            raise RemoteProtocolError(f"reset_masks: true, expected false, {why}", "terms")
+            why = f"because all {env.agents} agents are reset together: choose autoreset_mode next_step"
+            raise TERMS(f"reset_masks: true, expected false, {why}")
         return terms.model_copy(update={"env": env})
 
 
@@ -85,24 +83,20 @@ class ResetRequest(NamedTuple):
         seed, options, mask, _progress = body
         env_id, is_list = env.spec.env_id, isinstance(seed, list)
         if is_list and len(seed) != env.num_envs:
-            raise RemoteProtocolError(f"seed: a list of {len(seed)}, expected one for each of {env.num_envs}", "terms")
+            raise TERMS(f"seed: a list of {len(seed)}, expected one for each of {env.num_envs}")
         seeds = {f"seed[{i}]": each for i, each in enumerate(seed)} if is_list else {"seed": seed}
         for name, each in seeds.items():
             if each is not None and (type(each) is not int or not 0 <= each <= MAX_ENV_SEED):
-                raise RemoteProtocolError(
-                    f"{name}: expected an integer from 0 to {MAX_ENV_SEED}, not {each!r:.200}", "terms"
-                )
+                raise TERMS(f"{name}: expected an integer from 0 to {MAX_ENV_SEED}, not {each!r:.200}")
         if mask is not None and (len(mask) != env.num_envs or {*map(type, mask)} != {bool} or not any(mask)):
-            raise RemoteProtocolError(
-                f"mask: {mask!r:.200}, expected {env.num_envs} booleans of which one at least is true", "terms"
-            )
+            raise TERMS(f"mask: {mask!r:.200}, expected {env.num_envs} booleans of which one at least is true")
         if not env.independent and (is_list or mask is not None):
             what = f"{'seed' if mask is None else 'mask'}: environments {env_id!r} are seeded and reset all together"
-            raise RemoteProtocolError(f"{what}, {UNLESS}" if env.agents == 1 else what, "terms")
+            raise TERMS(f"{what}, {UNLESS}" if env.agents == 1 else what)
         if options is not None and not env.takes_options:
-            raise RemoteProtocolError(f"options: environments {env_id!r} take none at a reset", "terms")
+            raise TERMS(f"options: environments {env_id!r} take none at a reset")
         if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:
-            raise RemoteProtocolError(f"options: {size} bytes, expected at most {MAX_OPTIONS_BYTES}", "terms")
+            raise TERMS(f"options: {size} bytes, expected at most {MAX_OPTIONS_BYTES}")
         return cls(seed, options, None if mask is None else np.array(mask))
 
 
@@ -136,11 +130,8 @@ def check_capacity(
     envs = sum(env.num_envs // env.agents for env in hosted)
     processes = sum(env.processes for env in [*hosted, *leaving])
     if len(hosted) >= MAX_SESSIONS or envs + num_envs > settings.max_envs or processes >= settings.max_workers:
-        raise RemoteProtocolError(
-            f"no room for {num_envs} environments now: the env-server hosts {envs} in {len(hosted)} sessions "
-            f"and has {processes} processes",
-            "busy",
-        )
+        has = f"the env-server hosts {envs} in {len(hosted)} sessions and has {processes} processes"
+        raise RemoteProtocolError(f"no room for {num_envs} environments now: {has}", "busy")
 
 
 def sessions_to_advance(sessions: Iterable[Session[Hosted]], *, make: bool = True) -> list[Session[Hosted]]:

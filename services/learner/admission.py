@@ -59,10 +59,8 @@ def mismatch(theirs: Terms, ours: Terms) -> str | None:
         if value != expected.get(name) and name != "env.env_id":
             return f"{name}{whose} is {value}, this run{of} has {expected.get(name, 'none')}"
     if theirs.num_envs > ours.num_envs:
-        return (
-            f"num_envs is {theirs.num_envs}, expected at most {ours.num_envs}: start the learner with the same "
-            f"actor.envs_per_group or a larger learner.batch_size"
-        )
+        advice = "give the learner the same actor.envs_per_group or a larger learner.batch_size"
+        return f"num_envs is {theirs.num_envs}, expected at most {ours.num_envs}: {advice}"
     return None
 
 

@@ -91,9 +91,9 @@ def resumed(
             meters.lost.rows = 0
     for name, theirs, ours in _bound(config, env, algo, net):
         if theirs != ours:
+            advice = "use the same again, another name, or start afresh"
             raise CheckpointError(
-                f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: "
-                f"use the same again, another name, or start afresh"
+                f"{path}: the checkpoint was made with {name} {theirs}, this run has {ours}: {advice}"
             )
     _fit_replay(config, len(saved.get("ranks", ())) + 1)
     trainer = make(env)

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +179,15 @@ class EpisodeLog:
 
     def close(self) -> None:
         self._lines.close()
+
+
+def events_of(page: dict[str, Any]) -> dict[str, float]:
+    """What TensorBoard shows besides the columns, by tag: for each of several environments and each acting process."""
+    by_tag = {
+        "charts/episodic_return": page["mean_return_100_by_task"],
+        **{f"sync/{name}": page[f"{name}_by_acting"] for name in ("syncs", "lag", "divergence")},
+    }
+    return {f"{tag}/{key}": value for tag, values in by_tag.items() for key, value in values.items()}
 
 
 def _known(value: Value) -> bool:

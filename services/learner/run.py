@@ -23,7 +23,7 @@ from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.plane import Serving
 from zerobeast.services.learner.queue import RolloutQueue, Rows
-from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Record
+from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Record, events_of
 from zerobeast.services.learner.sharing import of_the_first
 from zerobeast.services.learner.together import Act, Agreed, Alone, Vote
 from zerobeast.services.learner.update import Trainer
@@ -85,7 +85,7 @@ class TrainingRun:
 
         Unless every version acts, `sync.rule` decides how old a policy may be, and nothing is dropped here.
         """
-        if self._rows is not None:
+        if self._rows is not None or self.ended:  # the return that ended it is its last one
             return
         settings = self.trainer.config.learner
         lag_counts = self.trainer.learning.credit == "after_step" and self._rule.name == "always"
@@ -94,6 +94,7 @@ class TrainingRun:
 
     def vote(self, together: Alone) -> Vote:
         """What could be done next: the step that is due, or else the next batch."""
+        self.settle()
         trainer, due = self.trainer, self.trainer.learning.due and not self.ended
         if trainer.steps_left and not self.ended and self._rows is None and together.wants_rows(due=due):
             self._taken_at = self._service.clock()
@@ -201,7 +202,7 @@ class TrainingRun:
         row |= self.meters.episodes.infos
         losses, lags = self.meters.losses(), self.meters.lag.histogram()
         ended = [(steps, task, one) for steps, task, one in self.meters.ended() if isinstance(one, Episode)]
-        return Record(row, losses, lags, _events(page), ended, self.meters.lost.reason)
+        return Record(row, losses, lags, events_of(page), ended, self.meters.lost.reason)
 
     def state(self, now: float) -> dict[str, Any]:
         """All that the run needs to go on, for a checkpoint."""
@@ -295,12 +296,3 @@ class Making:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-def _events(page: dict[str, Any]) -> dict[str, float]:
-    """What TensorBoard shows besides the columns, by tag: for each of several environments and each acting process."""
-    by_tag = {
-        "charts/episodic_return": page["mean_return_100_by_task"],
-        **{f"sync/{name}": page[f"{name}_by_acting"] for name in ("syncs", "lag", "divergence")},
-    }
-    return {f"{tag}/{key}": value for tag, values in by_tag.items() for key, value in values.items()}

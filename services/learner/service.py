@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 BEGINNING_S = 30.0  #: in which rows of metrics are a tenth of their period apart, but no less than the next number
 FASTEST_ROW_S = 0.5
-PROGRESS_PERIOD_S = 60.0  #: between lines of the log about the progress
 
 
 class Learner(Service):
@@ -86,15 +85,12 @@ class Learner(Service):
         self._has_more = False  #: whether there may be more to learn from
         self._log_at = self._row_after(self.started_at)
         self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
-        self._progress_at = self.started_at + PROGRESS_PERIOD_S
 
     def open(self) -> None:
         """Read the checkpoint, bind and, if there was a checkpoint, publish its weights at once."""
         config = self.config
         if not config.name:
-            raise ConfigError(
-                f"name: expected the name of the run; the learner keeps its files in {config.root}/<name>"
-            )
+            raise ConfigError(f"name: expected that of the run, whose files are in {config.root}/<name>")
         shared_place(config)
         self.resources.callback(register_optimizer_step_post_hook(lambda *_: self.progressed()).remove)
         device = self._rank.device(config, os.environ)
@@ -133,10 +129,6 @@ class Learner(Service):
     def _advance(self) -> None:
         """Do what all ranks can do next, if there is anything."""
         training = self.training
-        if training is None and not self._together.several:
-            return
-        if training is not None and not training.ended:  # the return that ended it is its last one
-            training.settle()
         vote = training.vote(self._together) if training is not None else Vote()
         started = self.clock()
         agreed = self._together.agree(vote._replace(stops=int(self.stopping), shares=self._shares), started)
@@ -175,10 +167,7 @@ class Learner(Service):
         self.meters.waited(seconds)
 
     def tick(self, now: float) -> None:
-        """Write the metrics, the checkpoint and the line of the log that are due."""
-        if now >= self._progress_at:
-            self._progress_at = now + PROGRESS_PERIOD_S
-            log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page).values()))
+        """Write the metrics, and the checkpoint with a line of the log, that are due."""
         if now >= self._log_at:
             self._log_at = self._row_after(now)
             self._due(ROW, now)
@@ -186,6 +175,7 @@ class Learner(Service):
                 self._end_at_return()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
+            log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page).values()))
             self._due(CHECKPOINT, now)
 
     def _row_after(self, now: float) -> float:
@@ -286,7 +276,7 @@ class Learner(Service):
         share(self.training, whole=True)
         self._write(self.clock(), row=True, checkpoint=True, last=True)
         self._is_kept, self._stays_until = True, self.clock() + LINGER_S
-        self._log_at = self._checkpoint_at = self._progress_at = math.inf
+        self._log_at = self._checkpoint_at = math.inf
         if self.training is not None and self._finished:
             if self._kept:
                 self._kept.note_end(self.training)

@@ -59,11 +59,10 @@ class SweepJournal:
             if past is None and folder.exists():
                 raise ConfigError(f"{folder} exists, and the sweep has not made it: move it away, or use another name")
             if past is not None and past != flags:
-                raise ConfigError(
-                    f"run {trial.name!r} was started with {' '.join(sorted(past - flags)) or 'its defaults'}, and the "
-                    f"file now has {' '.join(sorted(flags - past)) or 'no value for that'}: use another name for a "
-                    f"sweep with other settings"
-                )
+                before = f"was started with {' '.join(sorted(past - flags)) or 'its defaults'}"
+                now = f"the file now has {' '.join(sorted(flags - past)) or 'no value for that'}"
+                advice = "use another name for a sweep with other settings"
+                raise ConfigError(f"run {trial.name!r} {before}, and {now}: {advice}")
 
     def begun(self, runs: int) -> None:
         """Note how many runs there are in all. Raises ConfigError if that cannot be written."""

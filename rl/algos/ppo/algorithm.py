@@ -63,11 +63,9 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
         self._minibatches_per_rollout = settings.minibatches / learner.batch_size
         own = learner.batch_size // ranks.size() * (1 if net.core_size else learner.unroll_length)
         if ranks.size() > 1 and settings.minibatches > own:
-            raise ConfigError(
-                f"{algorithm.config.section}.minibatches {settings.minibatches}: expected at most {own}, the "
-                f"{'rollouts' if net.core_size else 'steps'} of learner.batch_size {learner.batch_size} that each of "
-                f"{ranks.size()} ranks has to share out"
-            )
+            name, parts = f"{algorithm.config.section}.minibatches", "rollouts" if net.core_size else "steps"
+            of = f"the {parts} of learner.batch_size {learner.batch_size} that each of {ranks.size()} ranks has"
+            raise ConfigError(f"{name} {settings.minibatches}: expected at most {own}, {of}")
         self._scale = ReturnScale().to(net.device) if settings.normalize_returns else None
         self.parts["return_scale"] = self._scale
 

@@ -121,9 +121,7 @@ class ClusterFleet:
         self.spec = self._parts[0].session.spec
         for part in self._parts:
             if part.spec != self.spec:
-                raise ConfigError(
-                    f"the {part.session.server} has {part.spec}, expected the same as elsewhere, {self.spec}"
-                )
+                raise ConfigError(f"the {part.session.server} has {part.spec}, expected {self.spec} as elsewhere")
 
     def _begin(self, limit_s: float) -> None:
         self._began = time.monotonic()
@@ -162,10 +160,8 @@ class ClusterFleet:
         if any(part.here for part in self._parts):
             self._here_at = now
         elif now - self._here_at > self._timeout_s:
-            raise PeerLost(
-                f"none of {len(self._endpoints)} env-servers has answered for {now - self._here_at:.0f} s, the last "
-                f"trouble: {self._parts[0].trouble}"
-            )
+            what = f"none of {len(self._endpoints)} env-servers has answered for {now - self._here_at:.0f} s"
+            raise PeerLost(f"{what}, the last trouble: {self._parts[0].trouble}")
 
     def _merged(self) -> EnvAnswer:
         rows, lost = self._rows.copy(), np.zeros(self._num_envs, np.bool_)
@@ -226,9 +222,7 @@ class ClusterVectorEnv(RowsVectorEnv):
         context: Context | None = None,
     ) -> None:
         if isinstance(endpoints, str) or not 0 < len(endpoints) <= num_envs:
-            raise ConfigError(
-                f"endpoints are {short(endpoints)}, expected a list of 1 to {num_envs}, as many as num_envs"
-            )
+            raise ConfigError(f"endpoints are {short(endpoints)}, expected a list of 1 to {num_envs} (num_envs)")
         if on_loss not in get_args(OnLoss):
             raise ConfigError(f"on_loss is {short(on_loss)}, expected {' or '.join(get_args(OnLoss))}")
         limits = {"step_timeout_s": step_timeout_s, "timeout_s": timeout_s}

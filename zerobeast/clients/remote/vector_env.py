@@ -135,10 +135,8 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             raise ConfigError("step before reset: expected reset first")
         waiting = self._over & ~self._lost
         if self._mode is AutoresetMode.DISABLED and waiting.any():
-            raise ConfigError(
-                f"environment {np.argmax(waiting)} has ended and was not reset: with autoreset_mode DISABLED, expected "
-                f'reset(options={{"{MASK}": ...}}) before the next step'
-            )
+            expected = f'with autoreset_mode DISABLED, expected reset(options={{"{MASK}": ...}}) before the next step'
+            raise ConfigError(f"environment {np.argmax(waiting)} has ended and was not reset: {expected}")
         rows = np.zeros(self.num_envs, action_record(self._source.spec.action).dtype)["action"]
         fill_actions(rows, self._source.spec.action, actions, own=True)
         self._source.begin_step(rows)
@@ -205,10 +203,8 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
           ConfigError: another name, which only the env-server could look up.
         """
         if name not in ATTRIBUTES:
-            raise ConfigError(
-                f"attribute {short(name)} of the environments stays in their env-server, expected any of "
-                f"{', '.join(ATTRIBUTES)}"
-            )
+            known = ", ".join(ATTRIBUTES)
+            raise ConfigError(f"attribute {short(name)} stays in the env-server, expected any of {known}")
         value = getattr(self, f"single_{name}" if name.endswith("_space") else name)
         return (value,) * self.num_envs
 

@@ -98,10 +98,9 @@ class LearnerSettings(AlgorithmSettings):
         if self.schedule == "constant" or isinstance(self.learning_rate, Linear) or was == now:
             return ""
         asked = self.learning_rate if self.learning_rate != before.learning_rate else now
-        return (
-            f"{name}.schedule linear: the learning rate, {was:.3g} before, continues at {now:.3g} and falls to 0 "
-            f"at total_steps {run.total_steps}; --{name}.schedule constant --{name}.learning_rate {asked:.3g} holds it"
-        )
+        falls = f"continues at {now:.3g} and falls to 0 at total_steps {run.total_steps}"
+        holds = f"--{name}.schedule constant --{name}.learning_rate {asked:.3g} holds it"
+        return f"{name}.schedule linear: the learning rate, {was:.3g} before, {falls}; {holds}"
 
 
 class ActorCriticSettings(LearnerSettings):

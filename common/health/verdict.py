@@ -160,11 +160,9 @@ def _lag_bound(services: Sequence[ServiceView]) -> str:
     if stale is None or stale < WASTEFUL:
         return ""
     full = _full(services)
-    return (
-        f"lag-bound: {share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped"
-        f"{full and f', and {full}'}: "
-        "take fewer actors or environments, or raise learner.batch_size or learner.max_policy_lag"
-    )
+    dropped = f"{share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped"
+    advice = "take fewer actors or environments, or raise learner.batch_size or learner.max_policy_lag"
+    return f"lag-bound: {dropped}{full and f', and {full}'}: {advice}"
 
 
 def _cpu_bound(services: Sequence[ServiceView]) -> str:

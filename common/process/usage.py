@@ -104,9 +104,8 @@ def allow_files(needed: int = LEAST, why: str = "this service") -> None:
     """
     soft, hard = _limits()
     if hard < needed:
-        raise ConfigError(
-            f"{why} may need {needed:,} open files, and this system allows a process {hard:,}: raise `ulimit -n`"
-        )
+        needs = f"{why} may need {needed:,} open files"
+        raise ConfigError(f"{needs}, and this system allows a process {hard:,}: raise `ulimit -n`")
     if soft < min(PLENTY, hard):
         limit = resource.RLIMIT_NOFILE
         resource.setrlimit(limit, (min(PLENTY, hard), resource.getrlimit(limit)[1]))

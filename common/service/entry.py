@@ -64,10 +64,8 @@ def services_of(process: str, config: RunConfig, instance: Instance) -> list[Ser
     roles, inside = HOSTED[process], config
     if len(roles) > 1:
         if config.security.secret:
-            raise ConfigError(
-                f"security.secret {config.security.secret!r}: expected nothing for a worker, which takes "
-                "secret/broker.key_secret and secret/actor.key_secret from the folder security.keys"
-            )
+            takes = "which takes secret/broker.key_secret and secret/actor.key_secret from the folder security.keys"
+            raise ConfigError(f"security.secret {config.security.secret!r}: expected nothing for a worker, {takes}")
         update = {role: getattr(config, role).model_copy(update={"endpoint": f"inproc://{role}"}) for role in INSIDE}
         inside = config.model_copy(update=update)
     kinds = {role: pkgutil.resolve_name(f"zerobeast.services.{role}.service:{CLASSES[role]}") for role in roles}

@@ -129,10 +129,8 @@ class AlgorithmSpec:
             raise ConfigError(f"algorithm {self.name}: settings are {self.settings!r}, expected an AlgorithmSettings")
         fields = self.settings.model_fields.items()
         if bad := [key for key, one in fields if one.default is PydanticUndefined or hasattr(AlgorithmSettings, key)]:
-            raise ConfigError(
-                f"algorithm {self.name}: settings {', '.join(bad)}: expected a default for each, and names that are "
-                f"not those of an AlgorithmSettings' answers, which have no annotation"
-            )
+            names = "a default for each, and names that are not those of its answers, which have no annotation"
+            raise ConfigError(f"algorithm {self.name}: settings {', '.join(bad)}: expected {names}")
         with plugins.calling(f"algorithm {self.name}: the defaults of its settings"):
             self.settings()
         if (made := currentframe()) and made.f_back and made.f_back.f_back:  # the code that calls the class

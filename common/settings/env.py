@@ -176,9 +176,7 @@ class EnvConfig(Section):
         if agents < 2:
             raise ConfigError(f"env.opponent {self.opponent}: expected an environment of several agents")
         if own and (max(own) >= agents or len(set(own)) == agents):
-            raise ConfigError(
-                f"env.opponents {','.join(map(str, own))}: expected some of the agents, which are 0 to {agents - 1}"
-            )
+            raise ConfigError(f"env.opponents {','.join(map(str, own))}: expected some of the agents 0 to {agents - 1}")
         if num_envs % agents:
             raise ConfigError(f"{num_envs} rows: expected a multiple of env.agents {agents}")
         rows = np.arange(num_envs)

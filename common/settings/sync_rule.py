@@ -45,15 +45,8 @@ class Rule(NamedTuple):
             if words[0] == "every" and words[2:] == ["s"] and 0 < number < math.inf:
                 return cls("seconds", number)
             if words[0] == "adaptive" and len(words) == 2:
-                return cls("adaptive", number).simplest
+                return cls("adaptive", number)
         raise ValueError(EXPECTED)
-
-    @property
-    def simplest(self) -> Rule:
-        """The same rule, with a threshold below 0 as always and an infinite one as never."""
-        if self.name != "adaptive" or 0 <= self.value < math.inf:
-            return self
-        return Rule("always" if self.value < 0 else "never")
 
     @property
     def measured(self) -> bool:

@@ -139,9 +139,8 @@ class Context(AbstractContextManager["Context"]):
         except zmq.ZMQError as error:
             if error.errno != errno.EMFILE:
                 raise
-            raise BeastError(
-                f"no more sockets: {open_files():,} of {max_files():,} files are open: raise `ulimit -n`"
-            ) from error
+            files = f"{open_files():,} of {max_files():,} files are open"
+            raise BeastError(f"no more sockets: {files}: raise `ulimit -n`") from error
 
     def keys_at(self, place: Endpoint) -> Keys | None:
         """The keys if sockets at `place` are encrypted and their messages carry the sender's key, else None."""

@@ -163,6 +163,5 @@ def _refuse_open(file: Path) -> None:
     others = 0o077 if status.st_uid == os.geteuid() else 0o037
     if status.st_mode & others:
         mode = stat.S_IMODE(status.st_mode)
-        raise ConfigError(
-            f"security.keys: {file} has mode {mode:o} and is no secret: expected 600, or 440 if it is mounted"
-        )
+        expected = "expected 600, or 440 if it is mounted"
+        raise ConfigError(f"security.keys: {file} has mode {mode:o} and is no secret: {expected}")

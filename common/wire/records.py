@@ -93,10 +93,9 @@ def oversize(env: EnvSpec, policy: PolicySpec | None, unroll_length: int, num_en
     envs = bisect_left(range(1, num_envs), 1, key=lambda envs: too_large(envs, unroll_length))
     length = bisect_left(range(1, unroll_length), 1, key=lambda length: too_large(num_envs, length))
     ways = [f"{path} {n}" for path, n in (("actor.envs_per_group", envs), ("learner.unroll_length", length)) if n]
-    return (
-        f"actor.envs_per_group {num_envs} and learner.unroll_length {unroll_length} make messages of more than "
-        f"{MAX_ROW_BYTES >> 20} MiB: expected at most {' or '.join(ways) or 'smaller observations'}"
-    )
+    expected = f"at most {' or '.join(ways) or 'smaller observations'}"
+    given = f"actor.envs_per_group {num_envs} and learner.unroll_length {unroll_length}"
+    return f"{given} make messages of more than {MAX_ROW_BYTES >> 20} MiB: expected {expected}"
 
 
 def _mask(env: EnvSpec, *lead: int) -> list[Field | Block]:

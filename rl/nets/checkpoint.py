@@ -38,9 +38,8 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
         kind = DamagedCheckpoint if error.errno in DAMAGE else CheckpointError
         raise kind(f"{path}: the checkpoint cannot be read: {error.strerror or error}") from error
     except Exception as error:  # whatever damaged or foreign bytes make zipfile and torch raise
-        raise DamagedCheckpoint(
-            f"{path}: not a whole checkpoint ({type(error).__name__}): truncated, or written by another program"
-        ) from error
+        why = f"({type(error).__name__}): truncated, or written by another program"
+        raise DamagedCheckpoint(f"{path}: not a whole checkpoint {why}") from error
     return _judged(path, state)
 
 

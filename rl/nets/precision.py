@@ -4,7 +4,6 @@ Losses, V-trace, logits, values and recurrent state are float32 everywhere; bflo
 layers, with float32 master weights in the learner.
 """
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -49,19 +48,15 @@ def pick_device(setting: str, path: str) -> torch.device:
       path: of the setting, for error messages.
 
     Raises:
-      ConfigError: it is none of these, or the machine has no such GPU.
+      ConfigError: the machine has no such GPU.
     """
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if setting == "auto":
         return torch.device("cuda" if n_gpus else "cpu")
-    match = re.fullmatch(r"cpu|cuda(?::(\d{1,3}))?", setting)
-    if match is None:
-        raise ConfigError(f"{path} {setting!r}: expected auto, cpu, cuda or cuda:N")
-    if setting != "cpu" and int(match[1] or 0) >= n_gpus:
+    if setting != "cpu" and int(setting.partition(":")[2] or 0) >= n_gpus:
         known = f"auto, cpu or cuda:0 to cuda:{n_gpus - 1}" if n_gpus else "auto or cpu"
-        raise ConfigError(
-            f"{path} {setting!r}: this machine has {n_gpus} CUDA devices that torch can use, expected {known}"
-        )
+        has = f"this machine has {n_gpus} CUDA devices that torch can use"
+        raise ConfigError(f"{path} {setting!r}: {has}, expected {known}")
     return torch.device(setting)
 
 

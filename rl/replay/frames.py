@@ -115,7 +115,6 @@ def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
     obs = record.fields[0]
     if isinstance(obs, Block) or obs.dtype != "|u1":
         what = "several arrays" if isinstance(obs, Block) else f"of type {obs.dtype}"
-        raise ConfigError(
-            f"replay_compression zstd: observations of {env_id} are {what}, expected one array of bytes (|u1) or bits"
-        )
+        expected = "one array of bytes (|u1) or bits"
+        raise ConfigError(f"replay_compression zstd: observations of {env_id} are {what}, expected {expected}")
     return RecordSpec(record.fields[1:])

@@ -119,10 +119,9 @@ class Replay(Generic[S]):
             if self._first_priorities is not None and len(new):
                 self.update(new, self._first_priorities(self._index.sample(new, obs=False)))
         if self._ring.number - self._begun >= self._ring.capacity and self.size < self._least and not self._drawn:
-            raise StoreError(
-                f"the replay is full with {self._ring.capacity} rollouts of all environments together, and "
-                f"{self.size} items of it can be drawn: expected {self._least} (batch_size): raise replay_size"
-            )
+            drawn = f"{self.size} items of it can be drawn: expected {self._least} (batch_size): raise replay_size"
+            full = f"the replay is full with {self._ring.capacity} rollouts of all environments together"
+            raise StoreError(f"{full}, and {drawn}")
 
     def draw(self, n: int, beta: float) -> Drawn[S]:
         """Draw n items, with replacement, by priority.

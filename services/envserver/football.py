@@ -44,9 +44,7 @@ class Football(PoolEnvs):
 
     def __init__(self, config: EnvConfig, num_envs: int, seed: int | None, **more: Any) -> None:
         if asked := sorted(SOURCE & config.kwargs.keys()):
-            has = f"EnvPool has one player, planes and goals alone; expected g{config.id}, which has more"
-            raise EnvError(f"env.kwargs: {asked[0]!r} is not for {config.id}: {has}")
-        self._scenario = config.id.removeprefix(PREFIX)
+            raise EnvError(f"env.kwargs: {asked[0]!r} is not for {config.id}; expected g{config.id}, which has more")
         super().__init__(config, num_envs, seed, **more)
 
     def task_of(self, env_id: str) -> str:
@@ -63,7 +61,7 @@ class Football(PoolEnvs):
 
     def kept(self, infos: dict[str, Any]) -> dict[str, Any]:
         """The score."""
-        return score(self._scenario, *infos["score"].T)
+        return score(self.spec.env_id.removeprefix(PREFIX), *infos["score"].T)
 
 
 def score(scenario: str, goals: Any, conceded: Any) -> dict[str, Any]:

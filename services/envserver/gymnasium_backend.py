@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.errors import raising
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds, EnvSpec
@@ -43,10 +44,8 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv | None:
 
     config = request.config
     refuse_raw(config.id)
-    try:
+    with raising(partial(unknown, config.id), "", gymnasium.error.Error):
         entry_point: Any = gymnasium.spec(config.id).vector_entry_point
-    except gymnasium.error.Error as error:
-        raise unknown(config.id, str(error)) from error
     made_by = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     if not (isinstance(made_by, type) and issubclass(made_by, VectorEnv)):
         return None

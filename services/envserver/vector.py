@@ -59,9 +59,8 @@ def rows_for(spec: EnvSpec, num_envs: int) -> NDArray[Any]:
     record = step_record(spec)
     if num_envs * record.row_bytes > MAX_ROW_BYTES:
         size, limit = num_envs * record.row_bytes >> 20, MAX_ROW_BYTES >> 20
-        raise EnvError(
-            f"{num_envs} observations of {spec.env_id!r} are {size} MiB, expected at most {limit} in a message"
-        )
+        expected = f"at most {limit} in a message"
+        raise EnvError(f"{num_envs} observations of {spec.env_id!r} are {size} MiB, expected {expected}")
     rows = np.zeros(num_envs, record.dtype)
     if spec.action_mask:
         rows["action_mask"] = True

@@ -31,10 +31,8 @@ class Parent:
 
     def __init__(self, run: str, path: Path, state: Mapping[str, Any]) -> None:
         self._path, self._state = path, emptied(state)
-        self._remedy = (
-            f"settings of net, and the shapes of observations and actions, have to be those of {run}; a run without "
-            f"--from begins with new weights"
-        )
+        of_both = "settings of net, and the shapes of observations and actions,"
+        self._remedy = f"{of_both} have to be those of {run}; a run without --from begins with new weights"
 
     @classmethod
     def of(cls, config: RunConfig, state: Mapping[str, Any] | None) -> Self:

@@ -38,7 +38,6 @@ from zerobeast.version import __version__
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 0.25
-PATIENCE_S = 30.0  #: without rollouts for a rank that others wait for
 ROW, CHECKPOINT = 1, 2  #: what the first rank is about to write
 TURN_S = 0.002  #: how long to wait for the others' votes before the next messages are received
 
@@ -112,10 +111,8 @@ def meeting_of(config: RunConfig, environ: Mapping[str, str]) -> str:
         return config.learner.meeting
     host, port = (environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     if not host or not port:
-        raise ConfigError(
-            "learner.meeting is empty: expected tcp://host:port of the first rank, as there is no MASTER_ADDR and "
-            "MASTER_PORT of torchrun either"
-        )
+        why = "as there is no MASTER_ADDR and MASTER_PORT of torchrun either"
+        raise ConfigError(f"learner.meeting is empty: expected tcp://host:port of the first rank, {why}")
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
@@ -216,7 +213,6 @@ class Together(Alone):
     def __init__(self) -> None:
         self._round: ranks.Round | None = None
         self._stuck = False  #: the last votes led to nothing
-        self._moved_at = math.inf  #: when they last led to something; infinite once that was logged
         self.vote_at = -math.inf
 
     @property
@@ -248,14 +244,4 @@ class Together(Alone):
         votes = [Vote(*numbers) for numbers in found]
         act = decided(votes)
         self._stuck = act is None
-        self._look(votes, now)
         return Agreed(act, votes) if act else None
-
-    def _look(self, votes: list[Vote], now: float) -> None:
-        """Log once that a rank has had nothing for long, while others wait for it."""
-        idle = [str(number) for number, vote in enumerate(votes) if not vote.rows and not vote.due]
-        if not self._stuck or len(idle) == len(votes):
-            self._moved_at = now
-        elif now - self._moved_at > PATIENCE_S:
-            self._moved_at = math.inf
-            log.warning("no rollouts have come to rank %s for %g s: do actors find it?", ", ".join(idle), PATIENCE_S)

@@ -232,7 +232,7 @@ def test_unsupported_calls_and_bad_arguments_are_refused(ipc: str) -> None:
         assert envs.get_attr("action_space") == (envs.single_action_space,) * 2
         assert envs.call("render_mode") == (None, None)
         for wrong, why in (
-            (lambda: envs.get_attr("np_random"), "attribute 'np_random' of the environments stays in their env-server"),
+            (lambda: envs.get_attr("np_random"), "attribute 'np_random' stays in the env-server"),
             (lambda: envs.call("seed", 1), "an env-server runs no methods"),
             (lambda: envs.set_attr("spec", 1), "'spec' cannot be set"),
             (envs.render, "an env-server sends no frames"),

@@ -364,7 +364,7 @@ def test_a_state_of_others_a_missing_reward_and_a_missing_part_are_refused(tmp_p
     recurrent = load(saved(tmp_path / "r", "impala", VECTORS, "--net.use_lstm"))
     with pytest.raises(ConfigError, match=r"^state is that of 2, expected what predict of this policy returned for 2"):
         recurrent.predict(GOOD, state, last_reward=[0, 0])
-    with pytest.raises(ConfigError, match=r"^last_reward is None, expected \[N\] numbers: the network takes it"):
+    with pytest.raises(ConfigError, match=r"^last_reward is None, expected \[N\] numbers for the network"):
         policy.predict(GOOD, state)
     policy = load(saved(tmp_path / "b", "impala", NESTED))
     with pytest.raises(ConfigError, match=r"^obs is \{'camera': 1\}, expected a dict of camera, word$"):

@@ -38,11 +38,10 @@ def test_auto_is_the_gpu_if_there_is_one(setting: str, device: str) -> None:
         (0, "cuda", "device 'cuda': this machine has 0 CUDA devices .*expected auto or cpu"),
         (0, "cuda:0", "device 'cuda:0': this machine has 0 CUDA devices .*expected auto or cpu"),
         (2, "cuda:2", r"has 2 CUDA devices .* expected auto, cpu or cuda:0 to cuda:1"),
-        *((2, word, "expected auto, cpu, cuda or cuda:N") for word in ("gpu", "cuda:", "cuda:x", "", "cpu:0", "CUDA")),
     ],
     indirect=["gpus"],
 )
-def test_a_missing_or_misnamed_device_is_refused_with_a_sentence(setting: str, sentence: str) -> None:
+def test_a_missing_device_is_refused_with_a_sentence(setting: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         precision.pick_device(setting, "broker.device")
 

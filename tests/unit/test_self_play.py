@@ -53,7 +53,7 @@ def test_the_other_side_is_half_of_the_agents_in_each_environment_or_those_that_
     ("config", "rows", "sentence"),
     [
         (env(0), 2, "env.opponent past: expected an environment of several agents"),
-        (env(2, opponents="2"), 2, "env.opponents 2: expected some of the agents, which are 0 to 1"),
+        (env(2, opponents="2"), 2, "env.opponents 2: expected some of the agents 0 to 1"),
         (env(2, opponents="0,1"), 2, "env.opponents 0,1: expected some of the agents"),
         (env(2), 3, "3 rows: expected a multiple of env.agents 2"),
     ],

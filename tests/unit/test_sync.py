@@ -47,8 +47,8 @@ def test_the_steps_of_the_run_come_with_the_news_whatever_weights_act(rule: str)
         ("every 2.5 s", Rule("seconds", 2.5)),
         ("adaptive 0", Rule("adaptive", 0)),
         ("adaptive 1e-2", Rule("adaptive", 0.01)),
-        ("adaptive -1", Rule("always")),
-        ("adaptive inf", Rule("never")),
+        ("adaptive -1", Rule("adaptive", -1.0)),
+        ("adaptive inf", Rule("adaptive", math.inf)),
     ],
 )
 def test_rules_are_parsed(text: str, rule: Rule) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, EnvError, PeerLost, RemoteProtocolError
+from zerobeast.common.errors import ConfigError, EnvError, PeerLost, RemoteProtocolError, raising
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
 from zerobeast.common.wire import EnvSeeds, EnvSpec, Space, action_record, by_array, short, step_record
 from zerobeast.common.wire.bits import unpacked_rows
@@ -188,13 +188,10 @@ def fill_actions(into: NDArray[Any], space: Space, actions: Any, *, own: bool = 
     Raises:
       ConfigError: they have the wrong shape or kind, or are out of range.
     """
-    try:
-        for (path, array, value), (_, place) in zip(
-            arrays("action", space, actions), by_array(space, into), strict=True
-        ):
+    with raising(ConfigError, "", EnvError):
+        parts = zip(arrays("action", space, actions), by_array(space, into), strict=True)
+        for (path, array, value), (_, place) in parts:
             place[...] = fitted(path, value, array, own=own, lead=place.shape[:1])
-    except EnvError as error:
-        raise ConfigError(str(error)) from error
 
 
 def _check_infos(infos: Infos, num_envs: int) -> None:

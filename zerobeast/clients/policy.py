@@ -218,9 +218,7 @@ class Policy:
         first = read("episode_start", FLAG, np.full(n, state is None) if episode_start is None else episode_start)
         first = first | (state is None)
         if last_reward is None and self.config.net.sees_last_step and not first.all():
-            raise ConfigError(
-                "last_reward is None, expected [N] numbers: the network takes it (net.last_action_reward)"
-            )
+            raise ConfigError("last_reward is None, expected [N] numbers for the network (net.last_action_reward)")
         reward = read("last_reward", NUMBER, np.zeros(n) if last_reward is None else last_reward)
         action = before.action if last_action is None else read("last_action", space, last_action)
         action, core = (tree_map(partial(values.zeroed, first), entry) for entry in (action, before.core))

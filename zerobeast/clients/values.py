@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zerobeast.common.errors import ConfigError, EnvError
+from zerobeast.common.errors import ConfigError, EnvError, raising
 from zerobeast.common.wire import ArraySpace, Space, by_array, nested, short
 from zerobeast.services.envserver.spaces import arrays, fitted
 
@@ -87,10 +87,8 @@ def read(name: str, space: Space, value: Any, *, n: int, single: bool, device: t
     found = []
     for path, array, numbers in parts(name, space, value):
         batch = numbers[None] if single and numbers.shape == array.shape else numbers
-        try:
+        with raising(ConfigError, "", EnvError):
             found.append(torch.tensor(fitted(path, batch, array, own=True, lead=(n,)), device=device))
-        except EnvError as error:
-            raise ConfigError(str(error)) from error
     return nested(space, iter(found))
 
 

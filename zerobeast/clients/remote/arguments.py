@@ -31,9 +31,8 @@ def checked_seeds(seed: Any, num_envs: int) -> EnvSeeds:
         each is None or (isinstance(each, int | np.integer) and 0 <= each <= MAX_ENV_SEED) for each in seeds
     )
     if not are_seeds or (is_list and len(seeds) != num_envs):
-        raise ConfigError(
-            f"seed is {short(seed)}, expected an integer from 0 to {MAX_ENV_SEED}, None, or a list of {num_envs} such"
-        )
+        one = f"an integer from 0 to {MAX_ENV_SEED}, None"
+        raise ConfigError(f"seed is {short(seed)}, expected {one}, or a list of {num_envs} such")
     found = [None if each is None else int(each) for each in seeds]
     return found if is_list else found[0]
 
@@ -42,9 +41,8 @@ def refuse_mask(mask: Any, num_envs: int, *, was_reset: bool) -> None:
     """Refuse what is no mask of environments to reset, and any mask before all were reset."""
     is_mask = isinstance(mask, np.ndarray) and (mask.dtype, mask.shape) == (np.bool_, (num_envs,))
     if not is_mask or not mask.any():
-        raise ConfigError(
-            f"options[{MASK!r}] is {short(mask)}, expected an array of {num_envs} booleans, one at least true"
-        )
+        expected = f"an array of {num_envs} booleans, one at least true"
+        raise ConfigError(f"options[{MASK!r}] is {short(mask)}, expected {expected}")
     if not was_reset:
         raise ConfigError(f"options[{MASK!r}] before there was a reset of all environments")
 

@@ -61,6 +61,8 @@ PACE_COLUMNS = {
     "ratio_limited_s": "perf/ratio_limited_s",
 }
 
+BEGINNING_S = 30.0  #: in which rows are a tenth of their period apart, but no less than the next number
+FASTEST_ROW_S = 0.5
 MAX_COLUMNS = 250  #: names that come later are left out
 MAX_EPISODES_BYTES = 64 << 20  #: of episodes.csv; then it becomes episodes.1.csv, in place of an earlier one
 
@@ -179,6 +181,12 @@ class EpisodeLog:
 
     def close(self) -> None:
         self._lines.close()
+
+
+def next_row(now: float, started_at: float, period_s: float) -> float:
+    """When the next row is due: sooner at the beginning, so that a run of seconds has a curve."""
+    begins = now - started_at <= BEGINNING_S
+    return now + (min(period_s, max(FASTEST_ROW_S, period_s / 10)) if begins else period_s)
 
 
 def events_of(page: dict[str, Any]) -> dict[str, float]:

@@ -34,15 +34,13 @@ from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept, lead_away
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane, Serving
+from zerobeast.services.learner.recorder import next_row
 from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun
 from zerobeast.services.learner.sharing import of_the_first, share
 from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Rank, Together, Vote
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
-
-BEGINNING_S = 30.0  #: in which rows of metrics are a tenth of their period apart, but no less than the next number
-FASTEST_ROW_S = 0.5
 
 
 class Learner(Service):
@@ -83,7 +81,7 @@ class Learner(Service):
         self._waited_s = 0.0  #: for the next batch
         self._computes: dict[str, str] = {}  #: device and precision, for the health page
         self._has_more = False  #: whether there may be more to learn from
-        self._log_at = self._row_after(self.started_at)
+        self._log_at = next_row(self.started_at, self.started_at, config.learner.log_every_s)
         self._checkpoint_at = self.started_at + config.learner.checkpoint_every_s
 
     def open(self) -> None:
@@ -128,8 +126,7 @@ class Learner(Service):
 
     def _advance(self) -> None:
         """Do what all ranks can do next, if there is anything."""
-        training = self.training
-        vote = training.vote(self._together) if training is not None else Vote()
+        vote = self.training.vote(self._together) if self.training else Vote()
         started = self.clock()
         agreed = self._together.agree(vote._replace(stops=int(self.stopping), shares=self._shares), started)
         if self._together.several:
@@ -169,7 +166,7 @@ class Learner(Service):
     def tick(self, now: float) -> None:
         """Write the metrics, and the checkpoint with a line of the log, that are due."""
         if now >= self._log_at:
-            self._log_at = self._row_after(now)
+            self._log_at = next_row(now, self.started_at, self.config.learner.log_every_s)
             self._due(ROW, now)
             if self.config.evaluates:
                 self._end_at_return()
@@ -177,11 +174,6 @@ class Learner(Service):
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
             log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page).values()))
             self._due(CHECKPOINT, now)
-
-    def _row_after(self, now: float) -> float:
-        """When the next row is due: sooner at the beginning, so that a run of seconds has a curve."""
-        period = self.config.learner.log_every_s
-        return now + (period if now - self.started_at > BEGINNING_S else min(period, max(FASTEST_ROW_S, period / 10)))
 
     def deadline(self) -> float:
         """When the next row or checkpoint is due; at once while there may be more to learn from."""
@@ -301,7 +293,7 @@ class Learner(Service):
         if row:
             record = self.training.record(self.report(), now, final=last and self._finished)
             self._kept.record(self.training, record)
-            self._log_at = self._row_after(self.clock())  # a slow disk leaves time to learn
+            self._log_at = next_row(self.clock(), self.started_at, self.config.learner.log_every_s)
         if checkpoint and self.training.trainer.counters.agent_steps:  # a HELLO alone must not bind the next learner
             self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)
-            self._checkpoint_at = self.clock() + self.config.learner.checkpoint_every_s
+            self._checkpoint_at = self.clock() + self.config.learner.checkpoint_every_s  # however slow the disk is

@@ -32,6 +32,8 @@ TEXTS = ("env", "level", "actions")
 OF_STEPS = ("agent_steps", "env_frames", "elapsed_s", "seed")  #: columns that are no results
 SAMPLED = "-sampled"  #: ends names of videos and curves that are not of greedy actions
 
+BEST_IN_TRAINING = "Best in training: by the mean return of 100 episodes with sampled actions, not by an evaluation."
+
 Row = dict[str, Any]  #: text, a number (None where there is none), or a list of numbers
 
 
@@ -138,13 +140,10 @@ def steps_of(path: Path) -> int:
 
 def best_in_training(checkpoint: Path, agent_steps: int) -> str:
     """A sentence on the best policy of a run that no evaluation has chosen; empty for any other checkpoint."""
-    folder = run_files.saver_of(checkpoint)
-    if folder and checkpoint.parts[-2:] == run_files.BEST_CHECKPOINT.parts:
+    if (folder := run_files.saver_of(checkpoint)) and run_files.is_best(checkpoint):
         with contextlib.suppress(ConfigError):
             if agent_steps not in by_steps(read(folder)):
-                return (
-                    "Best in training: by the mean return of 100 episodes with sampled actions, not by an evaluation."
-                )
+                return BEST_IN_TRAINING
     return ""
 
 

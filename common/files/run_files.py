@@ -94,9 +94,7 @@ def at(place: Path | str) -> Path:
 
 def first(name: str, root: Path | str, wanted: Callable[[Path], bool] = os.path.isfile) -> Path | None:
     """The first of these paths that is a run, a file or what is wanted: nothing in the current folder hides a run."""
-    return next(
-        (place for place in places(name, root) if is_run(place) or os.path.isfile(place) or wanted(place)), None
-    )
+    return next((one for one in places(name, root) if is_run(one) or os.path.isfile(one) or wanted(one)), None)
 
 
 def find(name: str, root: Path | str) -> Path:
@@ -219,12 +217,14 @@ def saver_of(checkpoint: Path) -> Path | None:
 
     parent.pt, exports and copies under other names are of other policies than the run had at the same step.
     """
-    if folder := folder_of(checkpoint):
-        name = checkpoint.absolute().relative_to(folder)
-        own = (Path(CHECKPOINT), Path(PREVIOUS_CHECKPOINT), BEST_CHECKPOINT)
-        if name in own or name.parent == Path(CHECKPOINTS):
-            return folder
-    return None
+    folder, own = folder_of(checkpoint), (Path(CHECKPOINT), Path(PREVIOUS_CHECKPOINT), BEST_CHECKPOINT)
+    name = checkpoint.absolute().relative_to(folder) if folder else Path()
+    return folder if name in own or name.parent == Path(CHECKPOINTS) else None
+
+
+def is_best(checkpoint: Path) -> bool:
+    """Whether it is, by its name, that of the best policy of a run."""
+    return checkpoint.parts[-2:] == BEST_CHECKPOINT.parts
 
 
 def kept(folder: Path, kind: str = CHECKPOINTS) -> list[tuple[int, Path]]:

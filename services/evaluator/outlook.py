@@ -69,9 +69,7 @@ def outlook(policy: Policy, obs: Any, state: Any, taken: Any, env: str = "", **g
         choice = _of_values(int(taken[0]), values, given.get("action_mask"))
         return Outlook(value, "action values", [choice], clipped)
     parts = _leaves(policy.distribution(obs, state, **given)) if hasattr(algorithm, "distribution") else iter(())
-    found = [
-        component for array, chosen in by_array(space, taken) for component in _components(array, chosen[0], parts)
-    ]
+    found = [part for array, chosen in by_array(space, taken) for part in _components(array, chosen[0], parts)]
     drawn = any(each.bars if isinstance(each, Choice) else each.band for each in found)
     heading = "action probabilities" if isinstance(found[0], Choice) else "actions, median and deviation"
     return Outlook(value, heading if drawn else "actions", found, clipped)

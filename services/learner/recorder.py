@@ -5,6 +5,7 @@ later are added; an unknown value is an empty cell, never NaN. A run that contin
 rows about training that the checkpoint does not contain, and a last line that a crash left incomplete, then appends.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import run_files
+from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import Journal, explained, write_atomically
 from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.files.opening import MOST_ROWS, opened, rest
@@ -131,29 +132,34 @@ class Recorder:
         if not self._lines.size:
             self._header = list(row)
             table.writerow(self._header)
-        elif new := [name for name in row if name not in self._header][: max(0, MAX_COLUMNS - len(self._header))]:
-            self._widen(new)
+        elif len(self._header) < MAX_COLUMNS and (new := [name for name in row if name not in self._header]):
+            self._header = _fill(self._path, dict.fromkeys(new))  # an info, or a value of a caller, may come late
+            before, self._lines = self._lines, Journal(self._path)
+            before.close()
         table.writerow([_cell(row.get(name)) for name in self._header])
         self._lines.write(text.getvalue().encode())
-
-    def _widen(self, names: list[str]) -> None:
-        """Add columns, which are empty in the rows so far: an info, or a value of a caller, may come late."""
-        _, *lines = self._path.read_text(encoding="utf-8").splitlines()
-        header, text = [*self._header, *names], io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(header)
-        text.writelines(f"{line}{',' * len(names)}\n" for line in lines)
-        write_atomically(self._path, text.getvalue(), durable=True)
-        before, self._header, self._lines = self._lines, header, Journal(self._path)
-        before.close()
 
     def _write_events(self, record: Record) -> None:
         tags = COLUMNS | PACE_COLUMNS
         tagged = {tags.get(name, name): value for name, value in record.row.items()}
-        tagged.update({f"losses/{name}": value for name, value in record.losses.items()})
-        tagged.update(record.events)
+        tagged |= {**{f"losses/{name}": value for name, value in record.losses.items()}, **record.events}
         scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
         histograms = {"perf/policy_lag": record.lags} if record.lags.any() else {}
         self._events.write(scalars, int(record.row["agent_steps"] or 0), histograms)
+
+
+def amend(folder: Path, values: Mapping[str, float]) -> None:
+    """Write values of callers into the last row of a run that has ended; of TensorBoard's curves, only theirs go on.
+
+    Raises:
+      ConfigError: the folder cannot be written, or has no table of metrics.
+    """
+    path, steps = folder / run_files.METRICS, int(metrics.last(folder).get("agent_steps", 0))
+    with explained(f"{folder}: the run folder cannot be written"):
+        _trim(path, steps)
+        _fill(path, values)
+        with contextlib.closing(EventFile(folder / run_files.TENSORBOARD, steps)) as events:
+            events.write(values, steps)
 
 
 class EpisodeLog:
@@ -206,6 +212,17 @@ def _cell(value: Value) -> str:
     if not _known(value):
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _fill(path: Path, values: Row) -> list[str]:
+    """Write values into the last row of a table, with new columns, empty elsewhere, if need be. Returns the header."""
+    (header, *rows), text = csv.reader(path.read_text(encoding="utf-8").splitlines()), io.StringIO()
+    header += [name for name in values if name not in header][: max(0, MAX_COLUMNS - len(header))]
+    rows = [row + [""] * (len(header) - len(row)) for row in rows]
+    rows[-1] = [_cell(values[name]) if name in values else cell for name, cell in zip(header, rows[-1], strict=True)]
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    write_atomically(path, text.getvalue(), durable=True)
+    return header
 
 
 def _trim(path: Path, agent_steps: int) -> list[str]:

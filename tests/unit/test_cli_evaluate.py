@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zerobeast.api.saved import find
+from tests.algo_fakes import VECTORS
+from tests.unit.test_policy import saved
+from zerobeast.api.saved import find, load, with_new_episodes
 from zerobeast.cli.evaluate import described, main
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
@@ -21,6 +23,7 @@ from zerobeast.services.evaluator.play import MAX_ENVS, EpisodeCounter
 from zerobeast.services.evaluator.results import Evaluation
 
 MANY = 1000  #: steps
+SEED = ("--evaluate.seed=1000",)
 
 DTYPE = step_record(EnvSpec("x", ArraySpace.box(()), ArraySpace.discrete(2))).dtype
 
@@ -110,6 +113,17 @@ def test_runs_are_evaluated_from_seeds_of_their_own_unless_one_is_given() -> Non
     for run in runs:
         given = run.model_copy(update={"evaluate": run.evaluate.model_copy(update={"seed": 1000})})
         assert given.evaluation_seed == 1000
+
+
+def test_episodes_that_are_asked_for_are_not_those_that_chose_the_best_policy(tmp_path: Path) -> None:
+    folders = [saved(tmp_path / name, "ppo", VECTORS, *flags) for name, flags in (("a", ()), ("b", SEED), ("c", SEED))]
+    policies = [load(folder) for folder in folders]
+    asked = [with_new_episodes(policy).evaluation_seed for policy in policies]
+    chosen = [policy.config.evaluation_seed for policy in policies]
+    assert len({*asked, *chosen}) == 4, "runs with one seed of evaluations have one in those that are asked for"
+    assert asked[1:] == [asked[1]] * 2
+    for given in (1000, 7):
+        assert with_new_episodes(load(folders[1], evaluate={"seed": given})).evaluation_seed == given
 
 
 def test_an_episode_drawn_without_regard_to_actions_differs_between_runs() -> None:

@@ -81,6 +81,9 @@ def test_the_best_policy_of_training_is_told_from_that_of_evaluations(
     cards = [export(f"{run}:best", run / "a"), export(run, run / "b")]
     evaluations.write(run, [row(0, 5.0)])
     cards.append(export(f"{run}:best", run / "c"))
+    evaluations.write(run, [row(0, 5.0), row(5, 4.0), row(9, 3.0)])
+    chosen = [export(place, run / name) for name, place in (("d", f"{run}:best"), ("e", str(run)))]
+    assert ["best of 3" in (card / "README.md").read_text() for card in chosen] == [True, False]
     assert ["Best in training" in (card / "README.md").read_text() for card in cards] == [True, False, False]
     assert caplog.text.count("best/checkpoint.pt: Best in training") == 1, "every command says so"
 

@@ -186,6 +186,11 @@ def test_each_level_of_evaluations_is_a_line_and_a_row(
     assert len(drawn(monkeypatch, [*argv, "--out", str(root / "curves.png")]).axes[0].lines) == 2
 
 
+def _remarks(names: str, root: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert compare.main([names, "--root", str(root)]) == 0
+    return capsys.readouterr().err
+
+
 def test_greedy_and_sampled_evaluations_never_share_a_line_a_row_or_a_column(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,7 +208,10 @@ def test_greedy_and_sampled_evaluations_never_share_a_line_a_row_or_a_column(
     assert [line.get_ydata().tolist() for line in figure.axes[0].lines] == [[1.0], [90.0]]
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["PPO, greedy (n=2)", "PPO, sampled (n=2)"]
+    remark = "of two runs: from the lowest to the highest"
+    assert remark in figure.legends[0].get_title().get_text()
     capsys.readouterr()
+    assert [remark in _remarks(names, root, capsys) for names in ("both*", "ppo*", "both-1")] == [True, False, False]
     shown = overviews(root, capsys)["both-1"]
     assert (shown["score_of"], shown["last_score"], shown["best_score"]) == ("sampled evaluation", 90.0, 90.0)
 
@@ -271,6 +279,8 @@ def test_the_state_of_a_run_is_derived_from_locks_checkpoint_and_steps(
     assert (states.pop("at-return"), states.pop("linked")) == ("done", "unknown")
     assert states == {name: name for name in states}
     assert len(states) == 5
+    assert overviews(tmp_path, capsys)["running"]["state"] == "failed", "all steps, and no policy"
+    (folder / "checkpoint.pt").touch()
     assert overviews(tmp_path, capsys)["running"]["state"] == "done"
     stopped, running = found["stopped"], found["running"]
     assert (stopped["agent_steps"], stopped["last_score"], stopped["best_score"]) == (300, 2.0, 5.0)

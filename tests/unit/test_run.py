@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import zerobeast as zb
 from tests.helpers import ROOT
@@ -70,9 +71,12 @@ def test_what_is_logged_is_a_column_also_of_a_run_that_has_ended(root: Path) -> 
     )
     run.log(difficulty=3, **{"own/share": 0.5})
     table = run.metrics()
-    assert table["agent_steps"].tolist() == [200, 400, 400]
+    assert table["agent_steps"].tolist() == [200, 400]
     assert table["difficulty"].tolist()[-1] == 3
-    assert table["mean_return_100"].tolist() == [1.0, 2.0, 2.0]
+    assert table["mean_return_100"].tolist() == [1.0, 2.0]
+    curves = EventAccumulator(str(run.folder / "tensorboard")).Reload()
+    points = [(tag, each.step, each.value) for tag in curves.Tags()["scalars"] for each in curves.Scalars(tag)]
+    assert sorted(points) == [("difficulty", 400, 3.0), ("own/share", 400, 0.5)], "nothing else again"
     assert zb.plot(run, of="own/share").axes[0].lines[0].get_ydata().tolist() == [0.5]
     run.log(difficulty=np.float32(4))
     assert run.metrics()["difficulty"].tolist()[-1] == 4, "a column of the caller's own takes more"

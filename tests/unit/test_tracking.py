@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.files import evaluations
+from zerobeast.common.files import evaluations, requests
+from zerobeast.services.learner import recorder
 from zerobeast.tracking.feed import Feed, Item, Position
 from zerobeast.tracking.process import Follower, alone, run
 from zerobeast.tracking.sinks import Tracked, tracker
@@ -43,6 +44,10 @@ def test_rows_come_once_and_whole_and_a_file_that_was_trimmed_goes_on(folder: Pa
     trimmed.write_text(f"{HEADER}1.0,10,0.5,\n2.5,15,9,\n3.0,30,1,\n")
     trimmed.replace(folder / "metrics.csv")  # as by a learner that continues from a checkpoint
     assert [item.agent_steps for item in feed.new()] == [30]
+    requests.post(folder, requests.LOG, {"own": 2.0})
+    recorder.amend(folder, requests.to_log(folder, requests.take(folder)[requests.LOG], ()))
+    assert list(feed.new()) == [Item(30, {"train/own": 2.0})], "what was logged after the last row"
+    assert list(Feed(folder, folder / ".position").new()) == []
 
 
 def test_evaluations_and_videos_come_with_their_steps(folder: Path) -> None:

@@ -87,7 +87,8 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
         rows = [evaluate(policy, task, episodes).row() for task in policy.config.env.tasks]
     else:
         found = evaluations.of_kind(evaluations.read(run or place), kind)
-        rows = [row for row in found if row["agent_steps"] == steps and row.get("returns")]
+        best = {"best_of": len({row["agent_steps"] for row in found})} if run_files.is_best(policy.checkpoint) else {}
+        rows = [row | best for row in found if row["agent_steps"] == steps and row.get("returns")]
     rows = [row | {name: without_folders(row[name]) for name in evaluations.TEXTS if row.get(name)} for row in rows]
     if not rows:
         say("the card has no evaluation, because the run has none of this policy: --episodes 10 plays some")

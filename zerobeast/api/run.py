@@ -161,8 +161,8 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         """Log numbers of your own beside those of the learner: `run.log(difficulty=3)`.
 
         They become columns of the next row of metrics.csv, so of `metrics()`, curves of TensorBoard and trackers, and
-        what `plot(of="difficulty")` draws. Of several values until then the newest counts; a run that has ended gets
-        them in a row of its own.
+        what `plot(of="difficulty")` draws. Of several values until then the newest counts; in a run that has ended it
+        stands in the last row.
 
         Raises:
           ConfigError: a value is no finite number, or its name is that of a column of the learner.
@@ -248,17 +248,15 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         self._log_rest()
 
     def _log_rest(self) -> None:
-        """Write what was logged after the last row of a run that has ended, in a copy of that row."""
-        from zerobeast.services.learner.recorder import NO_LAGS, Record, Recorder
+        """Write what was logged after the last row of a run that has ended, in that row."""
+        from zerobeast.services.learner.recorder import amend
 
         if not (self.folder / run_files.REQUESTS).exists():
             return
-        last = {name: int(value) if value.is_integer() else value for name, value in metrics.last(self.folder).items()}
         with claimed(self.folder):  # which refuses a folder that leads elsewhere
             asked = requests.take(self.folder)[requests.LOG]
-            if last and (logged := requests.to_log(self.folder, asked, self._taken())):
-                with contextlib.closing(Recorder(self.folder, int(last["agent_steps"]))) as recorder:
-                    recorder.write(Record(last | logged, {}, NO_LAGS, {}, ()))
+            if metrics.last(self.folder) and (logged := requests.to_log(self.folder, asked, self._taken())):
+                amend(self.folder, logged)
 
     def _taken(self) -> Collection[str]:
         """Names that the learner uses in metrics.csv."""

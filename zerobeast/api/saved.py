@@ -20,6 +20,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.settings import NO_RUN, RunConfig
+from zerobeast.common.wire.seeds import MAX_ENV_SEED, counted
 from zerobeast.exporting.weights import is_export
 from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
@@ -105,6 +106,18 @@ def open_policy(place: Path, flags: Sequence[str], *, read_only: bool = False) -
     return policy
 
 
+def with_new_episodes(policy: Policy) -> RunConfig:
+    """Its settings with a seed for evaluations that are asked for, unless a flag or an argument has given one.
+
+    It follows from that of the run's own evaluations and differs from it: episodes that chose a policy do not score it.
+    """
+    config = policy.config
+    if not policy.loaded.origins.get("evaluate.seed", "file ").startswith("file "):
+        return config
+    seed = counted(config.evaluation_seed, 1) % (MAX_ENV_SEED + 1)
+    return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"seed": seed})})
+
+
 def opponent_of(config: RunConfig, flags: Sequence[str]) -> Policy | None:
     """The policy that `env.opponent` names, under these flags of an evaluation; None if it names none.
 
@@ -163,7 +176,8 @@ def evaluate(
         the run, which is the former unless it was asked otherwise.
       levels: as `evaluate.levels`, or a list of names; then there is a result for each environment, in that order.
         None: those of the run, unless `env` is given; they must be of one environment.
-      seed: of environments and actions; by default that of the run's own evaluations, other than another run's.
+      seed: of environments and actions; by default one of the run that its own evaluations, which have chosen "best",
+        were not played with.
       max_steps: agent steps after which an episode is cut off and counted.
       algo, settings: as for `load`; if `run` is a policy, none but `env_kwargs`.
 
@@ -186,7 +200,7 @@ def evaluate(
     env_id, arguments = (None, {}) if env is None else id_and_arguments(env)
     arguments |= added_arguments or {}
     checked = gather(flags_for({"evaluate": own, "env_kwargs": arguments}), {}).config
-    how = policy.config.evaluate.model_copy(update={name: getattr(checked.evaluate, name) for name in own})
+    how = with_new_episodes(policy).evaluate.model_copy(update={name: getattr(checked.evaluate, name) for name in own})
     added, before = (Given("env.kwargs", each.env.kwargs, "") for each in (checked, policy.config))
     made = policy.config.env.model_copy(update={"kwargs": added.over(before).value})
     config = policy.config.model_copy(update={"evaluate": how, "env": made if env_id is None else made.alone(env_id)})

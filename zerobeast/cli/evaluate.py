@@ -2,9 +2,9 @@
 
 RUN is the name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file. What is not
 given is as in `evaluate` of the run's settings, by default 10 episodes of up to 30,000 agent steps with greedy actions.
-Their seed follows from the run's, with which its evaluations while it was trained were played; with the same --seed,
-any run gets the same environments and actions. Levels are those of the run, unless --env is given. With --opponent, the
-other side acts by that run; `win` is the share of games won, a draw counts half.
+Without --seed they are the same each time, but others than those of the run's own evaluations, by which RUN:best was
+chosen; with the same --seed, any run gets the same environments and actions. Levels are those of the run, unless --env
+is given. With --opponent, the other side acts by that run; `win` is the share of games won, a draw counts half.
 
 Every setting of the run is a flag here too, such as --broker.device cpu or --env.sticky_actions 0.25.
 """
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.api.saved import find, open_policy, played
+from zerobeast.api.saved import find, open_policy, played, with_new_episodes
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.table import TREE
 from zerobeast.common.files import run_files
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     own, flags = playing(parser, argv, "evaluate.episodes", "env.opponent")
     policy = open_policy(place := find(own.run, flags), flags)
     episodes = policy.config.evaluate.episodes
-    for found in played(policy, policy.config, flags, lambda: _Announcer(episodes, rows=not own.json)):
+    for found in played(policy, with_new_episodes(policy), flags, lambda: _Announcer(episodes, rows=not own.json)):
         result = {"run": place.name if run_files.is_run(place) else str(place), **described(found)}
         write(json.dumps(result) if own.json else _conclusion(result, episodes))
     return 0

@@ -37,6 +37,8 @@ action, state = policy.predict(obs, state, episode_start)
 `obs` is an observation of the environment, or a batch; `episode_start`, which a loop over one episode can leave out, is
 whether it is the first of an episode. `predict` takes {actions} actions, as in the score above, if there is one.
 `beast evaluate path/of/this/folder --episodes 10` plays whole episodes with them"""
+SCORE = "`mean_reward` is the mean over so many episodes +/- their standard deviation."
+CHOSEN = " It is of the evaluation that chose this policy as the best of {}: optimistic, as the highest of several."
 STEP = f"""\
 ## {GRAPH}
 
@@ -62,7 +64,8 @@ def card(
 
     Args:
       policy: the policy.
-      rows: its evaluations, one for each environment; perhaps none.
+      rows: its evaluations, one for each environment; perhaps none. If these have chosen it as the best, `best_of` is
+        among how many policies.
       versions: of packages, by name.
       ends: `inputs` and `outputs` of the graph, each by name with type and shape; empty if there is none.
       with_weights: whether they are in the folder.
@@ -77,7 +80,9 @@ def card(
     ]
     if rows:
         played = [(row["env"], mean_reward(row), len(row["returns"]), row["actions"]) for row in rows]
+        among = rows[0].get("best_of", 0)
         parts.append(_table(("environment", "mean_reward", "episodes", "actions"), played))
+        parts.append(SCORE + CHOSEN.format(among) * (among > 1))
     if with_weights:
         own = shlex.join(_flags(config, (SHORT.get(flag.name, flag.name) for flag in split(flags_of(config), []))))
         use = USE.format(actions=config.evaluate.actions)

@@ -131,18 +131,13 @@ def export(policy: Policy) -> Graph:
 
     step = ActingStep(policy).eval()  # whose first step is none of a trace: networks keep constants of it
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns about packages that no network here needs
-    example = step.example()
+    example = tuple(step.example())
+    names: dict[str, Any] = {"input_names": list(step.inputs), "output_names": step.outputs}
+    shapes = (tuple({0: "B"} for _ in example),)
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = torch.onnx.export(
-                step,
-                tuple(example),
-                dynamo=True,
-                verbose=False,
-                opset_version=OPSET,
-                dynamic_shapes=(tuple({0: "B"} for _ in example),),
-                input_names=list(step.inputs),
-                output_names=step.outputs,
+                step, example, dynamo=True, verbose=False, opset_version=OPSET, dynamic_shapes=shapes, **names
             )
     except (BeastError, ImportError, MemoryError):
         raise

@@ -73,14 +73,13 @@ def overview(folder: Path, now: float) -> dict[str, Any]:
 
 
 def state(folder: Path, *, finished: bool, known: bool) -> str:
-    """Running: somebody holds its lock. Failed: it was started and ended before its first checkpoint."""
+    """Running: somebody holds its lock. Failed: it was started and ended before its first checkpoint, at any step."""
     if any(run_files.is_held(folder / name) for name in LOCKS):
         return RUNNING
-    if finished:
-        return DONE
-    if any((folder / name).exists() for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT)):
-        return STOPPED
-    return FAILED if known and any((folder / name).exists() for name in LOCKS) else UNKNOWN
+    saved = any((folder / name).exists() for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT))
+    if known and not saved and any((folder / name).exists() for name in LOCKS):
+        return FAILED
+    return DONE if finished else STOPPED if saved else UNKNOWN
 
 
 def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]:

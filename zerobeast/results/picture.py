@@ -12,6 +12,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.results.curves import EVALUATION, MeanCurve, meaning
 from zerobeast.results.groups import Group
+from zerobeast.results.statistics import OF_TWO
 from zerobeast.results.style import ALGORITHMS, look
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ def save(figure: Figure, path: Path) -> None:
 
 def _legend(place: Any, entries: Sequence[Any], lines: Sequence[Line], **where: Any) -> None:
     """Name the lines, with the number of runs of each, in a figure or in its axes."""
-    meaning = "mean and 95 % bootstrap interval" if any(each.curve.low is not None for each in lines) else None
+    remark = f" ({OF_TWO})" * any(len(each.group.runs) == 2 for each in lines)
+    known = any(each.curve.low is not None for each in lines)
+    meaning = f"mean and 95 % bootstrap interval{remark}" if known else None
     style = {"fontsize": 8, "title_fontsize": 8, "facecolor": "none", "edgecolor": "none"}
     place.legend(entries, [*map(_label, lines)], title=meaning, **style, **where)
 

@@ -19,6 +19,7 @@ from zerobeast.results.groups import Group, by_level, grouped
 from zerobeast.results.groups import by_env as of_each_env
 from zerobeast.results.picture import Line, Options, Panel
 from zerobeast.results.run import SavedRun, read
+from zerobeast.results.statistics import OF_TWO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -115,6 +116,8 @@ def compared(
     apart = _apart(runs, of, has, env, by_env=by_env, say=say, each=each, when=when)
     if not (rows := [row(group, of, **how) for _, groups in apart for group in groups]):
         raise ConfigError(f"nothing to compare: none of {len(runs)} runs has {curves.RETURNS.get(of, of)} yet")
+    if any(row["n"] == 2 for row in rows):
+        say(f"95 % interval {OF_TWO}")
     return rows
 
 

@@ -1,7 +1,7 @@
 """Statistics over a few runs or episodes: interquartile mean and 95 % bootstrap intervals (Agarwal et al. 2021).
 
-The interval of a statistic is that of its percentiles over resampled runs. Of three runs it is about the distance from
-the lowest to the highest: it shows how little is known rather than hiding it.
+The interval of a statistic is that of its percentiles over resampled runs. Of two runs it is the distance from the
+lowest to the highest, of three about that: it shows how little is known rather than hiding it.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ Values = NDArray[np.float64]
 
 LEVEL = 0.95
 RESAMPLES = 5_000
+OF_TWO = "of two runs: from the lowest to the highest"  #: what the interval is
 
 
 def iqm(values: Any, axis: int = 0) -> Any:
@@ -32,15 +33,8 @@ def interval(values: Values, statistic: Callable[..., Any]) -> tuple[Any, Any]:
     """
     from scipy.stats import bootstrap
 
+    rng = np.random.default_rng(0)  # the same picture for the same runs
     found = bootstrap(
-        (values,),
-        statistic,
-        n_resamples=RESAMPLES,
-        batch=500,
-        vectorized=True,
-        axis=0,
-        confidence_level=LEVEL,
-        method="percentile",
-        rng=np.random.default_rng(0),  # the same picture for the same runs
+        (values,), statistic, n_resamples=RESAMPLES, batch=500, confidence_level=LEVEL, method="percentile", rng=rng
     )
     return found.confidence_interval.low, found.confidence_interval.high

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.errors import BeastError
-from zerobeast.common.files import evaluations, metrics, run_files
+from zerobeast.common.files import evaluations, metrics, requests, run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.opening import small_text
 from zerobeast.common.files.state import seal
@@ -29,6 +29,7 @@ class Position:
 
     id: str = field(default_factory=lambda: secrets.token_hex(4))  #: of the run, for the tracker
     metrics: int = -1  #: agent steps of the last row
+    logged: dict[str, float] = field(default_factory=dict)  #: values of callers in it, which may change
     evaluations: int = -1  #: agent steps of the last ones
     videos: list[str] = field(default_factory=list)  #: names
 
@@ -63,12 +64,15 @@ class Feed:
         """What is new. An item was used once the next one is asked for; else it comes again at the next call."""
         at = self.position
         self._rows += self._metrics.new()
+        callers = requests.logged(self._folder)
         while self._rows:
             numbers = {name: number for name, number in self._rows[0].items() if number is not None}
             steps = int(numbers.pop("agent_steps", -1))
-            if steps > at.metrics:
-                yield Item(steps, {f"train/{name}": number for name, number in numbers.items()})
-                at.metrics = steps
+            own = {name: numbers[name] for name in numbers.keys() & callers}
+            late = {name: number for name, number in own.items() if at.logged.get(name) != number}
+            if new := numbers if steps > at.metrics else late if steps == at.metrics else {}:
+                yield Item(steps, {f"train/{name}": number for name, number in new.items()})
+                at.metrics, at.logged = steps, own
                 self._save()
             self._rows.pop(0)
         rows = evaluations.read(self._folder)

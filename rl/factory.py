@@ -9,6 +9,7 @@ from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.fit import refuse_unfit
+from zerobeast.rl.learning import Parts
 from zerobeast.rl.memory.learning import MemoryLearning
 from zerobeast.rl.nets import Network
 from zerobeast.rl.protocol import Algorithm, Learning
@@ -51,7 +52,9 @@ def begin_learning(algorithm: Algorithm, config: RunConfig, net: Network) -> Lea
     """How the algorithm trains `net`, with an episodic memory if the run has one.
 
     Raises:
-      ConfigError: the network has no place for it.
+      ConfigError: the network has no place for it, or a checkpoint cannot hold a part of how it learns.
     """
     learning = algorithm.learning(net)
+    if isinstance(learning, Parts):
+        learning.refuse_stateless()
     return learning if config.net.memory == "none" else MemoryLearning(learning, algorithm, config, net)

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from zerobeast.common.config import torchbeast
 from zerobeast.common.config.given_env import id_and_arguments
-from zerobeast.common.config.hints import hint
+from zerobeast.common.config.hints import no_setting
 from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
 from zerobeast.common.plugins import installed, reference_to
@@ -53,7 +53,7 @@ class CommandLine:
     unknown: list[Flag] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     confirmed: set[str] = field(default_factory=set)  #: digests of values that files may give (`trust`)
-    torchbeasts: list[str] = field(default_factory=list)  #: flags under TorchBeast's names
+    torchbeasts: list[str] = field(default_factory=list)  #: flags that TorchBeast alone has
     counts: dict[str, int] = field(default_factory=dict)  #: TorchBeast's num_actors and num_buffers
     notes: list[str] = field(default_factory=list)  #: for the log: flags that are accepted and have no effect
 
@@ -64,9 +64,8 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
     for flag in split(argv, mistakes):
         path = SHORT.get(flag.key) or ALIASES.get(flag.key, flag.key)
         if path in TREE or path in own:
-            table = own if path in own else TREE
-            given = _given(flag, path, table[path], mistakes)
-            (line.own if path in own else line.settings).extend(given)
+            table, given = (own, line.own) if path in own else (TREE, line.settings)
+            given += _given(flag, path, table[path], mistakes)
         elif flag.key == CONFIG:
             line.files += [one.value for one in _given(flag, CONFIG, None, mistakes)]
         elif flag.key == CONFIRMED:
@@ -81,7 +80,7 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
 def unknown(line: CommandLine, own: Table, section: str = "") -> Iterator[str]:
     """A sentence for each unknown flag; suggestions are of the run and of algorithm `section`."""
     others = [*SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
-    yield from (f"{flag.where}: unknown setting{hint(flag.key, section, others)}" for flag in line.unknown)
+    yield from (f"{flag.where}: {no_setting(flag.key, flag.text, section, others)}" for flag in line.unknown)
 
 
 def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
@@ -95,10 +94,7 @@ def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
             mistakes.append(f"argument {short(word)}: expected a flag such as --learner.batch_size 32{hint}")
             continue
         name, assigned, text = word[2:].partition("=")
-        if assigned:
-            yield Flag(name, text)
-        else:
-            yield Flag(name, words.pop(0) if words and not words[0].startswith("--") else None)
+        yield Flag(name, text if assigned else words.pop(0) if words and not words[0].startswith("--") else None)
 
 
 def _given(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[str]) -> list[Given]:
@@ -112,7 +108,8 @@ def _given(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[str]
 
 
 def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
-    line.torchbeasts.append(f"--{flag.name}")
+    if not torchbeast.SAME.get(flag.key, "").endswith(f".{flag.key}"):  # others may call a setting as we do
+        line.torchbeasts.append(f"--{flag.name}")
     if path := torchbeast.SAME.get(flag.key):
         line.settings += _given(flag, path, TREE.get(path), mistakes)
     elif values := torchbeast.FIXED.get(flag.key):

@@ -3,31 +3,46 @@
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from zerobeast.common.config.table import RUN, TREE, of_algorithm
+from zerobeast.common.config.table import RUN, TREE, is_section, of_algorithm
 from zerobeast.common.text import did_you_mean
+from zerobeast.common.wire import short
 
 
-def hint(name: str, section: str, others: Iterable[str] = ()) -> str:
-    """The end of a sentence about an unknown setting; empty if there is nothing to suggest.
+def no_setting(name: str, value: Any, section: str, others: Iterable[str] = ()) -> str:
+    """The end of a sentence about a name that is none of a setting.
 
     Args:
       name: a path, or a word without a dot.
+      value: that it is given.
       section: of the run's algorithm; empty: not known.
       others: names that are known besides those of settings.
     """
+    if is_section(name):
+        example = next((path for path in TREE if path.startswith(f"{name}.")), f"those of {name}")
+        return f"got {short(value)}, expected a section with settings such as {example}"
     home, _, word = name.lower().rpartition(".")
-    meant = elsewhere().get(word, "")
+    return f"unknown setting{_hint(name, home, elsewhere().get(word, ''), section, others)}"
+
+
+def _hint(name: str, home: str, meant: str, section: str, others: Iterable[str]) -> str:
+    """What may have been meant, in the run's algorithm first; `meant` is as in `elsewhere`, if the name is there."""
     if " " in meant:
         return f"; {meant}"
     own = of_algorithm(home) or of_algorithm(section)
     settings = [path for path in ({**RUN, **own} if own else TREE) if not path.startswith("parent.")]
     if meant:
         found = [path for path in settings if meant in (path, path.rpartition(".")[2])]
-        return did_you_mean(meant, found or {meant}.intersection(others))
-    return did_you_mean(name, TREE if home else [*settings, *others])
+        theirs = [] if found else [path for path in TREE if path.rpartition(".")[2] == meant]
+        among = f"; {meant} is of other algorithms: {', '.join(theirs)}"
+        return among if theirs else did_you_mean(meant, found or {meant}.intersection(others))
+    if not home:
+        return did_you_mean(name, [*settings, *others])
+    within = [path for path in settings if path.startswith(f"{home}.")]
+    return did_you_mean(name, within) or did_you_mean(name, settings if within else TREE)
 
 
 @cache

@@ -6,7 +6,7 @@ reports every mistake of every layer.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_origin
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.config.hints import hint
+from zerobeast.common.config.hints import no_setting
 from zerobeast.common.config.table import SHORT, TREE, is_section
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import explained
@@ -154,21 +154,24 @@ def _parsed(text: str, loader: Any) -> Any:
 
 def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Iterator[Given]:
     """Flatten a file or preset; keys may be nested or dotted."""
+    entries = (Given(path, value, f"{label}: {path}") for path, value in leaves(tree))
+    return _settings(entries, _typed, str(tree.get("algo", "")), mistakes)
+
+
+def _settings(
+    entries: Iterable[Given], typed: Callable[[FieldInfo, Any], Any], section: str, mistakes: list[str]
+) -> Iterator[Given]:
+    """The settings among entries, of which some have short names, as the algorithm of this section may have them."""
     first: dict[str, str] = {}
-    for key, value in leaves(tree):
-        path = SHORT.get(key, key)
-        where = f"{label}: {key}"
-        if path in first:
+    for key, value, where in entries:
+        if (path := SHORT.get(key, key)) in first:
             mistakes.append(f"{where}: the same setting as {first[path]}; expected it once")
         elif path in TREE:
-            first[path] = key
-            yield Given(path, _typed(TREE[path], value), where)
-        elif is_section(path):
-            example = next((name for name in TREE if name.startswith(f"{path}.")), f"those of {path}")
-            mistakes.append(f"{where}: got {short(value)}, expected a section with settings such as {example}")
+            first[path] = where.rpartition(" ")[2]
+            yield Given(path, typed(TREE[path], value), where)
         else:
-            groups = {name.partition(".")[0] for name in TREE if "." in name}
-            mistakes.append(f"{where}: unknown setting{hint(str(path), str(tree.get('algo', '')), [*SHORT, *groups])}")
+            groups = {each.partition(".")[0] for each in TREE if "." in each}
+            mistakes.append(f"{where}: {no_setting(path, value, section, [*SHORT, *groups])}")
 
 
 def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -188,21 +191,10 @@ def variable_of(path: str) -> str:
 
 def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterator[Given]:
     """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_CONFIG is not a setting."""
-    first: dict[str, str] = {}
-    for name, text in sorted(environ.items()):
-        if not name.startswith(PREFIX) or _is_link(name, text):
-            continue
-        key = name.removeprefix(PREFIX).lower().replace("__", ".")
-        path = SHORT.get(key, key)
-        if path in first:
-            mistakes.append(f"environment {name}: the same setting as {first[path]}; expected it once")
-        elif path in TREE:
-            first[path] = name
-            yield Given(path, scalar(TREE[path], text), f"environment {name}")
-        elif path != CONFIG:
-            mistakes.append(
-                f"environment {name}: unknown setting{hint(path, environ.get(f'{PREFIX}ALGO', ''), [*SHORT, CONFIG])}"
-            )
+    names = (name for name in sorted(environ) if name.startswith(PREFIX) and not _is_link(name, environ[name]))
+    keys = ((name, name.removeprefix(PREFIX).lower().replace("__", ".")) for name in names)
+    entries = (Given(key, environ[name], f"environment {name}") for name, key in keys if key != CONFIG)
+    return _settings(entries, scalar, environ.get(f"{PREFIX}ALGO", ""), mistakes)
 
 
 def _is_link(name: str, text: str) -> bool:

@@ -209,7 +209,7 @@ def _preset(
             with_arguments = "env.kwargs" in given and bool(given["env.kwargs"].value)
             name = presets.fitting(env_id, spec, ask, with_arguments=with_arguments)
             preset = Given("preset", name, f"chosen for {env_id} and {spec.name}")
-        tree = presets.of(spec, presets.read(str(preset.value)))
+        tree = presets.of(spec, presets.read(str(preset.value), spec))
         if not given["preset"].value and "-" not in preset.value and spec.name not in tree:
             why = "which has no preset of its own and gets those settings of the run that suit IMPALA"
             preset = preset._replace(where=f"{preset.where}, {why}")

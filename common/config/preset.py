@@ -91,17 +91,18 @@ def fitting(
     raise AssertionError(f"there is a preset {OTHERS}")
 
 
-def read(name: str) -> dict[str, Any]:
-    """The settings of a preset.
+def read(name: str, spec: AlgorithmSpec | None = None) -> dict[str, Any]:
+    """The settings of a preset, for this algorithm or for any.
 
     Raises:
-      ConfigError: there is no preset of that name.
+      ConfigError: there is no preset of that name, or it belongs to an algorithm that is no ancestor of this one.
     """
     owner = section(name.rpartition("-")[2])
     files = _files([owner] if owner else [])
     if name not in files:
-        known = names()
-        raise ConfigError(f"preset {name!r}: unknown{did_you_mean(name, known)} (known: {', '.join(known)})")
+        raise ConfigError(f"preset {name!r}: unknown{did_you_mean(name, names())} (known: {', '.join(names())})")
+    if spec and name not in (fit := _files(spec.lineage)):
+        raise ConfigError(f"preset {name!r}: not for algo {spec.name}, expected one of {', '.join(sorted(fit))}")
     return read_yaml(files[name], f"preset {name}")
 
 

@@ -29,10 +29,9 @@ def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> I
     yield from line.notes
     yield from _idle(config, origins)
     yield from _raw_frames(config)
-    if line.torchbeasts == ["--batch_size"]:
+    if not line.torchbeasts and origins.get("learner.batch_size") == "flag --batch_size":
         yield _units(config)
-    else:
-        yield from _other_defaults(config, origins, line)
+    yield from _other_defaults(config, origins, line)
 
 
 def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:

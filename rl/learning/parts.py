@@ -1,10 +1,13 @@
 """Training state that consists of parts, each with a state of its own."""
 
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import nn
 
+from zerobeast.common.errors import ConfigError
 
+
+@runtime_checkable
 class Stateful(Protocol):
     """A part that is no module."""
 
@@ -20,6 +23,13 @@ class Parts:
 
     parts: dict[str, nn.Module | Stateful | None]  #: by name; None: there is none with these settings
     optional: ClassVar[tuple[str, ...]] = ()  #: those that a checkpoint made with other settings may lack
+
+    def refuse_stateless(self) -> None:
+        """Raise ConfigError for a part that no checkpoint can hold."""
+        for name, part in self.parts.items():
+            if not isinstance(part, nn.Module | Stateful | None):
+                own = "a GradientDescent (for an optimiser), an nn.Module, or an object with state() and load(state)"
+                raise ConfigError(f"{type(self).__name__}: part {name!r} is {type(part).__name__}, expected {own}")
 
     def state(self) -> dict[str, Any]:
         """The training state besides the policy, for a checkpoint."""

@@ -90,7 +90,6 @@ def test_help_shows_the_algorithm_of_the_run_and_all_of_them_on_request(
         (["--num_envs", "8"], "actor.envs_per_group"),
         (["--max_grad_norm", "8"], "ppo.max_grad_norm"),
         (["--batch-sice", "8"], "batch_size"),
-        (["--buffer-size", "8"], ""),
         (["--dqn.learning_rat", "1"], "dqn.learning_rate"),
         (["--buffer-size", "8", "--algo", "dqn"], "dqn.replay_size"),
         (["--ppo.lr", "1"], "ppo.learning_rate"),
@@ -99,7 +98,9 @@ def test_help_shows_the_algorithm_of_the_run_and_all_of_them_on_request(
         (["--ppo.n_steps", "1"], "learner.unroll_length"),
         (["--train_freq", "1", "--algo", "sac"], "sac.samples_per_insert"),
         (["--gradient_steps", "1", "--algo", "sac"], "sac.samples_per_insert"),
-        (["--gradient_steps", "1"], ""),
+        (["--ppo.sample_per_insert", "1"], ""),
+        (["--learner.batch_sise", "1"], "learner.batch_size"),
+        (["--ppo.batch_sise", "1"], "learner.batch_size"),
         (["--env_id", "1"], "env"),
         (["--wandb-project-name", "x"], "track_project"),
     ],
@@ -108,6 +109,13 @@ def test_names_of_other_projects_suggest_settings_of_the_algorithm_of_the_run(fl
     with pytest.raises(ConfigError) as refused:
         gather(["--algo", "ppo", "--env", "CartPole-v1", *flags], {}, own=RunFlags)
     assert str(refused.value).partition("unknown setting")[2] == (f"; did you mean {hint}?" if hint else "")
+
+
+def test_what_only_other_algorithms_have_is_named_as_theirs() -> None:
+    with pytest.raises(
+        ConfigError, match=r"--train_freq: .*; samples_per_insert is of other algorithms: .*\bdqn\.samples"
+    ):
+        gather(["--algo", "ppo", "--train_freq", "4"], {})
 
 
 @pytest.mark.parametrize("layer", ["flag", "variable", "file"])

@@ -199,7 +199,9 @@ def test_a_checkpoint_is_named_by_its_number_or_as_the_best(tmp_path: Path) -> N
         (["--episodes", "3"], "required: RUN"),
         (["nowhere"], "there is no run 'nowhere'"),
         (["x"], "run 'x' has no checkpoint yet"),
-        (["x", "--episodes", "none"], "episodes: got 'none'"),
+        (["y", "--episodes", "none"], "episodes: got 'none'"),
+        (["y", "--lr", "3"], "lr: unknown setting; did you mean ppo.learning_rate"),
+        (["y", "--deterministic"], "^--deterministic is of training; expected --greedy"),
         (["x", "--greedy", "--sample"], "--sample: not allowed with argument --greedy"),
     ],
 )
@@ -207,7 +209,9 @@ def test_a_run_that_cannot_be_played_is_refused_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "x").mkdir(parents=True)
-    (tmp_path / "runs" / "x" / "config.yaml").write_text("name: x")
+    for name, algo in (("x", "impala"), ("y", "ppo")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.yaml").write_text(f"name: {name}\nalgo: {algo}\n")
+    (tmp_path / "runs" / "y" / "checkpoint.pt").touch()
     with pytest.raises(ConfigError, match=sentence):
         main(argv)

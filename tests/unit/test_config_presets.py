@@ -307,6 +307,14 @@ def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> 
     assert load([], {"BEAST_PRESET": ""}).preset == "atari", "as if it were not there"
 
 
+def test_a_preset_of_an_algorithm_is_for_it_and_those_that_descend_from_it() -> None:
+    assert load(["--algo", "rainbow", "--preset", "atari-c51"], {}).preset == "atari-c51"
+    with pytest.raises(
+        ConfigError, match=r"^preset 'classic-dqn': not for algo ppo, expected one of .*classic-ppo, .*"
+    ):
+        load(["--algo", "ppo", "--preset", "classic-dqn"], {})
+
+
 def test_an_unknown_preset_is_refused_with_the_known_names() -> None:
     with pytest.raises(ConfigError, match=r"^preset 'impala': unknown.* \(known: atari, .*, impala-atari, .*\)$"):
         load(["--preset", "impala"], {})

@@ -53,6 +53,13 @@ def test_flags_that_are_not_needed_here_are_taken_with_the_reason(caplog: pytest
     assert "--num_servers is not needed here: one env-server hosts all" in caplog.text
 
 
+def test_a_name_that_is_no_more_torchbeasts_than_ours_brings_no_note() -> None:
+    flags = "--learning_rate .1 --entropy_cost .1 --epsilon .1 --unroll_length 9 --use_lstm"
+    assert gather(["--env", "CartPole-v1", *flags.split()], {}).notes == ()
+    (note,) = gather(["--env", "CartPole-v1", *flags.split(), "--savedir", "logs"], {}).notes
+    assert note.startswith("--savedir is a flag of TorchBeast")
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

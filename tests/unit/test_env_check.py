@@ -182,6 +182,10 @@ def test_a_mask_that_is_not_used_as_one_is_named_with_the_setting() -> None:
     assert "--env.action_mask action_mask makes it the mask" in mask[1]
     assert "AssertionError: 0 is illegal" in failed[1]
     assert odd("Masked", action_mask="action_mask") == []
+    ((level, contradicted),) = odd("Masked", action_mask="mask")
+    assert level == "error"
+    assert "env.action_mask 'mask': there is none" in contradicted
+    assert contradicted.endswith("only pos, action_mask")
 
 
 def test_what_the_check_cannot_judge_is_no_error() -> None:

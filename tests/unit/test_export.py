@@ -217,6 +217,7 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "config.json cut": (lambda data: data[:-9], "not valid JSON: "),
     "config.json deep": (lambda _: b"[" * 100_000, "not valid JSON: "),
     "config.json long": (lambda _: b" " * (5 << 20), "cannot be read: more than 4,194,304 bytes"),
+    "model.safetensors gone": (lambda _: None, "cannot be read: No such file"),
     "config.json foreign": (lambda _: b'{"model_type": "bert"}', "not an export of this program"),
 }
 
@@ -227,7 +228,10 @@ def test_a_damaged_or_foreign_file_is_refused_in_a_sentence(
 ) -> None:
     file = export(run, tmp_path / "out") / case.split()[0]
     damage, sentence = damaged
-    file.write_bytes(damage(file.read_bytes()))
+    data = damage(file.read_bytes())
+    file.unlink()
+    if data is not None:
+        file.write_bytes(data)
     with pytest.raises(BeastError) as refused:
         load(tmp_path / "out")
     assert str(refused.value).startswith(f"{file}: {sentence}")

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from zerobeast.cli.train import TrainFlags
+from zerobeast.cli.train import TrainFlags, train
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher import start
+from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.start import Settled, settle
+from zerobeast.launcher.supervisor import Ending
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
@@ -85,3 +87,19 @@ def test_a_start_that_fails_leaves_what_was_there(root: Path) -> None:
         children: list[Any] = fleet.children
         children.append(SimpleNamespace(code=2))
     assert trained.config.folder.exists()
+
+
+def test_a_run_that_is_refused_when_it_continues_does_not_advise_to_continue_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = begun(settled(root, "--name", "x", "--local.placement", "fused")).folder
+    (folder / "checkpoint.pt").touch()
+    (folder / "metrics.csv").write_text("agent_steps\n500\n")
+    endings = [Ending(2, "checkpoint.pt is damaged"), Ending(130)]
+    monkeypatch.setattr(Fleet, "add_all", lambda _: [])
+    monkeypatch.setattr(Fleet, "supervisor", lambda *_: SimpleNamespace(run=lambda: endings.pop(0)))
+    for code, advised in ((2, False), (130, True)):
+        assert train(["--root", str(root), "--name", "x"], {}) == code
+        said = capsys.readouterr()
+        assert ("beast train: checkpoint.pt is damaged" in said.err) != advised
+        assert ("continue:" in said.out) == ("evaluate:" in said.out) == advised

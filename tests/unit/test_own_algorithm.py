@@ -17,7 +17,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import find
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.factory import begin_learning, make_algorithm
 
 PAGE = (ROOT / "docs" / "own_algorithm.md").read_text()
 RND = f"{ROOT}/docs/examples/rnd.spec:SPEC"
@@ -39,6 +39,16 @@ def test_the_example_learns_what_it_has_seen_and_keeps_its_networks() -> None:
     again.load(learning.state())
     assert torch.equal(again.predictor[0].weight, learning.predictor[0].weight)
     assert torch.equal(again.errors.mean, errors)
+
+
+@pytest.mark.parametrize("part", [torch.optim.Adam([torch.zeros(1, requires_grad=True)]), 3])
+def test_a_part_that_no_checkpoint_can_hold_is_refused_before_the_first_step(part: Any) -> None:
+    algorithm = algorithm_of("ppo")
+    learning = algorithm.learning(net := algorithm.network())
+    learning.parts |= {"opt": part}
+    algorithm.learning = lambda _: learning
+    with pytest.raises(ConfigError, match=rf"^\w+: part 'opt' is {type(part).__name__}, expected a GradientDescent"):
+        begin_learning(algorithm, RunConfig(algo="ppo"), net)
 
 
 def test_a_coefficient_may_fall_over_the_run_and_is_a_number_when_it_is_used(tmp_path: Path) -> None:

@@ -39,6 +39,13 @@ def test_calls_speak_of_their_arguments(tmp_path: Path) -> None:
     with pytest.raises(zb.ConfigError, match=r"a new one needs env=$"):
         zb.start(name="x", root=tmp_path)
     with pytest.raises(zb.ConfigError, match=r"^batch_siz: unknown setting"):
-        zb.load("x", root=tmp_path, batch_siz=3)
+        zb.start("CartPole-v1", root=tmp_path, batch_siz=3)
+    with pytest.raises(zb.ConfigError, match=r"^ppo: got '3', expected a section with settings such as ppo\.\w+$"):
+        zb.start("CartPole-v1", "ppo", root=tmp_path, ppo=3)
+    for sentence, call in (("^out is 3", lambda: zb.record("x", 3)), ("^run is 3", lambda: zb.record(3))):  # type: ignore[arg-type]
+        with pytest.raises(zb.ConfigError, match=sentence):
+            call()
+    with pytest.raises(zb.ConfigError, match=r"^file is \{\}, expected"):
+        zb.sweep({})  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
     assert zb.train.__name__ == "train"

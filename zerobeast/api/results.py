@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zerobeast.api.saved import find, open_policy
 from zerobeast.common.config.flags import flags_for
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.plugins import refuse_imported
@@ -71,6 +72,8 @@ def record(
       BeastError: the policy cannot be loaded, or the environment does not draw itself.
     """
     refuse_imported("records a policy")
+    if not isinstance(out, str | os.PathLike | None):
+        raise ConfigError(f"out is {out!r:.100}, expected a file: .mp4 or .gif")
     actions = None if deterministic is None else "greedy" if deterministic else "sampled"
     flags = flags_for({**settings, "evaluate.actions": actions})
     policy = open_policy(find(run, flags), flags)

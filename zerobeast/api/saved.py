@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from zerobeast.common.config import trust
-from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.flags import flags_for, split
 from zerobeast.common.config.given_env import id_and_arguments
 from zerobeast.common.config.layers import Given, by_files
 from zerobeast.common.config.load import gather
@@ -48,8 +48,6 @@ def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> P
       ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
-    if not isinstance(run, str | os.PathLike):
-        raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
     known: Mapping[str, Any] = getattr(run, "decided", {}) or {"algo": algo}
     flags = flags_for({**known, **settings})
     reread()
@@ -64,7 +62,10 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = ()) -> Path:
     Raises:
       ConfigError: there is none.
     """
-    root = gather(flags, os.environ).config.root
+    if not isinstance(run, str | os.PathLike):
+        raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
+    # other flags are of the algorithm that the file of the run has
+    root = gather([f"--root={flag.text}" for flag in split(flags, []) if flag.key == "root"], os.environ).config.root
     if (first := run_files.first(os.fspath(run), root, is_export)) and is_export(first):
         return first.resolve()
     place = run_files.named(os.fspath(run), root)

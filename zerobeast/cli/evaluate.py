@@ -18,8 +18,9 @@ from typing import Any
 
 from zerobeast import commands
 from zerobeast.api.saved import find, open_policy, played, with_new_episodes
-from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.flags import flags_for, split
 from zerobeast.common.config.table import TREE
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import write
 from zerobeast.common.wire.episodes import Episode
@@ -50,14 +51,14 @@ def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tup
       more: paths of settings that it has as flags by their last names, beside those that all such commands have.
     """
     parser.add_argument("run", metavar="RUN", help="name of a run, its folder, or a checkpoint: see above")
-    add_actions = partial(
-        parser.add_mutually_exclusive_group().add_argument, dest="evaluate.actions", action="store_const"
-    )
-    add_actions("--greedy", const="greedy", help="take the likeliest or best actions")
-    add_actions("--sample", const="sampled", help="draw actions as in training after its first random steps")
+    add = partial(parser.add_mutually_exclusive_group().add_argument, dest="evaluate.actions", action="store_const")
+    add("--greedy", const="greedy", help="take the likeliest or best actions")
+    add("--sample", const="sampled", help="draw actions as in training after its first random steps")
     for path in (*more, "evaluate.levels", "evaluate.max_steps", "evaluate.seed"):
         parser.add_argument(f"--{path.partition('.')[2]}", dest=path, metavar="VALUE", help=TREE[path].description)
     own, flags = parser.parse_known_args(argv)
+    if any(flag.key == "deterministic" for flag in split(flags, [])):
+        raise ConfigError("--deterministic is of training; expected --greedy, with the likeliest or best actions")
     return own, [*flags, *flags_for({path: value for path, value in vars(own).items() if path in TREE})]
 
 

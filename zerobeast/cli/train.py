@@ -136,6 +136,7 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
 
 def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plain: bool) -> int:
     start, config, folder = time.monotonic(), fleet.config, fleet.config.folder.absolute()
+    before = metrics.last(folder).get("agent_steps", 0)
     shown = [*fleet.add_all(), *trackers]
     with contextlib.closing(Curves(folder)) as curves, Gatherer(lambda: shown, curves.update) as pages:
         fleet.add_hosts(hosts)
@@ -152,7 +153,7 @@ def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plai
         return ending.code
     # a page may be a second old; the last row is the end itself, unless the learner was killed
     newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
-    if ending.finished or newest.get("agent_steps"):
+    if ending.finished or newest.get("agent_steps", 0) > (before if ending.sentence else 0):
         _conclude(config, view.summary(config, newest, time.monotonic() - start, finished=ending.finished), ending)
     elif not ending.sentence:
         say(f"{config.name}: stopped before its first update")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from zerobeast.common.config.table import RUN, about, nested, table_of, value_at
 from zerobeast.common.errors import CheckpointError
+from zerobeast.common.files import run_files
 from zerobeast.common.files.opening import small_text
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.guards import CODE, ENVIRONMENT, guard_of
@@ -40,8 +41,8 @@ OF_ITS_MACHINE |= {"root", "parent.run", "learner.store"}
 
 
 def is_export(place: Path) -> bool:
-    """Whether this is a folder with exported weights, and not that of a run."""
-    return (place / WEIGHTS).is_file()
+    """Whether this is a folder with exported weights, or a part of one, and not that of a run."""
+    return (place / WEIGHTS).is_file() or ((place / CONFIG).is_file() and not run_files.is_run(place))
 
 
 def published(config: RunConfig, path: str) -> Any:

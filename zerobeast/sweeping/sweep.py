@@ -10,6 +10,7 @@ from zerobeast.api.run import Run
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for, read_flags, unknown
 from zerobeast.common.config.table import settings_of
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.opening import named_text
@@ -57,6 +58,8 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
       KeyboardInterrupt: Ctrl-C has ended the runs, with checkpoints.
     """
     refuse_imported("starts a sweep")
+    if not isinstance(file, str | os.PathLike):
+        raise ConfigError(f"file is {file!r:.100}, expected that of a sweep")
     plan = planned(Path(file), flags_for(flags))
     number, outcomes = trained(plan)
     if number:

@@ -138,6 +138,16 @@ def flags_for(settings: Mapping[str, Any]) -> list[str]:
     return [f"--{path}={_text(path, value)}" for path, value in _leaves(settings, "") if value is not None]
 
 
+def with_env(env: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a call whose environment is an argument of its own, beside or in place of others of its section.
+
+    >>> with_env("Walk-v0", {"seed": 3, "env": {"action_mask": "mask"}})
+    {'seed': 3, 'env': {'id': 'Walk-v0', 'action_mask': 'mask'}}
+    """
+    others = settings.get("env")
+    return {**settings, "env": {"id": env, **others} if isinstance(others, dict) else others or env}
+
+
 def _leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in settings.items():
         path = IN_PYTHON.get(prefix + name, prefix + name)

@@ -196,9 +196,9 @@ def _odd(env: Watched) -> Iterator[tuple[str, str]]:
             array = np.asarray(value)
             if array.dtype.kind != box.dtype.kind:
                 yield f"{name} type", f"{name} is of type {array.dtype}, in a Box of {box.dtype}"
-            if ((array < box.low) | (array > box.high)).any():
-                bounds = f"{box.low.min():g} to {box.high.max():g}"
-                yield f"{name} bounds", f"{name} has {array.min():g} to {array.max():g}, outside of its Box of {bounds}"
+            for at in map(tuple, np.argwhere((array < box.low) | (array > box.high))[:1]):
+                where, bounds = f" at {[*map(int, at)]}" * bool(at), f"{box.low[at]:g} to {box.high[at]:g}"
+                yield f"{name} bounds", f"{name} has {array[at]:g}{where}, outside of its Box of {bounds}"
     for name, end in zip(("terminated", "truncated"), env.answer[2:4], strict=False):
         for one in end.values() if isinstance(end, Mapping) else [end]:
             if not isinstance(one, bool | np.bool_):

@@ -73,7 +73,10 @@ def play(
             watch(counter.add(*players.judged(rows, envs.ends, envs.lost)), counter.steps)
         found, spec = counter.episodes, envs.spec
         returns, lengths = [each.value for each in found], [each.length for each in found]
-        infos, rest = means(each.infos for each in found), (counter.bounded, counter.lost, counter.reason)
+        infos, rest = (
+            means(each.infos for each in found),
+            (counter.bounded, counter.lost, counter.reason * (counter.lost > 0)),
+        )
         return Evaluation(
             spec.env_id, returns, lengths, greedy, seed, spec.frame_skip, policy.agent_steps, infos, *rest
         )

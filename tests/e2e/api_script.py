@@ -35,12 +35,12 @@ def whole() -> None:
     ]
     low_high = {"low": "{progress}", "high": "{progress}"}  # from 0.21 on, episodes end with their first step
     starts = {"env.options": low_high, "env.progress": 0.0}
-    run = zb.train(doubled, "ppo", 3000, name="whole", callbacks=told, **SMALL, **starts)
+    run = zb.train(doubled, "ppo", 6000, name="whole", callbacks=told, **SMALL, **starts)
     assert "torch" not in sys.modules
-    assert (run.status().state, run.status().agent_steps) == ("done", 3000)
-    assert repr(run).startswith("<Run 'whole', done: 3,000/3,000 agent steps"), run
+    assert (run.status().state, run.status().agent_steps) == ("done", 6000)
+    assert repr(run).startswith("<Run 'whole', done: 6,000/6,000 agent steps"), run
     assert steps == sorted({*run.metrics()["agent_steps"]} - {0})
-    assert steps[-1] == 3000
+    assert steps[-1] == 6000
     assert run.metrics()["seen"].tolist()[-1] == len(steps)
     assert "entropy_cost: 0.25" in (run.folder / "config.yaml").read_text()
     assert run.config.algorithm.entropy_cost == 0.25
@@ -53,10 +53,10 @@ def whole() -> None:
     assert played.returns == [2.0 * length for length in played.lengths]
     assert zb.evaluate(run.policy(), doubled, 3).returns == played.returns
     steps.clear()
-    more = zb.start(name="whole", total_steps=4000, callbacks=told, env=doubled)
+    more = zb.start(name="whole", total_steps=7000, callbacks=told, env=doubled)
     assert not more.wait(timeout=0.0)
     assert more.wait()
-    assert min(steps) > 3000
+    assert min(steps) > 6000
     os.chdir("runs")
     assert len(zb.evaluate(run.folder, episodes=1).returns) == 1, "what was begun by a whole path needs no confirmation"
 

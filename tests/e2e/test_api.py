@@ -25,8 +25,9 @@ def run_in(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
 
 def test_a_script_trains_its_own_environment_continues_and_evaluates(tmp_path: Path) -> None:
     code, out, error = run_in(tmp_path, SCRIPT, "whole")
-    assert (code, error) == (0, ""), error
-    assert "done: 3,000/3,000 agent steps" in out
+    assert code == 0, error
+    assert "done: 6,000/6,000 agent steps" in out
+    assert "the learning rate, 0 before, continues at" in error, "what a command shows of a run that continues"
 
 
 def test_what_a_callback_raises_ends_the_run_in_order_and_is_raised(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_good_environment_is_read_and_timed_and_nothing_else_is_said() -> None
 @pytest.mark.parametrize(
     ("name", "sentences"),
     [
-        ("Whole", ["is of type int64, in a Box of float32", "has 10 to 20, outside of its Box of -1 to 1"]),
+        ("Whole", ["is of type int64, in a Box of float32", "has 10 at [0], outside of its Box of -1 to 1"]),
         ("Forgetful", ["two resets with the same seed give different first observations"]),
         ("Number", ["terminated is 0 of type int, expected a boolean"]),
         ("Wide", ["exploration covers the whole action Box, 0 to 2e+06"]),

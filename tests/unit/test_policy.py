@@ -371,6 +371,11 @@ def test_a_state_of_others_a_missing_reward_and_a_missing_part_are_refused(tmp_p
         policy.predict({"camera": 1})
     with pytest.raises(ConfigError, match=r"^action_mask forbids all 3 choices of component 0$"):
         policy.predict({"camera": np.zeros((6, 8)), "word": 1}, action_mask=np.zeros(NESTED.mask_size, bool))
+    masked = load(saved(tmp_path / "m", "impala", NESTED, "--env.action_mask=mask"))
+    with pytest.raises(
+        ConfigError, match=r"^action_mask is None, expected \[N, \d+\] bool: the policy was trained with"
+    ):
+        masked.predict({"camera": np.zeros((6, 8)), "word": 1})
 
 
 def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -46,8 +46,31 @@ def test_a_run_is_found_by_name_folder_place_in_a_sweep_or_as_the_latest(root: P
     assert (found[0].status().state, found[0].status().agent_steps, found[0].status().total_steps) == ("done", 400, 400)
     assert "'done', done: 400/400 agent steps" in repr(found[0])
     assert [run.name for run in zb.runs()][-2:] == ["new", "done"], "the one that was started last comes first"
-    with pytest.raises(zb.ConfigError, match="there is no run 'nothing'"):
+    with pytest.raises(zb.ConfigError, match=r"there is no run 'nothing': .* root= names another folder"):
         zb.Run("nothing")
+    with pytest.raises(zb.ConfigError, match="there is no run 'lr', but lr/seed-1"):
+        zb.Run("lr")
+
+
+def test_a_run_whose_last_evaluations_are_played_finishes(root: Path) -> None:
+    with claimed(root / "done"):
+        assert zb.Run("done").status().state == "finishing"
+
+
+def test_callbacks_are_functions_and_no_classes() -> None:
+    with pytest.raises(zb.ConfigError, match="expected a function"):
+        list(each_of(type("Mine", (), {"on_update": print})))  # type: ignore[arg-type]
+
+
+def test_a_start_in_python_shows_the_remarks_of_a_command(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "StartedRun", lambda settled, *_: settled.config.env)
+    section = {"env": {"options": {"low": -0.01}}}
+    env = zb.start("CartPole-v1", "ppo", 3000, **section, batch_size=64, dqn={"discount": 0.5})
+    assert (env.id, env.options) == ("CartPole-v1", {"low": -0.01})
+    assert "batch_size 64 counts rollouts" in caplog.text
+    assert "dqn.discount has no effect" in caplog.text
 
 
 def test_its_figures_are_data_frames_or_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,9 +135,12 @@ def test_every_run_is_listed_whatever_is_wrong_with_one_and_those_of_sweeps_too(
         _ = found["broken"].config
 
 
-def test_a_run_that_has_ended_takes_no_settings(root: Path) -> None:
+def test_a_run_that_has_ended_takes_no_settings(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(zb.ConfigError, match="has ended"):
-        zb.Run("done").set(ppo={"entropy_cost": 0.25})
+        zb.Run("lr/seed-1").set(ppo={"entropy_cost": 0.25})
+    zb.Run("done").set(ppo={"entropy_cost": 0.25})
+    assert "run 'done' has taken its last step: {'ppo.entropy_cost': 0.25} has no effect" in caplog.text
+    assert not (root / "done/requests").exists()
     with pytest.raises(zb.ConfigError, match=r"env.options cannot change while the run trains"):
         zb.Run("done").set(env={"options": {"level": 2}})
 

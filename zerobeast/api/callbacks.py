@@ -49,7 +49,7 @@ def each_of(given: Given) -> Iterator[Callbacks]:
       ConfigError: one of them is none.
     """
     for one in given if isinstance(given, list | tuple) else [given] if given is not None else []:
-        if not isinstance(one, Callbacks) and not callable(one):
+        if isinstance(one, type) or not (isinstance(one, Callbacks) or callable(one)):
             raise ConfigError(f"callbacks is {one!r:.100}, expected a function, zerobeast.Callbacks or a list of these")
         yield one if isinstance(one, Callbacks) else Callbacks(on_update=one)
 

@@ -4,14 +4,14 @@ import os
 from typing import Any
 
 from zerobeast.api.words import in_python
-from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.flags import flags_for, with_env
 from zerobeast.common.config.load import gather
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.launcher.spaces import findings
 
 
 @in_python
-def check(env: Any, **settings: Any) -> list[tuple[str, str]]:
+def check(env: Any = None, /, **settings: Any) -> list[tuple[str, str]]:
     """Play an environment at random for up to 8 seconds, in a process of its own, as `beast check` does.
 
     Args:
@@ -25,4 +25,4 @@ def check(env: Any, **settings: Any) -> list[tuple[str, str]]:
     """
     refuse_imported("checks an environment")
     reread()
-    return findings(gather(flags_for({"env": env, **settings}), os.environ).config)
+    return findings(gather(flags_for(with_env(env, settings)), os.environ).config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import time
@@ -32,6 +33,8 @@ from zerobeast.results.table import table
 if TYPE_CHECKING:
     from zerobeast.clients.policy import Policy
 
+log = logging.getLogger(__name__)
+
 TURN_S = 0.2  #: how late a callback is
 TRIES = 3  #: of a question whether a run of another process goes on
 NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100", "loss", "entropy", "episodes_lost")
@@ -40,7 +43,7 @@ NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100", "loss", "entropy",
 class Status(NamedTuple):
     """Where a run is; None: not known yet."""
 
-    state: str  #: starting, training, or as `beast runs` shows it: done, stopped, failed, unknown
+    state: str  #: starting, training, finishing (the last evaluations are played), done, stopped, failed, unknown
     agent_steps: int
     total_steps: int  #: 0 if the settings of the run cannot be read
     agent_steps_per_s: float | None
@@ -79,6 +82,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
     decided: Mapping[str, Any] = MappingProxyType({})
 
+    @in_python
     def __init__(
         self,
         name: str | os.PathLike[str] = run_files.LATEST,
@@ -117,7 +121,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         newest = {**page, **(final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else {})}
         steps = int(newest.get("agent_steps") or 0)
         if now == RUNNING:
-            now = "training" if self._trains(page, steps) else "starting"
+            now = "finishing" if self._is_over() else "training" if self._trains(page, steps) else "starting"
         return Status(now, steps, self._total, *(figures.number(newest, name) for name in NEWEST))
 
     def metrics(self) -> Any:
@@ -189,13 +193,16 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
           settings: by section or by path, `**{"ppo.learning_rate": 1e-4}`.
 
         Raises:
-          ConfigError: the run has ended, or one of them may not change, or not to this value.
+          ConfigError: the run was stopped, or one of them may not change, or not to this value.
         """
         given = dict(leaves(settings))
         live.checked(self.config, given)
-        if self._has_ended(0.0):
+        if self._is_over():  # as whenever a callback gets the last row
+            log.warning("run %r has taken its last step: %s has no effect", self.name, given)
+        elif self._has_ended(0.0):
             raise ConfigError(f"run {self.name!r} has ended; `zerobeast.train` continues it with other settings")
-        requests.post(self.folder, requests.SET, given)
+        else:
+            requests.post(self.folder, requests.SET, given)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, and call the callbacks meanwhile, in this thread.
@@ -235,6 +242,10 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
             total = read(self.folder).settings.get("total_steps")
             return total if isinstance(total, int) else 0
         return 0
+
+    def _is_over(self) -> bool:
+        """Whether all steps are trained; evaluations may be to come."""
+        return self._total > 0 and metrics.is_over(self.folder, self._total)
 
     def _has_ended(self, seconds: float) -> bool:
         """Whether the run has ended, or does so within this time; a busy learner may miss a question."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from zerobeast.api.callbacks import Given
 from zerobeast.api.run import Run
+from zerobeast.api.words import with_arguments
 from zerobeast.common.config import trust
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import metrics
@@ -29,6 +30,11 @@ from zerobeast.results.overview import RUNNING
 log = logging.getLogger(__name__)
 
 ERRORS = {ConfigError.exit_code: ConfigError, PeerLost.exit_code: PeerLost}
+
+
+def remark(line: str) -> None:
+    """Log what whoever starts a run should know, in terms of Python: on stderr, unless logging is set up otherwise."""
+    log.warning("%s", with_arguments(line))
 
 
 class StartedRun(Run):
@@ -106,7 +112,7 @@ class StartedRun(Run):
     def _run(self, settled: Settled[RunFlags], environ: Mapping[str, str]) -> None:
         try:
             with contextlib.ExitStack() as stack:
-                fleet = stack.enter_context(begun(settled, environ, say=log.info))
+                fleet = stack.enter_context(begun(settled, environ, say=log.info, remark=remark))
                 own = settled.flags
                 stack.enter_context(tracked(fleet.config, own.track, own.track_project, environ))
                 curves = stack.enter_context(contextlib.closing(Curves(fleet.config.folder.absolute())))

@@ -11,8 +11,8 @@ from zerobeast.api.callbacks import Given, each_of
 from zerobeast.api.parent import parent_in
 from zerobeast.api.progress import Progress
 from zerobeast.api.run import TURN_S, Run
-from zerobeast.api.started import StartedRun
-from zerobeast.common.config.flags import flags_for
+from zerobeast.api.started import StartedRun, remark
+from zerobeast.common.config.flags import flags_for, with_env
 from zerobeast.common.files import metrics
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.process.terminal import say
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 def train(
     env: Any = None,
+    /,
     algo: Any = None,
     total_steps: int | None = None,
     *,
@@ -40,8 +41,8 @@ def train(
     Args:
       env: an id, `module:Name`, or a class or function that makes one environment, wrapped or not: at the top level of
         a module, or of the script itself if that starts runs below `if __name__ == "__main__":` alone. Its arguments
-        are `env_kwargs={"size": 5}`, or those of a `functools.partial`. With settings of its section it is `id`
-        in a dict: `env={"id": Walk, "action_mask": "mask"}`.
+        are `env_kwargs={"size": 5}`, or those of a `functools.partial`. Other settings of its section are
+        `env={"action_mask": "mask"}`.
       algo: a name such as "ppo", `module:NAME`, or an `AlgorithmSpec` at the top level of a module.
       total_steps: agent steps of the run in all.
       name: of the run and its folder; None: made of environment, algorithm and time. A run that exists goes on.
@@ -80,6 +81,7 @@ def train(
 
 def start(
     env: Any = None,
+    /,
     algo: Any = None,
     total_steps: int | None = None,
     *,
@@ -99,9 +101,9 @@ def start(
     """
     refuse_imported("starts a run")
     told = [*each_of(callbacks)]
-    own = {"env": env, "algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
-    flags = flags_for({**own, **settings})
+    own = {"algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
+    flags = flags_for({**with_env(env, settings), **own})
     reread()
     now = datetime.now().astimezone()
-    settled = settle(flags, os.environ, now, own=RunFlags, say=log.info, parent=parent_in(flags))
+    settled = settle(flags, os.environ, now, own=RunFlags, say=remark, parent=parent_in(flags))
     return StartedRun(settled, os.environ, told)

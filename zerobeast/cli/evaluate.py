@@ -70,7 +70,7 @@ def described(found: Evaluation) -> dict[str, Any]:
         "std_return": found.std,
         "mean_length_frames": found.length * found.frame_skip,
         "agent_steps_trained": found.agent_steps_trained,
-        "lost_to": found.lost_to if found.lost else "",
+        "lost_to": found.lost_to,
     }
 
 

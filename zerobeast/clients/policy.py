@@ -81,6 +81,9 @@ class Policy:
             self.module.lower(torch.bfloat16)
         self._generator = torch.Generator(self.module.device)
 
+    def __repr__(self) -> str:
+        return f"<Policy of {self.env.env_id}, {self.config.section}, after {self.agent_steps:,} agent steps>"
+
     def of_rows(self) -> Self:
         """The same policy for rows of env-servers, as of `EnvClient`: all are padded, and choices count from 0."""
         same = copy(self)
@@ -105,7 +108,7 @@ class Policy:
             as evaluations of the run do (`evaluate.actions`), which is the former unless asked otherwise.
           **given: `last_reward` [N], only if the network takes it (`config.net.sees_last_step`); `last_action`
             [N, *shape], if another action was taken than the one chosen here; `action_mask` [N, choices] bool: which
-            choices are legal, if not all are; `env`: of a run of several environments, which of them.
+            choices are legal, if it was trained with masks; `env`: of a run of several environments, which of them.
 
         Returns:
           Actions within their bounds, [*shape] or [N, *shape], and the state after this step.
@@ -235,6 +238,8 @@ class Policy:
             raise ConfigError(f"action_mask is {short(given)}, expected None: {self.env.env_id} has no masks")
         if not (most := self.env.mask_size):
             return None
+        if given is None and self.config.env.action_mask:
+            raise ConfigError(f"action_mask is None, expected [N, {choices}] bool: the policy was trained with masks")
         mask = np.ones((n, choices), np.bool_) if given is None else np.asarray(given)
         if mask.shape[-1:] == (choices,):
             mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, max(0, most - choices))])

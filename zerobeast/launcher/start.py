@@ -150,7 +150,12 @@ def section_named(algo: str) -> str:
 
 @contextlib.contextmanager
 def begun(
-    settled: Settled[Flags], environ: Mapping[str, str], *, hosts: Sequence[Host] = (), say: Say = say
+    settled: Settled[Flags],
+    environ: Mapping[str, str],
+    *,
+    hosts: Sequence[Host] = (),
+    say: Say = say,
+    remark: Say = say,
 ) -> Iterator[Fleet]:
     """Claim the folder of a run and write its settings there. A new run that is not started, or that a service refuses,
     leaves nothing.
@@ -160,6 +165,7 @@ def begun(
       environ: the environment of this process.
       hosts: other machines that take part.
       say: takes lines about what is about to be started.
+      remark: takes those that people may not expect.
 
     Yields:
       Its services, none of them added yet.
@@ -190,7 +196,9 @@ def begun(
         confirmed.remember(config.folder, trust.decisive(config))
         verb = "continuing" if continues else "training"
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
-        for line in (*notes, *values(config, origins), *(readings(spec, config.net) if spec else ()), *remarks):
+        for line in (*notes, *remarks):
+            remark(line)
+        for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
             say(line)
         run_folder.name_latest(config.folder)
         own_broker = bool(hosts) and config.broker.endpoint == RUN["broker.endpoint"].default  # theirs have one each

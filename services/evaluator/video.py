@@ -1,9 +1,9 @@
 """Records episodes of a policy as a video.
 
-Episode i begins with the seed of an evaluation plus i, as environment i of an evaluation does. The environment is the
-one that the env-server would step, in a process of its own, and the policy gets the same rows. If actions are greedy,
-that environment plays the same episode, as far as rounding in a batch of several allows. Drawn actions are those of the
-evaluation only if it has one episode: otherwise its environments draw from the same stream by turns.
+Episode i begins with the seed of the run's evaluations plus i, as environment i of one of these does. The environment
+is the one that the env-server would step, in a process of its own, and the policy gets the same rows. If actions are
+greedy, that environment plays the same episode, as far as rounding in a batch of several allows. Drawn actions are
+those of the evaluation only if it has one episode: otherwise its environments draw from the same stream by turns.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The agent's network: its torso, what it sees, what it must not see, and that one call over time equals many steps."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from tests.helpers import ROOT
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.net import NetConfig, Reading, readings
 from zerobeast.common.settings.tree import RunConfig
@@ -184,6 +187,14 @@ def test_how_each_part_of_an_observation_is_read_is_shown_in_a_line() -> None:
         "observation.mode single int64: choices, one-hot, MLP",
         "observation.speed single float32: numbers, as they are, MLP",
     ]
+
+
+def test_the_network_of_the_quick_start_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/quickstart.md").read_text()
+    (code,) = re.findall(r"```python\n(import torch\s+class MyTorso.*?)```", page, re.DOTALL)
+    (tmp_path / "my_file.py").write_text(code)
+    torso = make_torso(NetConfig(torso=f"{tmp_path}/my_file.py:MyTorso", hidden_size=8), CARTPOLE)
+    assert torso(observations(CARTPOLE, 5)).shape == (5, torso.out_size) == (5, 8)
 
 
 @pytest.mark.parametrize(("torso", "env"), CASES)

@@ -140,11 +140,11 @@ def given_mask(key: str, obs: Any, info: Any, action: Space) -> NDArray[np.bool_
     Raises:
       EnvError: there is no mask, it has the wrong size, or holds anything but 0 and 1.
     """
-    entries = {**info, **obs} if isinstance(obs, dict) else info
-    if key not in entries:
-        known = ", ".join(map(str, entries))
+    source = obs if isinstance(obs, dict) and key in obs else info
+    if key not in source:
+        known = ", ".join(map(str, [*(obs if isinstance(obs, dict) else ()), *info]))
         raise Misfit(f"env.action_mask {key!r}: there is none in the observation or the info of a step, only {known}")
-    found = entries[key]
+    found = source[key]
     mask = np.concatenate([np.ravel(part) for part in found]) if isinstance(found, tuple) else np.ravel(found)
     size = sum(action.choices)
     if mask.size != size:

@@ -181,7 +181,7 @@ def test_a_mask_that_is_not_used_as_one_is_named_with_the_setting() -> None:
     mask, failed = odd("Masked")
     assert "--env.action_mask action_mask makes it the mask" in mask[1]
     assert "AssertionError: 0 is illegal" in failed[1]
-    assert odd("Masked", action_mask="action_mask") == []
+    assert odd("Masked", THOROUGH, action_mask="action_mask") == []
     ((level, contradicted),) = odd("Masked", action_mask="mask")
     assert level == "error"
     assert "env.action_mask 'mask': there is none" in contradicted

@@ -159,9 +159,9 @@ def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Itera
 
 
 def _settings(
-    entries: Iterable[Given], typed: Callable[[FieldInfo, Any], Any], section: str, mistakes: list[str]
+    entries: Iterable[Given], typed: Callable[[FieldInfo, Any], Any], section: str, mistakes: list[str], *others: str
 ) -> Iterator[Given]:
-    """The settings among entries, of which some have short names, as the algorithm of this section may have them."""
+    """The settings among entries, of which some have short names; `section` and `others` are as for `no_setting`."""
     first: dict[str, str] = {}
     for key, value, where in entries:
         if (path := SHORT.get(key, key)) in first:
@@ -171,7 +171,7 @@ def _settings(
             yield Given(path, typed(TREE[path], value), where)
         else:
             groups = {each.partition(".")[0] for each in TREE if "." in each}
-            mistakes.append(f"{where}: {no_setting(path, value, section, [*SHORT, *groups])}")
+            mistakes.append(f"{where}: {no_setting(path, value, section, [*SHORT, *groups, *others])}")
 
 
 def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -194,7 +194,7 @@ def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterato
     names = (name for name in sorted(environ) if name.startswith(PREFIX) and not _is_link(name, environ[name]))
     keys = ((name, name.removeprefix(PREFIX).lower().replace("__", ".")) for name in names)
     entries = (Given(key, environ[name], f"environment {name}") for name, key in keys if key != CONFIG)
-    return _settings(entries, scalar, environ.get(f"{PREFIX}ALGO", ""), mistakes)
+    return _settings(entries, scalar, environ.get(f"{PREFIX}ALGO", ""), mistakes, CONFIG)
 
 
 def _is_link(name: str, text: str) -> bool:

@@ -83,7 +83,7 @@ def test_env_alone_is_the_environments_id(flags: list[str], environ: dict[str, s
 def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("learner: {batch_size: many, batch_sise: 3}\nbroker: 5\nlerner: {threads: 1}\n")
-    environ = {"BEAST_LEARNER__UNROLL_LENGTH": "0", "BEAST_SEDE": "1", "BEAST_LEARNER_WINDOW": "2"}
+    environ = {"BEAST_LEARNER__UNROLL_LENGTH": "0", "BEAST_SEDE": "1", "BEAST_LEARNER_WINDOW": "2", "BEAST_CONFG": "x"}
     environ |= {"BEAST_ENV": "CartPole-v1", "BEAST_ENV__ID": "CartPole-v1"}
     flags = ["--config", str(path), "--learner.batch_size", "8", "--impala.reduction", "max", "--broker.endpoint", "x"]
     assert sorted(mistakes([*flags, "--learner.threds", "2", "--seed"], environ)) == sorted(
@@ -94,6 +94,7 @@ def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> Non
             f"file {path}: lerner: unknown setting; did you mean learner?",
             "environment BEAST_LEARNER__UNROLL_LENGTH: got '0', expected a whole number, at least 1 and at most 10000",
             "environment BEAST_ENV__ID: the same setting as BEAST_ENV; expected it once",
+            "environment BEAST_CONFG: unknown setting; did you mean config?",
             "environment BEAST_SEDE: unknown setting; did you mean seed?",
             "environment BEAST_LEARNER_WINDOW: unknown setting; did you mean learner.window?",
             "flag --impala.reduction: got 'max', expected sum or mean",

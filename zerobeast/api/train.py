@@ -13,6 +13,7 @@ from zerobeast.api.progress import Progress
 from zerobeast.api.run import TURN_S, Run
 from zerobeast.api.started import StartedRun, remark
 from zerobeast.common.config.flags import flags_for, with_env
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.process.terminal import say
@@ -100,6 +101,8 @@ def start(
       ConfigError: nothing was started, for the reason it gives.
     """
     refuse_imported("starts a run")
+    if env is name is from_run is None and "env" not in settings:
+        raise ConfigError("env is missing: expected an id, a class or a function, or the name= of a run to continue")
     told = [*each_of(callbacks)]
     own = {"algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
     flags = flags_for({**with_env(env, settings), **own})

@@ -18,6 +18,7 @@ from zerobeast.common.config.given_env import id_and_arguments
 from zerobeast.common.config.hints import no_setting
 from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.plugins import installed, reference_to
 from zerobeast.common.settings.algorithm import GROUP
 from zerobeast.common.settings.arguments import plain
@@ -143,9 +144,15 @@ def with_env(env: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> with_env("Walk-v0", {"seed": 3, "env": {"action_mask": "mask"}})
     {'seed': 3, 'env': {'id': 'Walk-v0', 'action_mask': 'mask'}}
+
+    Raises:
+      ConfigError: both have an environment.
     """
-    others = settings.get("env")
-    return {**settings, "env": {"id": env, **others} if isinstance(others, dict) else others or env}
+    others = settings.get("env", {})
+    section = others if isinstance(others, dict) else {"id": others}
+    if env is not None and section.get("id", env) is not env:
+        raise ConfigError(f"env is given twice, {env!r:.100} and {section['id']!r:.100}: expected one of them")
+    return {**settings, "env": {"id": env, **section}}
 
 
 def _leaves(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

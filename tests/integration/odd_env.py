@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -42,6 +43,8 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "raise": lambda: 1 / 0,
     "spoil": _spoil,
     "exit": lambda: os._exit(7),
+    "say and exit": lambda: (os.write(2, b"all is well\n"), os._exit(2)),
+    "answer": lambda: [os.write(fd, b"{") for fd in range(3, 64) if _is_file(fd)],
     "quit": sys.exit,
     "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "hang": _hang,
@@ -50,6 +53,13 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "ignore": lambda: (signal.signal(signal.SIGTERM, signal.SIG_IGN), _hang()),
     "close": lambda: os.closerange(3, 256),
 }
+
+
+def _is_file(fd: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:
+        return False
 
 
 class Odd(gymnasium.Env):

@@ -65,6 +65,8 @@ def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, meth
             60.0,
             r"^env.id '.*': its process ended before .* made and played, exit code 0$",
         ),
+        (ODD, {"at": 1, "deed": "say and exit"}, 60.0, r"^env.id '.*': its process ended before .*, exit code 2$"),
+        (ODD, {"at": 1, "deed": "answer"}, 60.0, r"^env.id '.*': its process ended before .*, exit code 0$"),
         (ODD, {"dtype": "none"}, 60.0, r"^env.id '.*Odd-v0' cannot be made: .*; to see where: .* describe --env.id="),
         (
             ODD,

@@ -145,6 +145,19 @@ def test_a_run_that_has_ended_takes_no_settings(root: Path, caplog: pytest.LogCa
         zb.Run("done").set(env={"options": {"level": 2}})
 
 
+def test_settings_are_asked_for_as_they_were_understood(root: Path) -> None:
+    run = zb.Run("new")
+    with claimed(run.folder):
+        run.set(ppo={"entropy_cost": np.float32(0.5), "clip": "0.25"})
+    assert requests.take(run.folder)[requests.SET] == {"ppo.entropy_cost": 0.5, "ppo.clip": 0.25}
+
+
+def test_an_environment_is_given_once() -> None:
+    for again in ("Pong-v5", {"id": "Pong-v5"}):
+        with pytest.raises(zb.ConfigError, match="env is given twice, 'CartPole-v1' and 'Pong-v5'"):
+            zb.start("CartPole-v1", "ppo", 3000, env=again)
+
+
 def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path) -> None:
     run = zb.Run("lr/seed-1")
     with claimed(run.folder), run:
@@ -179,12 +192,13 @@ def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
     news.tell(run)
     assert told == [], "what was there before is not new"
     with (run.folder / "metrics.csv").open("a") as file:
-        file.write("50,500,2000,7\n")
+        file.write("50,500,2000,7\n51,500,2000,7\n")
     (run.folder / "episodes.csv").write_text(f"{EPISODES}ne\n200,X,2.0,8,\n".replace("half a line\n", ""))
     evaluations.append(run.folder, [evaluation(500, 4.0, "CartPole-v1")])
     (run.folder / "checkpoint.pt").touch()
     for _ in range(2):
         news.tell(run)
+    assert told.pop(1) == ("update", 500), "a row of the same steps, later"
     assert told == [("update", 500), ("episodes", [8]), ("evaluation", 500), ("checkpoint", "checkpoint.pt")]
     evaluations.append(run.folder, [{**evaluation(500, 3.0, "CartPole-v1"), "actions": "sampled"}])
     news.tell(run)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,8 +59,8 @@ class News:
 
     def __init__(self, folder: Path, callbacks: Sequence[Callbacks]) -> None:
         self._folder, self._callbacks = folder, callbacks
-        self._steps = metrics.last(folder).get("agent_steps", 0)
-        self._rows, self._episodes = metrics.Rows(folder), Episodes(folder, self._steps)
+        self._told = _place(last := metrics.last(folder))
+        self._rows, self._episodes = metrics.Rows(folder), Episodes(folder, last.get("agent_steps", 0))
         self._known: set[tuple[Any, ...]] = set()  #: keys of the evaluations so far
         self._changed_at: dict[Path, int] = {}
         self._checkpoint = folder / run_files.CHECKPOINT
@@ -70,8 +70,8 @@ class News:
     def tell(self, run: Run) -> None:
         """Call the callbacks for what is new."""
         for row in self._rows.new():
-            if (steps := row["agent_steps"] or 0) > self._steps:
-                self._steps = steps
+            if (place := _place(row)) > self._told:  # all rows are read again if the table is written anew
+                self._told = place
                 self._call("on_update", run, row)
         if episodes := self._episodes.new():
             self._call("on_episode", run, episodes)
@@ -97,3 +97,8 @@ class News:
         before = self._changed_at.get(path, 0)
         self._changed_at[path] = now = path.stat().st_mtime_ns if path.exists() else 0
         return now not in (before, 0)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Where a row of metrics stands: by agent steps, and of equal ones by time."""
+    return row.get("agent_steps") or 0, row.get("elapsed_s") or 0

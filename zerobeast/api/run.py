@@ -195,8 +195,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Raises:
           ConfigError: the run was stopped, or one of them may not change, or not to this value.
         """
-        given = dict(leaves(settings))
-        live.checked(self.config, given)
+        given = live.checked(self.config, dict(leaves(settings)))
         if self._is_over():  # as whenever a callback gets the last row
             log.warning("run %r has taken its last step: %s has no effect", self.name, given)
         elif self._has_ended(0.0):

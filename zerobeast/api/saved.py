@@ -65,7 +65,9 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = ()) -> Path:
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
     # other flags are of the algorithm that the file of the run has
-    root = gather([f"--root={flag.text}" for flag in split(flags, []) if flag.key == "root"], os.environ).config.root
+    root = gather(
+        [f"--root={flag.text}" for flag in split(flags, []) if flag.key == "root" and flag.text], os.environ
+    ).config.root
     if (first := run_files.first(os.fspath(run), root, is_export)) and is_export(first):
         return first.resolve()
     place = run_files.named(os.fspath(run), root)

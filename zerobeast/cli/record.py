@@ -6,9 +6,9 @@ actions, if it has any; the action that was taken is orange. The environment dra
 render_mode rgb_array, without a display too; Atari games are shown in colour.
 
 By default the video is videos/<agent steps>.mp4 in the folder of the run, or <name>-<agent steps>.mp4 beside a file of
-another place. Episode i begins with seed S + i, as environment i of beast evaluate, which has at most 16. With --greedy
-it is the first episode of that environment, as far as rounding in a batch allows; drawn actions are the same only in
-beast evaluate --episodes 1.
+another place. Episode i begins with seed S + i, as environment i of beast evaluate --seed S, which has at most 16;
+without --seed, S is that of the run's own evaluations. With --greedy it is the first episode of that environment, as
+far as rounding in a batch allows; drawn actions are the same only in beast evaluate --seed S --episodes 1.
 
 What is not given is as in `evaluate` of the run's settings. Every setting of the run is a flag here too, such as
 --env.sticky_actions 0.25 or, for MuJoCo, --env.kwargs '{"width": 240, "height": 240}'.

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -35,6 +36,7 @@ from zerobeast.launcher.fleet import child_environ, service_command
 from zerobeast.rl.fit import refuse_unfit
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
+OWN = "envserver: "  #: a sentence of the process that makes environments, unlike what these print, begins so
 LIMIT, CHECK = "envserver.step_timeout_s", "local.check"
 #: settings that an answer depends on or must be the same in, how long it may take, and whether environments play
 SHAPING = (*(f"env.{name}" for name in EnvConfig().terms()), LEVELS, LIMIT, CHECK)
@@ -168,8 +170,8 @@ def _digest(values: Mapping[str, Any]) -> str:
         return ""
     homes = [each.rpartition(":")[0] for each in re.split("[(),;]", values["env.id"])]
     files = [Path(home if home.endswith(".py") else f"{home.replace('.', '/')}.py") for home in homes]
-    texts = [file.read_bytes() for file in files if file.is_file()]
-    about = [value for path, value in values.items() if path.startswith("env.") and path not in UNCHECKED]
+    texts = [file.read_bytes() for file in files if os.path.isfile(file)]
+    about = {path: value for path, value in values.items() if path.startswith("env.") and path not in UNCHECKED}
     return blake2b(repr((about, Path.cwd(), texts)).encode(), digest_size=16).hexdigest()
 
 
@@ -204,10 +206,11 @@ def _answer(about: str, values: Mapping[str, Any]) -> Any:
             end_marked({mark})
         answer.seek(0)
         complaint.seek(0)
-        if found := answer.read():
-            return json.loads(found)
+        with suppress(ValueError):  # it ended before it answered, or something else wrote there
+            return json.loads(answer.read())
         lines = complaint.read().decode(errors="replace").strip().splitlines()
     ended = f"env.id {env_id!r}: its process ended before it was {what}, {how_it_ended(code, before)}"
-    sentence = lines[-1].removeprefix("envserver: ") if lines and code > 0 else ended
+    own = [line.removeprefix(OWN) for line in lines if line.startswith(OWN)] * (code > 0)
+    sentence = own[-1] if own else ended
     more = f"; to see where: {shlex.join([*command, *flags_for(values)])}" if len(lines) > 1 else ""
     raise ConfigError(f"{sentence}{more}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import ConfigError, PeerLost, raising
 
 MAX_IPC_PATH = 100  # the kernel allows 107 bytes, and ".0" is added
 _TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
@@ -100,11 +100,8 @@ class Endpoint:
         if self.is_local:
             return [self]
         self.refuse_wildcard()
-        try:
+        with raising(PeerLost, f"cannot resolve {self.host!r}", OSError, UnicodeError):
             found = socket.getaddrinfo(self.host.strip("[]"), self.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            reason = (isinstance(error, OSError) and error.strerror) or error
-            raise PeerLost(f"cannot resolve {self.host!r}: {reason}") from error
         # Servers bind IPv4 by default, while "localhost" often names the IPv6 address first.
         v4 = [str(address[0]) for family, _, _, _, address in found if family == socket.AF_INET]
         v6 = [f"[{address[0]}]" for family, _, _, _, address in found if family == socket.AF_INET6]

@@ -96,7 +96,7 @@ def settings_help(
     def groups(those: Mapping[str, type[Section]], values: RunConfig | None = config) -> Iterator[str]:
         for name, section in those.items():
             table = settings_of(section, f"{name}.") if name in Run.model_fields else of_algorithm(name)
-            yield from _group(_title(name, section), table, values, origins)
+            yield from _group(f"{name}: {(section.__doc__ or name).splitlines()[0]}", table, values, origins)
 
     parts = [
         *textwrap.wrap(LAYERS, WIDTH),
@@ -112,10 +112,6 @@ def settings_help(
     parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}.", WIDTH)]
     parts += textwrap.wrap(f"{TORCHBEAST} {', '.join(FLAGS)}", WIDTH)
     return "\n".join(parts).strip("\n")
-
-
-def _title(name: str, section: type[Section]) -> str:
-    return f"{name}: {(section.__doc__ or name).splitlines()[0]}"
 
 
 def _group(title: str, table: Table, values: RunConfig | None, origins: Mapping[str, str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ A computation that is short costs two looks at the clock and a lock that is free
 import math
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 
 LASTING_S = 1.0  #: peers wait as long for an answer without noticing
 
@@ -42,11 +42,9 @@ class Computing(AbstractContextManager[None]):
         Returns:
           Whether `act` has returned something true, to give the computation up: its thread never goes on after it.
         """
-        self._lock.acquire()
-        given_up = False
-        try:
-            given_up = bool(self.lasting_s and act())
-        finally:
-            if not given_up:
-                self._lock.release()
-        return given_up
+        with ExitStack() as held:
+            held.enter_context(self._lock)
+            if self.lasting_s and act():
+                held.pop_all()
+                return True
+        return False

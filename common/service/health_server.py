@@ -11,7 +11,6 @@ One thread serves it and only reads: a stuck loop shows as a growing `loop_age_s
 
 import json
 import logging
-import os
 import selectors
 import socket
 import threading
@@ -19,7 +18,7 @@ import time
 from http import HTTPStatus
 from typing import Any, Self
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.health import metrics
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings.run import HealthConfig
@@ -54,12 +53,10 @@ class HealthServer:
         host, port = settings.host, settings.port
         family, backlog = socket.AF_INET6 if ":" in host else socket.AF_INET, 8 * MAX_OPEN
         both = host.strip("[]") == "::" and socket.has_dualstack_ipv6()
-        try:
+        what = f"health.host {host!r}, health.port {port}: cannot listen there"
+        with raising(ConfigError, what, OSError, OverflowError, TypeError, ValueError):  # of one that no lookup takes
             place = host.strip("[]"), port
             self._listener = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=both)
-        except (OSError, OverflowError, TypeError, ValueError) as error:  # a host that cannot even be looked up
-            reason = (isinstance(error, OSError) and error.errno and os.strerror(error.errno)) or error
-            raise ConfigError(f"health.host {host!r}, health.port {port}: cannot listen there: {reason}") from error
         self._listener.settimeout(0.0)
         self.port: int = self._listener.getsockname()[1]
 

@@ -16,20 +16,17 @@ WITHOUT_MISSION = "the text of missions is left out of observations"
 
 def make(env_id: str, kwargs: dict[str, Any]) -> Any:
     """Make one environment, once its package has registered its ids with gymnasium."""
+    import minigrid  # noqa: F401 - which registers its ids
     from gymnasium.wrappers import FilterObservation
 
-    _import()
     gymnasium_backend.warn_once(f"{env_id}: {WITHOUT_MISSION}")
     return FilterObservation(gymnasium_backend.make(env_id, kwargs), KEPT)
 
 
 def ids() -> list[str]:
-    _import()
+    import minigrid  # noqa: F401
+
     return [name for name in gymnasium_backend.ids() if name.startswith(PREFIXES)]
-
-
-def _import() -> None:
-    import minigrid  # noqa: F401 - which registers its ids
 
 
 BACKEND = Backend(make, ids=ids)

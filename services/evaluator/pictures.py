@@ -112,7 +112,8 @@ class Painter:
         rows = _rows(moment)
         height = min(TALLEST, max(SHORTEST, (room := self._height - y - EDGE) // max(1, len(rows))))
         rows = rows[: room // height]
-        label = _label_width(draw, [name for name, _ in rows], height)
+        widest = max(draw.textlength(name, font=_font(min(13, height - 1))) for name, _ in rows)
+        label = min(MAX_LABEL, int(widest) + 10)
         for i, (name, row) in enumerate(rows):
             _row(draw, (x, y + i * height, right, height, label), name, row)
 
@@ -128,11 +129,6 @@ def _rows(moment: Moment) -> list[tuple[str, Bar | Span]]:
         return [(name, Bar(bars[i], texts[i], i == only.taken)) for i, name in enumerate(names[:count])]
     rows = [each if isinstance(each, Span) else Bar(each.share, str(each.taken), taken=True) for each in components]
     return [(str(i), row) for i, row in enumerate(rows)]
-
-
-def _label_width(draw: Any, labels: Sequence[str], height: int) -> int:
-    widest = max(draw.textlength(label, font=_font(min(13, height - 1))) for label in labels)
-    return min(MAX_LABEL, int(widest) + 10)
 
 
 def _row(draw: Any, box: Box, label: str, row: Bar | Span) -> None:

@@ -18,7 +18,7 @@ import torch
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.load import Loaded
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, PeerLost
+from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, PeerLost, raising
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
@@ -160,13 +160,10 @@ class Evaluator(Service):
         policy, played = Policy(Loaded(self.config, None, {}, ()), saved, path), path.stat()
         evaluations.read(self.config.folder)  # before it plays for a table that cannot be read
         rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
-        try:
-            with evaluations.table_lock(self.config.folder):
-                if not path.exists() or not os.path.samestat(path.stat(), played):
-                    raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
-                evaluations.append(self.config.folder, rows)
-        except ConfigError as error:
-            raise OSError(str(error)) from error  # of the disk: no fault of the policy
+        with raising(OSError, "", ConfigError), evaluations.table_lock(self.config.folder):  # no fault of the policy
+            if not path.exists() or not os.path.samestat(path.stat(), played):
+                raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
+            evaluations.append(self.config.folder, rows)
         self._record(policy)
         return rows
 

@@ -171,7 +171,7 @@ def test_a_port_in_use_is_a_sentence_and_exits_2(start: Start) -> None:
         port = taken.getsockname()[1]
         code, errors = finish(start("--health.port", str(port)))
     assert code == 2
-    assert f"health.host '127.0.0.1', health.port {port}: cannot listen there: Address already in use\n" in errors
+    assert f"health.host '127.0.0.1', health.port {port}: cannot listen there: Address already in use" in errors
     assert "Traceback" not in errors
 
 

@@ -24,6 +24,7 @@ from zerobeast.api.saved import evaluate, load
 from zerobeast.common.config import confirmed, trust
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.text import did_you_mean, without_folders
 from zerobeast.exporting import weights
@@ -93,7 +94,7 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
     if not rows:
         say("the card has no evaluation, because the run has none of this policy: --episodes 10 plays some")
     graph = _graph(policy, say) if "onnx" in kinds else None
-    try:
+    with explained(f"{place} cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".export-", dir=place.parent) as temporary:
             folder = Path(temporary, place.name)
@@ -103,10 +104,8 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
                     shutil.copyfile(video, folder / f"replay{video.suffix}")
             _fill(folder, policy, rows, graph, with_weights="safetensors" in kinds)
             folder.rename(place)
-        refused, values = trust.refusals_of(policy.config, policy.loaded.in_files), trust.decisive(policy.config)
-        confirmed.remember(place, {path: value for path, value in values.items() if path not in refused})
-    except OSError as error:
-        raise ConfigError(f"{place} cannot be written: {error.strerror or error}") from error
+    refused, values = trust.refusals_of(policy.config, policy.loaded.in_files), trust.decisive(policy.config)
+    confirmed.remember(place, {path: value for path, value in values.items() if path not in refused})
     return place
 
 

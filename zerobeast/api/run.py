@@ -8,7 +8,6 @@ import math
 import os
 import time
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,7 +115,8 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     def status(self) -> Status:
         """The newest figures, from the health page of the learner if the run trains now, or else from its folder."""
         now = self._state()
-        page = self._page() if now == RUNNING else {}
+        place = self.folder / run_files.SERVICES / attached.FIRST
+        page = (now == RUNNING and announced_page(place, remote=False)) or {}
         final = metrics.last(self.folder)  # a page may be a second old; the last row is the end itself
         newest = {**page, **(final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else {})}
         steps = int(newest.get("agent_steps") or 0)
@@ -279,10 +279,6 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         known = self._total > 0
         return state(self.folder, finished=known and metrics.is_over(self.folder, self._total), known=known)
 
-    def _page(self) -> Mapping[str, Any]:
-        """The newest health page of the learner; empty if there is none."""
-        return announced_page(self.folder / run_files.SERVICES / attached.FIRST, remote=False) or {}
-
     def _trains(self, page: Mapping[str, Any], _steps: int) -> bool:
         """Whether a run that is running has begun to train."""
         return bool(page.get("agent_steps"))
@@ -296,12 +292,6 @@ def runs(root: str | os.PathLike[str] | None = None) -> list[Run]:
     """
     place = run_files.root_of(root)
     places = [place, *(journal.parent for journal in place.glob(f"*/{run_files.SWEEP}"))]
-    begun = {folder: at for each in places for folder in folders(each) if (at := _begun_at(folder)) is not None}
+    files = [folder / run_files.CONFIG for each in places for folder in folders(each) if run_files.is_run(folder)]
+    begun = {file.parent: file.stat().st_mtime for file in files}
     return [Run(folder) for folder in sorted(begun, key=begun.__getitem__, reverse=True)]
-
-
-def _begun_at(folder: Path) -> float | None:
-    """When its settings were written; None if they are not there."""
-    with contextlib.suppress(OSError):
-        return (folder / run_files.CONFIG).stat().st_mtime
-    return None

@@ -65,11 +65,7 @@ class OwnEnv:
         with raising(EnvError, f"environment {spec.env_id!r} is not supported", RemoteProtocolError):
             checked = EnvSpec.from_wire(spec.to_wire())
         env, space = cls.__new__(cls), checked.action
-
-        def as_dicts(action: Any) -> Any:
-            return nested(space, (part for _, part in by_array(space, action)))
-
-        env._settle(checked, lambda obs: obs, as_dicts)
+        env._settle(checked, lambda obs: obs, lambda given: nested(space, (part for _, part in by_array(space, given))))
         return env
 
     def _settle(self, spec: EnvSpec, adapt_obs: Adapter, adapt_action: Adapter) -> None:

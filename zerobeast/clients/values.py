@@ -1,7 +1,7 @@
 """Observations, states and actions of environments as the tensors of a policy, and back."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -96,12 +96,10 @@ def checked(state: Any, blank: State) -> State:
     """The state that a policy goes on from, `blank` if there is none. Raises ConfigError if it is another policy's."""
     if state is None:
         return blank
-    if not isinstance(state, State):
-        found = short(state)
-    elif state.core.shape == blank.core.shape and (state.frames is None) == (blank.frames is None):
-        return state
-    else:
-        found = f"that of {len(state.core)}"
+    form = (state.core.shape, state.frames is None) if isinstance(state, State) else ()
+    if form == (blank.core.shape, blank.frames is None):
+        return cast("State", state)
+    found = f"that of {len(state.core)}" if form else short(state)
     raise ConfigError(f"state is {found}, expected what predict of this policy returned for {len(blank.core)}, or None")
 
 

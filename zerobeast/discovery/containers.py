@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import DONE
@@ -108,12 +108,10 @@ def of_compose(project: Sequence[str] = ()) -> list[ServiceView]:
 
 def _entries(listing: str) -> list[dict[str, Any]]:
     """Compose prints one list, or one object a line, depending on its version."""
-    try:
+    with raising(ConfigError, f"docker compose ps: expected JSON, got {listing[:LAST_LINE]!r}", ValueError):
         if listing.lstrip().startswith("["):
             return list(json.loads(listing))
         return [json.loads(line) for line in listing.splitlines() if line.strip()]
-    except ValueError as error:
-        raise ConfigError(f"docker compose ps: expected JSON, got {listing[:LAST_LINE]!r}") from error
 
 
 def _of_container(entry: dict[str, Any]) -> list[ServiceView]:
@@ -144,11 +142,9 @@ def of_kubernetes(namespace: str = NAMESPACE) -> list[ServiceView]:
       ConfigError: the cluster cannot be asked, or has no pod of a run there.
     """
     listing = output(["kubectl", "get", "pods", "--namespace", namespace, *PODS, "--output", "json"])
-    try:
-        pods = json.loads(listing)["items"]
-        containers = sorted(container for pod in pods for container in _containers(pod))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ConfigError(f"kubectl get pods: expected a list of pods, got {listing[:LAST_LINE]!r}") from error
+    what = f"kubectl get pods: expected a list of pods, got {listing[:LAST_LINE]!r}"
+    with raising(ConfigError, what, ValueError, LookupError, TypeError, AttributeError):
+        containers = sorted(container for pod in json.loads(listing)["items"] for container in _containers(pod))
     if not containers:
         raise ConfigError(f"no pod of a run in namespace {namespace}: `kubectl apply -k` starts one, -n names another")
     return gather(_of_pod, containers)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zerobeast.common.config.table import RUN, about, nested, table_of, value_at
-from zerobeast.common.errors import CheckpointError
+from zerobeast.common.errors import CheckpointError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.files.opening import small_text
 from zerobeast.common.settings import RunConfig
@@ -110,14 +110,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    try:
+    with raising(CheckpointError, f"{path}: cannot be read", OSError, ValueError, RecursionError):
         tree = json.loads(small_text(path, MAX_CONFIG_BYTES))
         if isinstance(tree, dict) and "env" in tree:
             tree["env"] = _infinite(tree["env"])
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not valid JSON: {str(error)[:100]}") from error
     return _judged(path, tree)
 
 
@@ -137,13 +133,9 @@ def _tensors(path: Path) -> dict[str, Any]:
     """The tensors in a file; its header has their sizes, and is compared with the file before any is made."""
     from safetensors import SafetensorError, safe_open
 
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it has no other iterator
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (SafetensorError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-        raise CheckpointError(f"{path}: not a whole file of safetensors: {error}") from error
+    damage = (OSError, SafetensorError, ValueError, TypeError, AttributeError, RuntimeError)
+    with raising(CheckpointError, f"{path}: cannot be read", *damage), safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it has no other iterator
 
 
 def _mapped(change: Callable[[Any], Any], entries: Any) -> Any:

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -34,10 +33,7 @@ class Attached:
         return 0 if self.pid > 0 and not psutil.pid_exists(self.pid) else None
 
 
-class _Process(NamedTuple):
-    host: str
-    pid: int
-    number: str
+_Process = tuple[str, int, str]  #: host, process id, index
 
 
 def attached(folder: Path, *, remote: bool = False) -> list[Attached]:
@@ -46,14 +42,13 @@ def attached(folder: Path, *, remote: bool = False) -> list[Attached]:
     for role, process in _announcements(folder):
         roles[process].add(role)
     found = []
-    for process, those in roles.items():
+    for (host, pid, number), those in roles.items():
         kinds = [kind for kind, hosted in HOSTED.items() if set(hosted) == those] or sorted(those)
         for kind in kinds:  # of a process that has not announced all its services yet, each counts alone
-            name = f"{kind}-{process.number}"
+            name = f"{kind}-{number}"
             status, log = folder / run_files.SERVICES / f"{name}.json", folder / run_files.LOGS / f"{name}.log"
-            spec = ChildSpec(kind, int(process.number), (), {}, log, status)
-            pid = process.pid if process.host == socket.gethostname() else ELSEWHERE
-            found.append(Attached(spec, pid, remote))
+            spec = ChildSpec(kind, int(number), (), {}, log, status)
+            found.append(Attached(spec, pid if host == socket.gethostname() else ELSEWHERE, remote))
     order = [*PROCESSES, *HOSTED]
     return sorted(found, key=lambda each: (order.index(each.spec.role), each.spec.index))
 
@@ -71,4 +66,4 @@ def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
         status = small_json(file)  # empty if it is half written, or no such file
         pid = status.get("pid")
         if role in HOSTED and number.isdecimal() and isinstance(pid, int) and 0 < pid <= MAX_PID:
-            yield role, _Process(str(status.get("host") or socket.gethostname()), pid, number)
+            yield role, (str(status.get("host") or socket.gethostname()), pid, number)

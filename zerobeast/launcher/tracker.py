@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec, stop
@@ -38,10 +38,8 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
     command = [sys.executable, "-P", "-m", "zerobeast", *again, "--follow", "--parent", str(os.getpid())]
     log_file = folder / run_files.LOGS / LOG
     child = Child(ChildSpec("tracker", 0, command, helper_environ(environ), log_file, Path()))
-    try:
+    with raising(ConfigError, f"track {name}", BeastError):
         child.start()
-    except BeastError as error:
-        raise ConfigError(f"track {name}: {error}") from error
     try:
         yield [child]
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.table import LEVELS
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.files import evaluations, metrics, run_files
 from zerobeast.common.text import printable
 from zerobeast.results.curves import FULL, RETURNS, TRAINING
@@ -26,11 +26,8 @@ def folders(root: Path) -> list[Path]:
     Raises:
       ConfigError: there is no such folder.
     """
-    try:
-        with os.scandir(root) as entries:
-            found = sorted(root / entry.name for entry in entries if entry.is_dir())
-    except OSError as error:
-        raise ConfigError(f"{root}: {error.strerror or error}; --root names another folder of runs") from error
+    with raising(ConfigError, f"--root {root}, the folder of runs", OSError), os.scandir(root) as entries:
+        found = sorted(root / entry.name for entry in entries if entry.is_dir())
     home = root.resolve()
     own = (folder for folder in found if not (folder.is_symlink() and folder.resolve().parent == home))
     return [folder for folder in own if any(os.path.lexists(folder / sign) for sign in SIGNS)]

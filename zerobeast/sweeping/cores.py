@@ -53,12 +53,8 @@ def share(by_core: list[Place], most: int, parallel: int | None, cores_each: int
 
 def gpu_of(index: int, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that show the run at place `index` one GPU of those that there are; none if there are none."""
-    names = environ.get(VISIBLE, "").split(",") if VISIBLE in environ else _gpus()
-    return {VISIBLE: names[index % len(names)]} if len(names) > 1 else {}
-
-
-def _gpus() -> list[str]:
-    return [str(number) for number in range(len(list(NVIDIA.iterdir())))] if NVIDIA.is_dir() else []
+    own = environ[VISIBLE].split(",") if VISIBLE in environ else [str(n) for n, _ in enumerate(NVIDIA.glob("*"))]
+    return {VISIBLE: own[index % len(own)]} if len(own) > 1 else {}
 
 
 def _by_core(usable: set[int]) -> list[Place]:

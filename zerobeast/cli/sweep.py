@@ -25,6 +25,7 @@ from zerobeast import commands
 from zerobeast.cli import compare
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.process.terminal import say, write
+from zerobeast.results.run import read
 from zerobeast.sweeping import spec
 from zerobeast.sweeping.sweep import DONE, INTERRUPTED, planned, trained
 
@@ -47,9 +48,19 @@ def main(argv: list[str]) -> int:
     if number:
         return 128 + number
     folders = [plan.sweep.folder / name for name, outcome in outcomes.items() if outcome == DONE]
-    try:
-        if folders:
-            compare.main([*map(str, folders), "--by-env"])
-    except ConfigError as error:  # there is nothing to compare, or one of them cannot be read
-        say(str(error), sys.stderr)
+    if done := [str(folder) for folder in folders if _readable(folder)]:
+        try:
+            compare.main([*done, "--by-env"])
+        except ConfigError as error:  # there is nothing to compare
+            say(str(error), sys.stderr)
     return int(bool(failed))
+
+
+def _readable(folder: Path) -> bool:
+    """Whether a run can be compared; if it cannot, a line reports that."""
+    try:
+        read(folder)
+    except ConfigError as error:
+        say(f"left out: {error}", sys.stderr)
+        return False
+    return True

@@ -26,7 +26,7 @@ def folders(root: Path) -> list[Path]:
     Raises:
       ConfigError: there is no such folder.
     """
-    with raising(ConfigError, f"--root {root}, the folder of runs", OSError), os.scandir(root) as entries:
+    with raising(ConfigError, f"--root {root}", OSError), os.scandir(root) as entries:
         found = sorted(root / entry.name for entry in entries if entry.is_dir())
     home = root.resolve()
     own = (folder for folder in found if not (folder.is_symlink() and folder.resolve().parent == home))

@@ -99,7 +99,7 @@ class LearnerSettings(AlgorithmSettings):
             return ""
         asked = self.learning_rate if self.learning_rate != before.learning_rate else now
         falls = f"continues at {now:.3g} and falls to 0 at total_steps {run.total_steps}"
-        holds = f"--{name}.schedule constant --{name}.learning_rate {asked:.3g} holds it"
+        holds = f"--{name}.schedule=constant --{name}.learning_rate={asked:.3g} holds it"
         return f"{name}.schedule linear: the learning rate, {was:.3g} before, {falls}; {holds}"
 
 

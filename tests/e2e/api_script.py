@@ -39,7 +39,7 @@ def whole() -> None:
     assert "torch" not in sys.modules
     assert (run.status().state, run.status().agent_steps) == ("done", 6000)
     assert repr(run).startswith("<Run 'whole', done: 6,000/6,000 agent steps"), run
-    assert steps == sorted({*run.metrics()["agent_steps"]} - {0})
+    assert steps == [at for at in run.metrics()["agent_steps"] if at]
     assert steps[-1] == 6000
     assert run.metrics()["seen"].tolist()[-1] == len(steps)
     assert "entropy_cost: 0.25" in (run.folder / "config.yaml").read_text()

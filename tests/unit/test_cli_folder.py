@@ -274,10 +274,10 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "end"),
     [
-        (["--total_steps", "2000"], "continues at 0.0005 and falls to 0 at total_steps 2000; --ppo.schedule constant "),
-        (["--total_steps", "2000"], "--ppo.learning_rate 0.0005 holds it"),
-        (["--total_steps", "1100", "--ppo.learning_rate", "0.1"], "at total_steps 1100; --ppo.schedule constant "),
-        (["--total_steps", "1100", "--ppo.learning_rate", "0.1"], "--ppo.learning_rate 0.1 holds it"),
+        (["--total_steps", "2000"], "continues at 0.0005 and falls to 0 at total_steps 2000; --ppo.schedule=constant "),
+        (["--total_steps", "2000"], "--ppo.learning_rate=0.0005 holds it"),
+        (["--total_steps", "1100", "--ppo.learning_rate", "0.1"], "at total_steps 1100; --ppo.schedule=constant "),
+        (["--total_steps", "1100", "--ppo.learning_rate", "0.1"], "--ppo.learning_rate=0.1 holds it"),
         (["--total_steps", "2000", "--ppo.schedule", "constant"], ""),
         (["--seed", "2"], ""),
     ],

@@ -156,6 +156,8 @@ def test_an_environment_is_given_once() -> None:
     for again in ("Pong-v5", {"id": "Pong-v5"}):
         with pytest.raises(zb.ConfigError, match="env is given twice, 'CartPole-v1' and 'Pong-v5'"):
             zb.start("CartPole-v1", "ppo", 3000, env=again)
+    with pytest.raises(zb.ConfigError, match=r"^env is missing"):
+        zb.start(algo="ppo")
 
 
 def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path) -> None:

@@ -70,7 +70,8 @@ class News:
     def tell(self, run: Run) -> None:
         """Call the callbacks for what is new."""
         for row in self._rows.new():
-            if (place := _place(row)) > self._told:  # all rows are read again if the table is written anew
+            place = _place(row)
+            if row["agent_steps"] and place > self._told:  # a table that is written anew is read again as a whole
                 self._told = place
                 self._call("on_update", run, row)
         if episodes := self._episodes.new():

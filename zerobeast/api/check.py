@@ -11,7 +11,7 @@ from zerobeast.launcher.spaces import findings
 
 
 @in_python
-def check(env: Any = None, /, **settings: Any) -> list[tuple[str, str]]:
+def check(env: Any, /, **settings: Any) -> list[tuple[str, str]]:
     """Play an environment at random for up to 8 seconds, in a process of its own, as `beast check` does.
 
     Args:

@@ -64,10 +64,11 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = ()) -> Path:
     """
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
-    # other flags are of the algorithm that the file of the run has
-    root = gather(
-        [f"--root={flag.text}" for flag in split(flags, []) if flag.key == "root" and flag.text], os.environ
-    ).config.root
+    try:
+        root = gather(flags, os.environ, partial=True).config.root
+    except ConfigError:  # perhaps of an algorithm that the run has not, which is found when its file is read
+        given = [f"--root={flag.text}" for flag in split(flags, []) if flag.key in ("root", "savedir") and flag.text]
+        root = gather(given, os.environ).config.root
     if (first := run_files.first(os.fspath(run), root, is_export)) and is_export(first):
         return first.resolve()
     place = run_files.named(os.fspath(run), root)

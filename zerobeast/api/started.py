@@ -58,18 +58,18 @@ class StartedRun(Run):
         self._begun, self._stopped, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._supervisor: Supervisor | None = None
         self._error: BaseException | None = None
-        atexit.register(self.stop)
         self._thread = threading.Thread(target=self._run, args=(settled, environ), daemon=True)
-        self._thread.start()
         try:
+            atexit.register(self.stop)
+            self._thread.start()
             self._begun.wait()
             if self._supervisor is None and self._error:
                 raise self._error
             super().__init__(self.folder, callbacks=callbacks)
+            self._before = metrics.last(self.folder).get("agent_steps", 0)
         except BaseException:
             self.stop()
             raise
-        self._before = metrics.last(self.folder).get("agent_steps", 0)
 
     def __exit__(self, *_error: object) -> None:
         self.stop()
@@ -78,6 +78,8 @@ class StartedRun(Run):
         if self._owner != os.getpid():  # in a fork of this process, which has not the thread
             return
         self._stopped.set()
+        if self._thread.ident is None:  # it has not begun, and will start nothing
+            return
         try:
             self._begun.wait()
             self.ask(signal.SIGTERM)

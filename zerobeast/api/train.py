@@ -64,17 +64,18 @@ def train(
       ConfigError: nothing was started, for the reason it gives.
       BeastError: a service failed.
     """
-    run = start(env, algo, total_steps, name=name, from_run=from_run, callbacks=callbacks, **settings)
-    heading = f"{run.name} ({run.config.env.id}, {run.config.section}) in {run.folder}"
-    try:
-        with run, Progress(heading, run.status, wanted=progress) as shown:
-            while not run.wait(TURN_S):
-                shown.update()
-    except KeyboardInterrupt:
-        place = f"{run.name!r}" + (f", root={str(settings['root'])!r}" if "root" in settings else "")
-        after = f"zb.Run({place}) opens the results so far, zb.train(name={place}) continues training"
-        say(f"interrupted after {run.status().agent_steps:,} agent steps: {after}")
-        raise
+    with start(env, algo, total_steps, name=name, from_run=from_run, callbacks=callbacks, **settings) as run:
+        heading = f"{run.name} ({run.config.env.id}, {run.config.section}) in {run.folder}"
+        try:
+            with Progress(heading, run.status, wanted=progress) as shown:
+                while not run.wait(TURN_S):
+                    shown.update()
+        except KeyboardInterrupt:
+            run.stop()
+            place = f"{run.name!r}" + (f", root={str(settings['root'])!r}" if "root" in settings else "")
+            after = f"zb.Run({place}) opens the results so far, zb.train(name={place}) continues training"
+            say(f"interrupted after {run.status().agent_steps:,} agent steps: {after}")
+            raise
     if progress and (lost := metrics.lost(run.folder)):
         say(lost)
     return run
@@ -101,12 +102,12 @@ def start(
       ConfigError: nothing was started, for the reason it gives.
     """
     refuse_imported("starts a run")
-    if env is name is from_run is None and "env" not in settings:
-        raise ConfigError("env is missing: expected an id, a class or a function, or the name= of a run to continue")
     told = [*each_of(callbacks)]
     own = {"algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
     flags = flags_for({**with_env(env, settings), **own})
     reread()
     now = datetime.now().astimezone()
     settled = settle(flags, os.environ, now, own=RunFlags, say=remark, parent=parent_in(flags))
+    if "env.id" not in settled.origins:
+        raise ConfigError("env is missing: expected an id, a class or a function, or the name= of a run to continue")
     return StartedRun(settled, os.environ, told)

@@ -18,6 +18,7 @@ _FLAG = re.compile(
     r"`[^`]*`|to see where: .*|(flag )?--([a-z][\w.]*)"
     r"(?:(?:=| (?=['\"\d{./A-Z]|\w+[:/.]\S))('[^']*'|[^\s;,]*[^\s;,.:)]))?"
 )
+_SECTION_AGAIN = re.compile(r"(\w+)=\{([^{}]*)\} \1=\{")
 _NAMES = {path: name for name, path in IN_PYTHON.items()} | ALIASES
 
 
@@ -44,10 +45,10 @@ def with_arguments(text: str) -> str:
     'give another name=, or fresh=True to start over; `beast train --fresh` does the same'
     >>> with_arguments("a new one needs --env; give --env own.py:Env as well")
     "a new one needs env=; give env='own.py:Env' as well"
-    >>> with_arguments("give --net.torso own.py:Torso as well")
-    "give net={'torso': 'own.py:Torso'} as well"
+    >>> with_arguments("give --net.torso own.py:Torso --net.hidden_size=64 as well")
+    "give net={'torso': 'own.py:Torso', 'hidden_size': 64} as well"
     """
-    return _FLAG.sub(_argument, text)
+    return _SECTION_AGAIN.sub(r"\1={\2, ", _FLAG.sub(_argument, text))
 
 
 def _argument(found: re.Match[str]) -> str:

@@ -19,9 +19,7 @@ def _endpoint(value: str) -> str:
 
 
 def _endpoints(value: str) -> str:
-    for each in filter(None, value.split(",")):
-        _endpoint(each)
-    return value
+    return ",".join(_endpoint(each) for each in value.split(",") if each)
 
 
 def _meeting(value: str) -> str:

@@ -145,8 +145,6 @@ def sessions_to_advance(sessions: Iterable[Session[Hosted]], *, make: bool = Tru
       make: whether this turn makes environments in the server's own thread.
     """
     sessions = list(sessions)
-    if all(session.welcome is not None for session in sessions):
-        return sessions
     queue = sorted((session for session in sessions if session.welcome is None), key=lambda session: session.opened_at)
     apart = [session for session in queue if not session.state.env.inline]
     inline = [session for session in queue if session.state.env.inline]

@@ -37,17 +37,17 @@ def main(argv: list[str]) -> int:
     parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}")
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML: see above")
     own, flags = parser.parse_known_args(argv)
-    plan = planned(own.file, flags)
-    if plan.sweep.own.dry_run:
-        write("\n".join(f"{trial.name}  {' '.join(trial.flags)}" for trial in plan.trials))
+    sweep, trials, places = planned(own.file, flags)
+    if sweep.own.dry_run:
+        write("\n".join(f"{trial.name}  {' '.join(trial.flags)}" for trial in trials))
         return 0
-    number, outcomes = trained(plan)
+    number, outcomes = trained(sweep, trials, places)
     failed = {name: outcome for name, outcome in outcomes.items() if outcome not in (DONE, INTERRUPTED)}
     for name, sentence in failed.items():
         say(f"beast sweep: {name}: {sentence}", sys.stderr)
     if number:
         return 128 + number
-    folders = [plan.sweep.folder / name for name, outcome in outcomes.items() if outcome == DONE]
+    folders = [sweep.folder / name for name, outcome in outcomes.items() if outcome == DONE]
     if done := [str(folder) for folder in folders if _readable(folder)]:
         try:
             compare.main([*done, "--by-env"])

@@ -175,7 +175,8 @@ class Child:
         assert code is not None, "it still runs"
         if not self.spec.log.parent.exists():
             return f"the folder of the run has been removed while it trained: {self.spec.log.parents[1]}"
-        lines = self._last_lines()
+        older = last_lines(self._older_log) if self._rotated else []
+        lines = older + last_lines(self.spec.log, self._log_start)
         sentence = self._own_words(lines)
         if code == ConfigError.exit_code and sentence:
             return sentence
@@ -193,10 +194,6 @@ class Child:
         from_last = itertools.dropwhile(lambda line: not line.startswith(prefix), reversed(lines))
         own = itertools.takewhile(lambda line: line.startswith(prefix), from_last)
         return "\n".join(reversed([line.removeprefix(prefix) for line in own]))
-
-    def _last_lines(self) -> list[str]:
-        older = last_lines(self._older_log) if self._rotated else []
-        return older + last_lines(self.spec.log, self._log_start)
 
 
 def await_end(children: Sequence[Child], limit_s: float) -> bool:

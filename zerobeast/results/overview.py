@@ -85,7 +85,8 @@ def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]
     Raises:
       ConfigError: a table cannot be read.
     """
-    steps, returns = (_finite(run, name) for name in ("agent_steps", RETURNS[TRAINING]))
+    columns = (run.metrics.get(name, ()) for name in ("agent_steps", RETURNS[TRAINING]))
+    steps, returns = ([*filter(math.isfinite, column)] for column in columns)  # what is known of each
     counts = run.metrics.get("episodes", repeat(FULL))
     means = zip(run.metrics.get(RETURNS[TRAINING], ()), counts, strict=False)
     whole = [mean for mean, count in means if math.isfinite(mean) and count >= FULL]  # as for `stop_at_return`
@@ -96,11 +97,6 @@ def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]
     scores, candidates = [*evaluated.values()] or returns, [*evaluated.values()] or whole
     last, best = scores[-1] if scores else None, max(candidates, default=None)
     return None if done is None else int(done), last, best, f"{kind} evaluation".strip() if evaluated else "training"
-
-
-def _finite(run: SavedRun, name: str) -> list[float]:
-    """What is known of a column of its metrics."""
-    return [value for value in run.metrics.get(name, ()) if math.isfinite(value)]
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -79,7 +79,8 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:
         width, height = max(map(len, rows)), len(rows)
         inches = PANEL[0] * width + 0.6 * (width == 1)
         names = {tuple(map(_label, panel.lines)) for row in rows for panel in row}
-        columns = _columns(names, inches)
+        longest = max(len(name) for each in names for name in each)
+        columns = max(1, int(inches / (HANDLE + LETTER * longest)))  # of names that fit into the width
         below = LEGEND_LINE * (1 - (-len(rows[0][0].lines) // columns)) if len(names) == 1 else 0.0
         figure = Shown(figsize=(inches, PANEL[1] * height + below), layout="constrained", facecolor=paper["paper"])
         for row, axes_row in zip(rows, figure.subplots(height, width, squeeze=False), strict=True):
@@ -129,12 +130,6 @@ def _legend(place: Any, entries: Sequence[Any], lines: Sequence[Line], **where: 
 def _label(line: Line) -> str:
     """The label of a line; one that began with _ would have no entry in the legend."""
     return f"{' ' * line.group.label.startswith('_')}{line.group.label} (n={len(line.group.runs)})"
-
-
-def _columns(names: Iterable[Sequence[str]], inches: float) -> int:
-    """How many columns of names fit into a width."""
-    longest = max(len(name) for each in names for name in each)
-    return max(1, int(inches / (HANDLE + LETTER * longest)))
 
 
 def _panel(axes: Any, panel: Panel, options: Options, paper: Mapping[str, str]) -> list[Any]:

@@ -37,12 +37,9 @@ def share(by_core: list[Place], most: int, parallel: int | None, cores_each: int
     """As `places`, for cores with these CPUs, of which `most` may be used."""
     cpus = [cpu for core in by_core for cpu in core][:most]
     threads = max(map(len, by_core))
-    if cores_each is not None or parallel is None:
-        size = (cores_each or 1) * threads
-        size = min(size, len(cpus)) if cores_each is None else size
-    else:
-        size = len(cpus) // parallel
-        size -= size % threads if size > threads else 0
+    size = len(cpus) // parallel if parallel else min(threads, len(cpus))
+    size -= size % threads if size > threads else 0
+    size = cores_each * threads if cores_each else size
     count = parallel or len(cpus) // max(1, size)
     if not size or not count or count * size > len(cpus):
         wanted = f"{count or 1} at a time" + (f" with {cores_each} cores each" if cores_each else "")

@@ -27,14 +27,6 @@ FILE = "sweep.yaml"
 DONE, INTERRUPTED = "done", "interrupted"
 
 
-class Plan(NamedTuple):
-    """A sweep that is checked."""
-
-    sweep: spec.Sweep
-    trials: Sequence[Trial]
-    places: Sequence[Place]
-
-
 class Outcome(NamedTuple):
     """What became of a run of a sweep."""
 
@@ -60,17 +52,17 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
     refuse_imported("starts a sweep")
     if not isinstance(file, str | os.PathLike):
         raise ConfigError(f"file is {file!r:.100}, expected that of a sweep")
-    plan = planned(Path(file), flags_for(flags))
-    number, outcomes = trained(plan)
+    read, trials, free = planned(Path(file), flags_for(flags))
+    number, outcomes = trained(read, trials, free)
     if number:
         raise KeyboardInterrupt
-    folders = {name: plan.sweep.folder / name for name in outcomes}
+    folders = {name: read.folder / name for name in outcomes}
     runs = {name: Run(folder) for name, folder in folders.items() if run_files.is_run(folder)}
     return [Outcome(name, runs.get(name), outcome) for name, outcome in outcomes.items()]
 
 
-def planned(file: Path, flags: Sequence[str]) -> Plan:
-    """Check a sweep. Raises ConfigError for every mistake."""
+def planned(file: Path, flags: Sequence[str]) -> tuple[spec.Sweep, list[Trial], list[Place]]:
+    """Check a sweep; returns it with its runs and the CPUs of each at a time. Raises ConfigError for every mistake."""
     mistakes: list[str] = []
     own = settings_of(spec.SweepSettings)
     line = read_flags(flags, own, mistakes)
@@ -81,16 +73,15 @@ def planned(file: Path, flags: Sequence[str]) -> Plan:
         if trust.guard_at(one.path) is PLAIN
     ]
     read = spec.read(file, line.own, mistakes)
-    return Plan(read, trials_of(read, line.settings), places(read.own.parallel, read.own.cores))
+    return read, trials_of(read, line.settings), places(read.own.parallel, read.own.cores)
 
 
-def trained(plan: Plan) -> tuple[int, dict[str, str]]:
+def trained(read: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) -> tuple[int, dict[str, str]]:
     """Train the runs of a sweep that are not done; returns the signal that has ended it, or 0, and what became of each.
 
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    read, trials, free = plan
     with opened(read.folder) as journal:
         journal.refuse_changes(trials)
         journal.begun(len(trials))

@@ -102,8 +102,7 @@ def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
 def _refuse_alone(sweep: Sweep, values: Values, confirmed: Sequence[Given]) -> None:
     """Refuse what a file may not decide alone, and what is not the file's to set."""
     parts = ("settings", sweep.settings), ("vary", values)  # unknown ones are refused later
-    layers = [from_tree(tree, f"file {sweep.file}: {part}", []) for part, tree in parts]
-    every = [one for layer in layers for one in layer]
+    every = [one for part, tree in parts for one in from_tree(tree, f"file {sweep.file}: {part}", [])]
     given = merged(every)
     mistakes = [f"{given[path].where}: {why}" for path, why in OURS.items() if path in given]
     known = {digest for one in confirmed for digest in digests(one.path, one.value)}

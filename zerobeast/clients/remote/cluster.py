@@ -6,6 +6,7 @@ envs = ClusterVectorEnv(["tcp://a:5550", "tcp://b:5550"], "CartPole-v1", num_env
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -32,8 +33,8 @@ class ClusterFleet:
 
     def __init__(
         self,
-        context: Context,
         endpoints: Sequence[str],
+        context: Context,
         terms: Mapping[str, Any],
         *,
         on_loss: OnLoss,
@@ -225,9 +226,5 @@ class ClusterVectorEnv(RowsVectorEnv):
             raise ConfigError(f"endpoints are {short(endpoints)}, expected a list of 1 to {num_envs} (num_envs)")
         if on_loss not in get_args(OnLoss):
             raise ConfigError(f"on_loss is {short(on_loss)}, expected {' or '.join(get_args(OnLoss))}")
-        limits = {"step_timeout_s": step_timeout_s, "timeout_s": timeout_s}
-
-        def opened(context: Context, terms: dict[str, Any]) -> ClusterFleet:
-            return ClusterFleet(context, endpoints, terms, on_loss=on_loss, **limits)
-
+        opened = partial(ClusterFleet, endpoints, on_loss=on_loss, step_timeout_s=step_timeout_s, timeout_s=timeout_s)
         super().__init__(opened, env_id, num_envs, env, autoreset_mode, context)

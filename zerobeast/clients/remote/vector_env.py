@@ -69,8 +69,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self.spec = gymnasium_spec(env_id)
         self.episodes: Episodes = []
         self._observations = Observations(spec, num_envs)
-        self._begun = ""  #: "step" or "reset", while it is under way
-        self._reset_of: Mask = self._none()  #: the environments of the newest reset
+        self._steps = False  #: whether a step is under way
         self._was_reset = False
         self._over = self._none()  #: environments whose newest step ended an episode, with no new one begun yet
         self._lost = self._none()  #: whose env-server did not answer
@@ -89,11 +88,6 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
           ConfigError: seed, options or mask are invalid.
           PeerLost: no answer in time.
         """
-        self.reset_async(seed=seed, options=options)
-        return self.reset_wait()
-
-    def reset_async(self, *, seed: EnvSeeds = None, options: dict[str, Any] | None = None) -> None:
-        """Begin a `reset`, without waiting for the answer."""
         self._expect_nothing_begun()
         seeds = checked_seeds(seed, self.num_envs)
         rest = dict(options or {})
@@ -101,12 +95,8 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         if mask is not None:
             refuse_mask(mask, self.num_envs, was_reset=self._was_reset)
         self._source.begin_reset(seeds, rest or None, mask)
-        self._begun, self._reset_of = "reset", ~self._none() if mask is None else mask.copy()
         super().reset(seed=seeds if isinstance(seeds, int) else None)
-
-    def reset_wait(self) -> tuple[Any, Infos]:
-        """Wait for the answer to `reset_async`; returns the same as `reset`."""
-        answer, asked = self._finish("reset"), self._reset_of
+        answer, asked = self._source.finish(), ~self._none() if mask is None else mask
         rows, lost = answer.rows, answer.lost
         back = self._lost & ~lost
         self._to_cut |= rows["first"] & ~self._first & ~asked & ~lost & ~back
@@ -140,11 +130,14 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         rows = np.zeros(self.num_envs, action_record(self._source.spec.action).dtype)["action"]
         fill_actions(rows, self._source.spec.action, actions, own=True)
         self._source.begin_step(rows)
-        self._begun = "step"
+        self._steps = True
 
     def step_wait(self) -> Step:
         """Wait for the answer to `step_async`; returns the same as `step`."""
-        answer = self._finish("step")
+        if not self._steps:
+            raise ConfigError("step_wait: no step is under way, expected step_async first")
+        self._steps = False
+        answer = self._source.finish()
         rows, lost, first = answer.rows, answer.lost, answer.rows["first"]
         begins = (first & (self._over | self._lost)) | self._unseen
         cut = ((first & ~begins) | (lost & ~self._lost) | self._to_cut) & ~self._over
@@ -223,17 +216,11 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         """Send BYE; each env-server closes its environments."""
         self._resources.close()
 
-    def _finish(self, what: str) -> EnvAnswer:
-        if self._begun != what:
-            raise ConfigError(f"{what}_wait: no {what} is under way, expected {what}_async first")
-        self._begun = ""
-        return self._source.finish()
-
     def _expect_nothing_begun(self) -> None:
         if self.closed:
             raise ConfigError("this vector environment is closed")
-        if self._begun:
-            raise ConfigError(f"a {self._begun} is under way, expected {self._begun}_wait first")
+        if self._steps:
+            raise ConfigError("a step is under way, expected step_wait first")
 
     def _with_flags(self, infos: Infos, rows: NDArray[Any], gone: Mask) -> Infos:
         if gone.any():

@@ -18,8 +18,9 @@ from typing import Any
 
 from zerobeast.common.config import live
 from zerobeast.common.config.describe import as_yaml
-from zerobeast.common.config.layers import read_yaml
+from zerobeast.common.config.layers import leaves, read_yaml
 from zerobeast.common.config.load import dump
+from zerobeast.common.config.table import nested
 from zerobeast.common.errors import CheckpointError, ConfigError, DiskError
 from zerobeast.common.files import evaluations, requests, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
@@ -168,10 +169,7 @@ class Kept:
         """Change settings, here and in the folder. Raises ConfigError if they may not change so."""
         config, file = training.trainer.config, self._config.folder / run_files.CONFIG
         values = live.checked(config, settings)
-        tree = read_yaml(file, str(file))
-        for path, value in settings.items():
-            section, name = path.split(".")
-            tree.setdefault(section, {})[name] = value
+        tree = nested({**dict(leaves(read_yaml(file, str(file)))), **settings})
         write_atomically(file, as_yaml(tree), durable=True)
         live.change(config, values)
         log.info("from agent step %d on: %s", training.trainer.counters.agent_steps, settings)

@@ -107,6 +107,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         return self.folder.name
 
     @property
+    @in_python
     def config(self) -> RunConfig:
         """The settings of the run. Raises ConfigError if its file has values that cannot be read here."""
         file = self.folder / run_files.CONFIG
@@ -181,6 +182,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         if self._has_ended(0.0):
             self._log_rest()
 
+    @in_python
     def set(self, **settings: Any) -> None:
         """Change settings while the run trains: `run.set(ppo={"entropy_cost": 0.001})`.
 

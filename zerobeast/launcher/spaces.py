@@ -169,7 +169,8 @@ def _digest(values: Mapping[str, Any]) -> str:
     if not values.get(CHECK, True) or all(map(family_of, split_ids(values["env.id"]))):
         return ""
     homes = [each.rpartition(":")[0] for each in re.split("[(),;]", values["env.id"])]
-    files = [Path(home if home.endswith(".py") else f"{home.replace('.', '/')}.py") for home in homes]
+    stems = [home.removesuffix(".py") if home.endswith(".py") else home.replace(".", "/") for home in homes]
+    files = [Path(f"{stem}{end}") for stem in stems for end in (".py", "/__init__.py")]
     texts = [file.read_bytes() for file in files if os.path.isfile(file)]
     about = {path: value for path, value in values.items() if path.startswith("env.") and path not in UNCHECKED}
     return blake2b(repr((about, Path.cwd(), texts)).encode(), digest_size=16).hexdigest()

@@ -62,11 +62,6 @@ def is_run(folder: Path) -> bool:
     return os.path.isfile(folder / CONFIG)
 
 
-def is_sweep(folder: Path) -> bool:
-    """Whether a folder has the runs of a sweep."""
-    return os.path.isfile(folder / SWEEP)
-
-
 def refuse_other(folder: Path) -> None:
     """Refuse a folder that has files but not those of a run.
 

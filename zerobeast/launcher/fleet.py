@@ -70,9 +70,11 @@ class Fleet:
         if role == "worker":  # its services are numbered after those that are processes of their own
             index += max(self._counts.get(hosted, 0) for hosted in HOSTED[role])
         status = self._folder / run_files.SERVICES / f"{role}-{index}.json"
+        first = self.config.health.port  # the learner has it, and the others those after it; 0: any free one
+        port = first + sum(len(child.spec.statuses) for child in self.children) if first else 0
         command = service_command(
             role,
-            *child_flags(self.config, self._folder / run_files.CONFIG, status, health_port=self._health_port()),
+            *child_flags(self.config, self._folder / run_files.CONFIG, status, health_port=port),
             *("--index", str(index)),
             *self._endpoints(index),
             *self._flags,
@@ -127,11 +129,6 @@ class Fleet:
             yield from rank_flags(self._sockets, self.config.learner.ranks)
         elif self._own_broker:
             yield from ("--broker.endpoint", f"ipc://{self._sockets}/b{index}")
-
-    def _health_port(self) -> int:
-        """0 for any free port; if a port is given, the learner has that one and the others those after it."""
-        first = self.config.health.port
-        return first + sum(len(child.spec.statuses) for child in self.children) if first else 0
 
 
 def files_needed(config: RunConfig) -> int:

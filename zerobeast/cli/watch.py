@@ -35,9 +35,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")
     flags, settings = parser.parse_known_args(argv)
     root = Path(flags.root).expanduser()
-    place = (
-        root if flags.run is None else run_files.first(flags.run, root, lambda one: (one / run_files.SWEEP).is_file())
-    )
+    place = run_files.first(flags.run, root, lambda at: (at / run_files.SWEEP).is_file()) if flags.run else root
     run = flags.run if place is None or run_files.is_run(place) else newest(place)
     if run is None:
         raise ConfigError(f"no run in {place} has been started; --root names another folder")

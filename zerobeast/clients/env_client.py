@@ -61,8 +61,8 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
         reset_masks: bool = False,
     ) -> None:
         self.timeout_s = timeout_s
-        terms = {"env": env, "num_envs": num_envs, "seed": seed}
-        super().__init__(context, endpoint, terms | wishes(infos=infos, reset_masks=reset_masks))
+        terms = {"env": env, "num_envs": num_envs, "seed": seed, "infos": infos, "reset_masks": reset_masks}
+        super().__init__(context, endpoint, terms)
         self._poller = Poller([self.port])
         try:
             self._wait()
@@ -132,8 +132,3 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
             if left_s < 0:
                 raise PeerLost(f"{self.complaint(limit_s)}: timeout_s is {self.timeout_s:g}")
             self._poller.wait(min(self.pause_s(), left_s))
-
-
-def wishes(*, infos: bool, reset_masks: bool) -> dict[str, bool]:
-    """Terms of HELLO that are sent only if needed, since not every env-server supports them."""
-    return {name: True for name, wanted in (("infos", infos), ("reset_masks", reset_masks)) if wanted}

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from zerobeast.clients.env_client import EnvClient, wishes
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos, Mask, fill_actions
 from zerobeast.clients.remote.arguments import MASK, autoreset_mode_of, checked_seeds, gymnasium_spec, refuse_mask
 from zerobeast.clients.remote.spaces import Observations, select
@@ -54,7 +54,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     ) -> None:
         self._mode = autoreset_mode_of(autoreset_mode)
         terms = {"env": {**(env or {}), "id": env_id}, "num_envs": num_envs, "seed": secrets.randbelow(MAX_ENV_SEED)}
-        terms |= wishes(infos=True, reset_masks=self._mode is not AutoresetMode.NEXT_STEP)
+        terms |= {"infos": True, "reset_masks": self._mode is not AutoresetMode.NEXT_STEP}
         with contextlib.ExitStack() as stack:
             self._source = opened(context or stack.enter_context(Context()), terms)
             stack.callback(self._source.close)

@@ -55,7 +55,7 @@ class CommandLine:
     files: list[str] = field(default_factory=list)
     confirmed: set[str] = field(default_factory=set)  #: digests of values that files may give (`trust`)
     torchbeasts: list[str] = field(default_factory=list)  #: flags that TorchBeast alone has
-    counts: dict[str, int] = field(default_factory=dict)  #: TorchBeast's num_actors and num_buffers
+    num_actors: list[Given] = field(default_factory=list)  #: TorchBeast's, of all groups together
     notes: list[str] = field(default_factory=list)  #: for the log: flags that are accepted and have no effect
 
 
@@ -120,11 +120,10 @@ def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
     elif flag.key == torchbeast.MODE:
         if flag.text != "train":
             mistakes.append(f"{flag.where}: got {short(flag.text)}, expected train; `beast train` takes test too")
-    elif flag.text is not None and flag.text.isdecimal() and 0 < int(flag.text) <= torchbeast.MAX_COUNT:
-        line.counts[flag.key] = int(flag.text)
+    elif (flag.text or "").isdecimal():
+        line.num_actors = [Given("actor.envs_per_group", int(flag.text or 0), flag.where)]
     else:
-        expected = f"a whole number, at least 1 and at most {torchbeast.MAX_COUNT}"
-        mistakes.append(f"{flag.where}: got {short(flag.text)}, expected {expected}")
+        mistakes.append(f"{flag.where}: got {short(flag.text)}, expected a whole number")
 
 
 def flags_for(settings: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import ceil
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -138,7 +139,7 @@ def gather(
             checked = reopened(checked, good, _tree({**good, **checked}, spec), groups)
         good = merged([*good.values(), *checked.values()])
         refused |= bad
-    _add_counts(good, spec, line, mistakes)
+    _spread(good, spec, line, mistakes)
     config = _tree(good, spec)
     good |= check([*deterministic_layer(config, good, groups), *short_layer(config, good)], mistakes)[0]
     config = _tree(good, spec)
@@ -256,16 +257,13 @@ def check(
     return good, refused
 
 
-def _add_counts(good: dict[str, Given], spec: AlgorithmSpec, line: CommandLine, mistakes: list[str]) -> None:
-    """Add the settings that num_actors and num_buffers stand for, unless flags set them by name."""
-    if not line.counts:
-        return
-    by_flag = {given.path for given in line.settings}
+def _spread(good: dict[str, Given], spec: AlgorithmSpec, line: CommandLine, mistakes: list[str]) -> None:
+    """Spread TorchBeast's num_actors over the groups of actors, unless a flag sets their size by name."""
     config = _tree(good, spec)
-    where = " and ".join(f"flag --{name}" for name in line.counts)
-    changes = torchbeast.spread(line.counts, lambda path: int(value_at(config, path)))
-    layer = [Given(path, value, f"{where}: {path}") for path, value in changes.items() if path not in by_flag]
-    good |= check(layer, mistakes)[0]
+    groups = config.local.actors * config.actor.env_groups
+    for given in line.num_actors:
+        if given.path not in {one.path for one in line.settings}:
+            good |= check([given._replace(value=ceil(given.value / groups))], mistakes)[0]
 
 
 def _tree(good: Mapping[str, Given], spec: AlgorithmSpec) -> RunConfig:

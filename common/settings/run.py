@@ -131,7 +131,9 @@ class LearnerConfig(Section):
         le=LIMIT,
     )
     keep_checkpoints: int = setting(10, "the newest of these that stay", ge=1, le=1_000_000)
-    log_every_s: float = setting(5.0, "seconds between rows of metrics.csv; a tenth in the first 30 s", gt=0, le=LIMIT)
+    log_every_s: float = setting(
+        5.0, "seconds between rows of metrics.csv; in the first 30 s a tenth, at least 0.5", gt=0, le=LIMIT
+    )
 
     @property
     def endpoints(self) -> list[str]:

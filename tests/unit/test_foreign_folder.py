@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import wait_until
-from tests.results_fakes import saved
 from zerobeast.api.saved import find
-from zerobeast.cli import compare, health
+from zerobeast.cli import health
 from zerobeast.cli.main import main
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import BeastError, CheckpointError, ConfigError
@@ -327,16 +326,6 @@ def test_one_module_alone_writes_to_the_terminal() -> None:
 
 def is_call(node: ast.AST) -> Any:
     return isinstance(node, ast.Call)
-
-
-def test_a_cell_for_a_spreadsheet_is_no_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved(tmp_path, "=cmd()", {400: -5.0}, env="@SUM(A1)")
-    assert compare.main(["*", "--root", str(tmp_path), "--csv"]) == 0
-    header, row = (line.split(",") for line in capsys.readouterr().out.splitlines())
-    cells = dict(zip(header, row, strict=True))
-    assert "'=cmd()" in cells.values()
-    assert "'@SUM(A1)" in cells.values()
-    assert cells["mean"] == "-5.0"
 
 
 def test_nothing_in_the_current_folder_hides_a_run_of_that_name(

@@ -59,7 +59,10 @@ def test_a_run_whose_last_evaluations_are_played_finishes(root: Path) -> None:
 
 def test_callbacks_are_functions_and_no_classes() -> None:
     with pytest.raises(zb.ConfigError, match="expected a function"):
-        list(each_of(type("Mine", (), {"on_update": print})))  # type: ignore[arg-type]
+        list(each_of(type("Mine", (), {"on_update": print})))
+    for wrong in (type("Mine", (zb.Callbacks,), {"on_update": print})(), zb.Callbacks(on_evaluation=3)):
+        with pytest.raises(zb.ConfigError, match="expected a function"):
+            list(each_of(wrong))
 
 
 def test_a_start_in_python_shows_the_remarks_of_a_command(

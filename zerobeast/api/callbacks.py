@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, metrics, run_files
@@ -49,9 +49,10 @@ def each_of(given: Given) -> Iterator[Callbacks]:
       ConfigError: one of them is none.
     """
     for one in given if isinstance(given, list | tuple) else [given] if given is not None else []:
-        if isinstance(one, type) or not (isinstance(one, Callbacks) or callable(one)):
-            raise ConfigError(f"callbacks is {one!r:.100}, expected a function, zerobeast.Callbacks or a list of these")
-        yield one if isinstance(one, Callbacks) else Callbacks(on_update=one)
+        own: Any = one if type(one) is Callbacks else Callbacks(on_update=cast(Any, one))
+        if any(isinstance(each, type) or not callable(each) for each in vars(own).values() if each is not None):
+            raise ConfigError(f"callbacks is {one!r:.100}, expected a function, Callbacks(on_update=...) or a list")
+        yield own
 
 
 class News:

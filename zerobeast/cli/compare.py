@@ -8,12 +8,9 @@ did count as the slowest. Returns in Atari games are human-normalised as well. C
 metrics.csv and evaluations.csv.
 """
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from zerobeast import commands
 from zerobeast.cli.plot import add_runs
@@ -23,8 +20,6 @@ from zerobeast.results.comparison import Row, markdown
 from zerobeast.results.run import SavedRun
 from zerobeast.results.shown import chosen, compared
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  #: how a formula may begin in a spreadsheet
-
 
 def main(argv: list[str]) -> int:
     """Run `beast compare`. Raises ConfigError if the runs cannot be compared."""
@@ -33,14 +28,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--threshold", type=commands.finite, metavar="R", help="when the runs reached this")
     parser.add_argument("--at", type=commands.positive, metavar="STEPS", help="values after so many agent steps")
     parser.add_argument("--each", action="store_true", help="a row for each run")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="JSON instead of Markdown")
-    form.add_argument("--csv", action="store_true", help="CSV instead of Markdown")
+    parser.add_argument("--json", action="store_true", help="JSON instead of Markdown")
     flags, remarks = vars(parser.parse_args(argv)), list[str]()
-    as_json, as_csv, names = (flags.pop(name) for name in ("json", "csv", "runs"))
+    as_json, names = flags.pop("json"), flags.pop("runs")
     runs, of = chosen(names, flags.pop("root"), flags.pop("of"), flags["env"], remarks.append)
     rows = compared(runs, of, **flags, say=remarks.append)
-    text = json.dumps(rows, indent=1) + "\n" if as_json else _csv(rows) if as_csv else _tables(rows, of, runs)
+    text = json.dumps(rows, indent=1) + "\n" if as_json else _tables(rows, of, runs)
     write(text, end="")
     write("".join(f"{remark}\n" for remark in remarks), sys.stderr, end="")
     return 0
@@ -51,20 +44,3 @@ def _tables(rows: Sequence[Row], of: str, runs: Sequence[SavedRun]) -> str:
     kinds = {row.get("actions"): [own for own in rows if own.get("actions") == row.get("actions")] for row in rows}
     made = {kind: curves.ALL if kind is None else {"actions": kind} for kind in kinds}
     return "\n".join(markdown(own, curves.meaning(of, runs, made[kind])) for kind, own in kinds.items())
-
-
-def _csv(rows: Sequence[Row]) -> str:
-    """Rows with a column for all that some row has; lists are separated by spaces."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(dict.fromkeys(name for each in rows for name in each)), lineterminator="\n")
-    table.writeheader()
-    for each in rows:
-        table.writerow({name: _cell(value) for name, value in each.items()})
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """A value as it stands in a table; to a spreadsheet, a text is no formula, however it begins."""
-    if isinstance(value, list):
-        return " ".join(str(_cell(part)) for part in value)
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value

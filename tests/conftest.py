@@ -9,11 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.helpers import free_port
 from zerobeast.common.transport import Context
 
 TESTS = Path(__file__).parent
+
+# on a busy machine a draw may take long, which says nothing about a property
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 gc.disable()  # until all is imported and collected, which stays
 

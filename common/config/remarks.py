@@ -47,10 +47,8 @@ def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 def _units(config: RunConfig) -> str:
     """A sentence about --batch_size, which elsewhere counts samples."""
-    rollouts, steps, own = config.learner.batch_size, config.learner.unroll_length, table_of(config)
-    size, parts = (f"{config.section}.{name}" for name in ("batch_size", "minibatches"))
-    split = f", which {parts} {value_at(config, parts)} divides" if parts in own else ""
-    samples = f"{rollouts * steps:,} samples{f'; those of an update are {size}' if size in own else split}"
+    rollouts, steps, size = config.learner.batch_size, config.learner.unroll_length, f"{config.section}.batch_size"
+    samples = f"{rollouts * steps:,} samples{f'; those of an update are {size}' * (size in table_of(config))}"
     return f"flag --batch_size {rollouts} counts rollouts: with learner.unroll_length {steps}, {samples}"
 
 

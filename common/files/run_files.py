@@ -46,7 +46,6 @@ BEFORE_CONFIG = {LAUNCHER_LOCK, LEARNER_LOCK, LOGS, SERVICES, KEYS, STORE, TO_EV
 BEFORE_CONFIG |= {f".{name}.new" for name in (PARENT, CONFIG)}
 
 SET_ASIDE = re.compile(r"\.old-\d{8}-\d{6}")  #: in the names of runs that --fresh has replaced
-MOST_NAMED = 5  #: runs of a folder, in a sentence
 TRIES, RETRY_S = 3, 0.02  #: of a lock that `is_held` may have for an instant
 
 warn_once = functools.cache(logging.getLogger(__name__).warning)
@@ -158,7 +157,7 @@ def _runs_at(place: Path, root: str) -> list[Path]:
 
 
 def _no_run(name: str, root: Path | str) -> ConfigError:
-    runs = [f"{name}/{path.name}" for path in _runs_at(Path(root, name), str(root))][:MOST_NAMED]
+    runs = [f"{name}/{path.name}" for path in _runs_at(Path(root, name), str(root))][:5]
     expected = f", but {', '.join(runs)}" if runs else f": expected {Path(root, name, CONFIG)}"
     return ConfigError(f"there is no run {name!r}{expected}; --root names another folder")
 

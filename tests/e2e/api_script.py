@@ -63,12 +63,13 @@ def whole() -> None:
 
 def failing() -> None:
     def fail(run: zb.Run, row: dict) -> None:
+        run.log(last=1.5)
         raise RuntimeError("enough")
 
     try:
         zb.train("CartPole-v1", name="failing", callbacks=fail, **SMALL)
     except RuntimeError as error:
-        sys.stdout.write(str(error))
+        sys.stdout.write(f"{error}, {zb.Run('failing').metrics()['last'].max()}")
 
 
 def until_killed(name: str) -> None:

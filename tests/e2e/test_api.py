@@ -32,7 +32,7 @@ def test_a_script_trains_its_own_environment_continues_and_evaluates(tmp_path: P
 
 def test_what_a_callback_raises_ends_the_run_in_order_and_is_raised(tmp_path: Path) -> None:
     code, out, error = run_in(tmp_path, SCRIPT, "failing")
-    assert (code, out.splitlines()[-1], error) == (0, "enough", "")
+    assert (code, out.splitlines()[-1], error) == (0, "enough, 1.5", "")
     assert torch.load(tmp_path / "runs/failing/checkpoint.pt", weights_only=True)["counters"]["agent_steps"] > 0
 
 
@@ -76,7 +76,7 @@ def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path
         ),
         (
             "zb.start('CartPole-v1', callbacks=3)",
-            "callbacks is 3, expected a function, zerobeast.Callbacks or a list of",
+            "callbacks is 3, expected a function, Callbacks(on_update=...) or a list",
         ),
         ("zb.train(name='no-such-run')", "no such run in"),
         ("zb.evaluate('nothing')", "there is no run 'nothing': expected runs/nothing/config.yaml"),

@@ -376,6 +376,8 @@ def test_a_state_of_others_a_missing_reward_and_a_missing_part_are_refused(tmp_p
         ConfigError, match=r"^action_mask is None, expected \[N, \d+\] bool: the policy was trained with"
     ):
         masked.predict({"camera": np.zeros((6, 8)), "word": 1})
+    with pytest.raises(ConfigError, match=r"^action_mask forbids all 3 choices of component 0$"):
+        masked.predict({"camera": np.zeros((6, 8)), "word": 1, "mask": np.zeros(NESTED.mask_size, np.int8)})
 
 
 def test_a_run_that_cannot_be_loaded_is_refused_in_a_sentence(tmp_path: Path) -> None:

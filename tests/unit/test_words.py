@@ -17,6 +17,7 @@ from zerobeast.api.words import with_arguments
         ("a new one: give another --name, or --fresh", "a new one: give another name=, or fresh=True"),
         ("and --from begins a new one", "and from_run= begins a new one"),
         ("give --env 'my env.py:Walk' as well", "give env='my env.py:Walk' as well"),
+        ("--by-env shows each", "by_env=True shows each"),
         ("--ppo.schedule constant holds it at --ppo.clip 0.1", "ppo.schedule constant holds it at ppo={'clip': 0.1}"),
         ("give --env /x/walk.py:Walk as well", "give env='/x/walk.py:Walk' as well"),
         ("give --env.kwargs '{\"a\": true}' as well", "give env_kwargs={'a': True} as well"),

@@ -263,7 +263,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         """Write what was logged after the last row of a run that has ended, in that row."""
         from zerobeast.services.learner.recorder import amend
 
-        if not (self.folder / run_files.REQUESTS).exists():
+        if not [*(self.folder / run_files.REQUESTS).glob("*.json")]:
             return
         with claimed(self.folder):  # which refuses a folder that leads elsewhere
             asked = requests.take(self.folder)[requests.LOG]
@@ -278,8 +278,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
     def _state(self) -> str:
         """One of the states of `beast runs`."""
-        known = self._total > 0
-        return state(self.folder, finished=known and metrics.is_over(self.folder, self._total), known=known)
+        return state(self.folder, finished=self._is_over(), known=self._total > 0)
 
     def _trains(self, page: Mapping[str, Any], _steps: int) -> bool:
         """Whether a run that is running has begun to train."""

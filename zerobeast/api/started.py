@@ -126,6 +126,7 @@ class StartedRun(Run):
                     raise BeastError("the run was stopped before it began")
                 self._begun.set()
                 self.ending = judged(self._supervisor.run(signals=()), fleet.config)
+            self._log_rest()  # whatever a callback has logged before it raised
             if self.ending.sentence:
                 raise ERRORS.get(self.ending.code, BeastError)(self.ending.sentence)
         except BaseException as error:  # which the thread that waits raises

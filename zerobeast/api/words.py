@@ -12,10 +12,10 @@ from zerobeast.common.errors import BeastError
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-SWITCHES = ("fresh", "trust_folder", "insecure")  #: that take no value
+SWITCHES = ("fresh", "trust_folder", "insecure", "by_env")  #: that take no value
 #: a command that a sentence quotes, which stays as it is; or a flag, perhaps with a value
 _FLAG = re.compile(
-    r"`[^`]*`|to see where: .*|(flag )?--([a-z][\w.]*)"
+    r"`[^`]*`|to see where: .*|(flag )?--([a-z][\w.-]*)"
     r"(?:(?:=| (?=['\"\d{./A-Z]|\w+[:/.]\S))('[^']*'|[^\s;,]*[^\s;,.:)]))?"
 )
 _SECTION_AGAIN = re.compile(r"(\w+)=\{([^{}]*)\} \1=\{")
@@ -55,7 +55,7 @@ def _argument(found: re.Match[str]) -> str:
     origin, flag, value = found.groups()
     if not flag or origin:
         return found[0].removeprefix("flag --")
-    section, _, name = (path := _NAMES.get(flag, flag)).partition(".")
+    section, _, name = (path := _NAMES.get(flag, flag.replace("-", "_"))).partition(".")
     if value is None:
         return f"{path}=True" if path in SWITCHES else path if name else f"{path}="
     return f"{section}={{{name!r}: {_literal(value)}}}" if name else f"{path}={_literal(value)}"

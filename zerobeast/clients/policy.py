@@ -1,7 +1,7 @@
 """A saved policy as a function of observations, for a loop of one's own. `zerobeast.load` makes it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -108,7 +108,8 @@ class Policy:
             as evaluations of the run do (`evaluate.actions`), which is the former unless asked otherwise.
           **given: `last_reward` [N], only if the network takes it (`config.net.sees_last_step`); `last_action`
             [N, *shape], if another action was taken than the one chosen here; `action_mask` [N, choices] bool: which
-            choices are legal, if it was trained with masks; `env`: of a run of several environments, which of them.
+            choices are legal, if it was trained with masks and `obs` does not hold them; `env`: of a run of several
+            environments, which of them.
 
         Returns:
           Actions within their bounds, [*shape] or [N, *shape], and the state after this step.
@@ -225,6 +226,8 @@ class Policy:
         reward = read("last_reward", NUMBER, np.zeros(n) if last_reward is None else last_reward)
         action = before.action if last_action is None else read("last_action", space, last_action)
         action, core = (tree_map(partial(values.zeroed, first), entry) for entry in (action, before.core))
+        if action_mask is None and isinstance(obs, Mapping):
+            action_mask = obs.get(self.config.env.action_mask)
         mask = self._mask(read, action_mask, n, (own and own.choices) or self.env.mask_size)
         seen = read("obs", self.env.obs, obs)
         if self.env.frame_stack > 1:

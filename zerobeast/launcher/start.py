@@ -87,7 +87,7 @@ def settle(
     read = partial(gather, environ=environ, own=own, describe=spec_of, groups=groups_of)
     if parent is not None:
         return _forked(parent, partial(read, argv), section_named(algorithm_given(argv, environ)), now, say)
-    given = read(argv, partial=True)
+    given = read(argv, partial=True, describe=None)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     if given.config.name and not file.exists() and "env.id" not in given.origins:
@@ -98,13 +98,14 @@ def settle(
     here = [f"--{path}={value}" for path, value in identity.items()]  # wherever it was when it began
     before = ["--config", str(file), *here] if file.exists() and not given.own.fresh else []
     tree = read_yaml(file, f"file {file}") if before else {}
-    if (referred := ":" in str(tree.get("algo"))) and "algo" in given.origins and given.config.section not in tree:
-        raise ConfigError(run_folder.refusal("algo", given.config.name, tree["algo"], given.config.algo))
+    algo = tree.get("algo", given.config.algo)
+    if "algo" in given.origins and algo != given.config.algo and given.config.section not in tree:
+        raise ConfigError(run_folder.refusal("algo", given.config.name, algo, given.config.algo))
     loaded = read([*before, *argv])
-    if referred:
+    if ":" in str(tree.get("algo")):
         before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
-    theirs = {path: value for path, value, _ in from_tree(tree, "", []) if path != "algo"}
-    before += trust.confirmation(theirs)  # reading imports nothing else
+    others = {path: value for path, value, _ in from_tree(tree, "", []) if path != "algo"}
+    before += trust.confirmation(others)  # reading imports nothing else
     saved = gather(before, {}, read_only=True).config if before else None
     _refuse(loaded)
     for note in (*loaded.notes, *_ineffective(given)):

@@ -57,10 +57,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """As `did_you_mean`, or else a list of all known names."""
+def suggestion(name: str, known: Iterable[str], most: int = 10) -> str:
+    """As `did_you_mean`, or else a list of the known names, of `most` of them if there are more."""
     names = list(known)
-    return did_you_mean(name, names) or f"; known: {', '.join(names)}"
+    return did_you_mean(name, names) or f"; known: {', '.join(names[:most])}{', ...' * (len(names) > most)}"
 
 
 def split_ids(text: str) -> list[str]:

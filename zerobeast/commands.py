@@ -34,7 +34,7 @@ def run(
         return 0
     if name not in commands:
         what = "option" if name.startswith("-") else "command"
-        write(f"{prog}: unknown {what} {name!r}{suggestion(name, commands)}", sys.stderr)
+        write(f"{prog}: unknown {what} {name!r}{suggestion(name, commands, len(commands))}", sys.stderr)
         return ConfigError.exit_code
     return call(name, rest)
 

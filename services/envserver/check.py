@@ -28,7 +28,7 @@ from zerobeast.services.envserver.reading import Watched
 from zerobeast.services.envserver.shard import Shard, account_of, described, seed_spaces
 from zerobeast.services.envserver.vector import VectorEnv, contained
 
-SEED, LONG, MOST = 7, 300, 2000  #: of environments and actions; characters of a sentence; steps
+SEED, LONG, MOST, ENOUGH = 7, 300, 2000, 20  #: of environments and actions; characters of a sentence; steps; episodes
 NOT, BRIEF, THOROUGH = 0.0, 0.5, 8.0  #: for how many seconds an environment plays
 POLL_S, CLOSE_S = 0.1, 5.0
 WIDE = 1e6  #: a box of actions beyond which it is worth a word
@@ -101,15 +101,18 @@ def _judged(config: RunConfig, envs: InlineEnvs | VectorEnv, made: list[Watched]
     yield from (("ok", line) for line in readings(envs.spec, config.net))
     try:
         yield from (("warning", sentence) for sentence in _unsaid(made[0], envs))
-        yield from _played(envs, made, seconds)
+        yield from _played(envs, made, seconds, config.learner.max_lost_episodes)
     except EnvError as error:
         yield "error", str(error)
     except Exception as error:  # of the check itself: what it cannot judge may still be trained in
         yield "warning", f"it could not be judged further: {described(error)}"
 
 
-def _played(envs: Shard, made: list[Watched], seconds: float) -> Iterator[Found]:
-    """Play, and report what came; raises EnvError if there is no point in another try."""
+def _played(envs: Shard, made: list[Watched], seconds: float, most: float) -> Iterator[Found]:
+    """Play, and report what came, lost episodes as an error if the share of them is above `most` or play is THOROUGH.
+
+    Raises EnvError if no episode could begin, or there is no point in another try.
+    """
     until = time.monotonic() + seconds
 
     def there_is_time() -> bool:  # for a reset
@@ -117,10 +120,8 @@ def _played(envs: Shard, made: list[Watched], seconds: float) -> Iterator[Found]
 
     first = _begun(envs, made[0])
     if there_is_time() and first != _begun(envs, made[-1]):
-        what = "two resets with the same seed give different first observations"
-        yield "warning", f"{what}: runs will not be reproducible"
-    rng, odd, lost, lengths = np.random.default_rng(SEED), dict[str, str](), Counter[str](), list[int]()
-    steps, bad = 0, "error" if seconds == THOROUGH else "warning"
+        yield "warning", "two resets with the same seed give different first observations: runs are not reproducible"
+    rng, odd, lost, lengths, steps = np.random.default_rng(SEED), dict[str, str](), Counter[str](), list[int](), 0
     while not steps or (steps < MOST and time.monotonic() < until and (not envs.over() or there_is_time())):
         failures, steps = len(envs.failures), steps + 1
         envs.step(_drawn(rng, envs))
@@ -128,12 +129,15 @@ def _played(envs: Shard, made: list[Watched], seconds: float) -> Iterator[Found]
         lengths += [one[1] for one in envs.episodes if one]
         if len(envs.failures) == failures and made[-1].answer:
             odd.update(_odd(made[-1]))
-    failed = sum(lost.values())
-    if failed:  # a run counts them, and ends by itself if they are many
-        yield bad, f"{failed} of {failed + len(lengths)} episodes were lost, most to {lost.most_common(1)[0][0]}"
-    elif envs.failures:
-        why = envs.failures[0][1].partition("\n")[0]
-        yield "warning" if _taken(made, "reset") else bad, f"a reset or an episode's last observation failed: {why}"
+    gone, why = lost.total(), "".join(text.partition("\n")[0] for _, text in envs.failures[:1])
+    if why and not (gone or _taken(made, "step")):
+        raise EnvError(f"every reset failed, the first with {why}")
+    if gone:  # a run counts them, and ends by itself if they are many
+        played = gone + len(lengths)
+        level = "error" if seconds == THOROUGH or (played >= ENOUGH and gone > most * played) else "warning"
+        yield level, f"{gone} of {played} episodes were lost, most to {lost.most_common(1)[0][0]}"
+    elif why:
+        yield "warning", f"a reset or an episode's last observation failed: {why}"
     yield from (("warning", sentence) for sentence in odd.values())
     ended = f"{len(lengths)} episodes of {np.mean(lengths):.0f} steps" if lengths else "no episode ended"
     times = ", ".join(f"a {name} takes {_milliseconds(made, name)}" for name in ("step", "reset"))

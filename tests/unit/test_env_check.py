@@ -19,7 +19,7 @@ from tests.helpers import running_still, wait_until
 from zerobeast.cli.check import main as check
 from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.settings import EnvConfig, RunConfig
-from zerobeast.common.settings.run import LocalConfig
+from zerobeast.common.settings.run import LearnerConfig, LocalConfig
 from zerobeast.launcher import spaces
 from zerobeast.services.envserver import check as look_at
 from zerobeast.services.envserver.check import BRIEF, THOROUGH, look
@@ -101,6 +101,19 @@ class Crash(Good):
         return super().step(action)
 
 
+class Rare(Crash):
+    """One of 25 episodes is lost."""
+
+    episodes = 0
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        Rare.episodes += 1
+        return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        return super().step(action) if Rare.episodes % 25 == 3 else Good.step(self, action)
+
+
 class Objectives(Good):
     def step(self, action: Any) -> Any:
         obs, _, *rest = super().step(action)
@@ -110,6 +123,11 @@ class Objectives(Good):
 class Unbegun(Good):
     def reset(self, **given: Any) -> Any:
         raise RuntimeError("no level")
+
+
+class Unseen(Good):
+    def look(self) -> Any:
+        return np.float32([np.nan, 0])
 
 
 class Slow(Good):
@@ -162,9 +180,9 @@ def test_a_good_environment_is_read_and_timed_and_nothing_else_is_said() -> None
     [
         ("Whole", ["is of type int64, in a Box of float32", "has 10 at [0], outside of its Box of -1 to 1"]),
         ("Forgetful", ["two resets with the same seed give different first observations"]),
-        ("Number", ["terminated is 0 of type int, expected a boolean"]),
+        ("Number", [" of type int, expected a boolean"]),
         ("Wide", ["exploration covers the whole action Box, 0 to 2e+06"]),
-        ("Crash", ["episodes were lost, most to RuntimeError: the simulator is gone (test_env_check.py:"]),
+        ("Rare", ["episodes were lost, most to RuntimeError: the simulator is gone (test_env_check.py:"]),
     ],
 )
 def test_what_a_run_accepts_and_is_seldom_meant_is_a_warning(name: str, sentences: list[str]) -> None:
@@ -196,15 +214,32 @@ def test_what_no_run_can_learn_from_is_an_error() -> None:
     assert odd("Objectives") == [
         ("error", f"environment '{HOME}:Objectives': a reward has shape [3], expected a number")
     ]
-    assert odd("Crash", THOROUGH)[0][0] == "error"
     with pytest.raises(EnvError, match=r"has no 'Nobody'"):
         found("Nobody")
 
 
-def test_resets_that_always_fail_are_named_as_what_has_failed() -> None:
-    ((level, sentence),) = odd("Unbegun")
-    assert level == "warning"
-    assert "a reset or an episode's last observation failed: RuntimeError: no level (test_env_check.py:" in sentence
+@pytest.mark.parametrize(
+    ("name", "why"), [("Unbegun", "RuntimeError: no level (test_env_check.py:"), ("Unseen", "an observation is array(")]
+)
+def test_resets_that_always_fail_are_an_error_and_no_step_is_timed(name: str, why: str) -> None:
+    read, (level, sentence) = found(name)
+    assert (read[0], level) == ("ok", "error")
+    assert sentence.startswith(f"every reset failed, the first with {why}")
+
+
+def test_lost_episodes_are_an_error_if_a_run_would_end_by_them_or_if_the_check_is_thorough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def level(name: str, seconds: float = 60.0, share: float = 0.1) -> str:
+        config = RunConfig(env=EnvConfig(id=f"{HOME}:{name}"), learner=LearnerConfig(max_lost_episodes=share))
+        (level,) = {level for level, _ in look(config, config.env.id, seconds)[2]} - {"ok"}
+        return level
+
+    monkeypatch.setattr(look_at, "MOST", 400)
+    assert (level("Crash"), level("Crash", share=1.0), level("Rare", share=0.01)) == ("error", "warning", "error")
+    assert (level("Rare"), level("Rare", THOROUGH)) == ("warning", "error")
+    monkeypatch.setattr(look_at, "MOST", 100)
+    assert level("Crash") == "warning"  # of too few
 
 
 def test_what_closing_an_environment_does_not_finish_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,9 +296,10 @@ def test_a_run_begins_with_a_check_of_what_this_user_does_not_know_yet(
 
     for local in (LocalConfig(placement="serve"), LocalConfig(check=False)):
         assert spaces.first_check(RunConfig(env=EnvConfig(id=walk), local=local)) == []
-    assert begin(walk) == ["walk: hm"]
+    warned = ["warning: walk: hm"]
+    assert begin(walk) == warned
     assert begin(walk) == begin("CartPole-v1") == begin(walk, pad_actions=7) == []
-    assert begin("Blackjack-v1") == begin(f"zipf({walk},c:D;1)") == begin(walk, kwargs={"size": 2}) == ["walk: hm"]
+    assert begin("Blackjack-v1") == begin(f"zipf({walk},c:D;1)") == begin(walk, kwargs={"size": 2}) == warned
     (tmp_path / "walk.py").write_text("class Walk: x = 1\n")
     answer.append(["error", "no"])
     for _ in range(2):

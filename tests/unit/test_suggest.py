@@ -23,5 +23,6 @@ def test_a_name_that_is_near_is_suggested(wrong: str, known: list[str], text: st
     assert did_you_mean(wrong, known) == text
 
 
-def test_if_nothing_is_near_all_names_are_listed() -> None:
+def test_if_nothing_is_near_at_most_ten_names_are_listed() -> None:
     assert suggestion("zzz", ["train", "tune"]) == "; known: train, tune"
+    assert suggestion("zzz", map(str, range(60))) == "; known: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ..."

@@ -254,4 +254,6 @@ def test_the_summary_has_steps_and_return() -> None:
     assert summary(RUN, LEARNER | {"agent_steps": 10_000_000}, 60, finished=True).endswith(
         "trained 10,000,000 agent steps, mean return of the last 100 episodes -3.46, in 0:01:00"
     )
+    young = summary(RUN, {"agent_steps": 9, "episodes": 20, "mean_return_100": 1.0}, 1, finished=False)
+    assert "mean return of the last 20 episodes 1.00" in young
     assert "stopped after - agent steps, no episode ended yet" in summary(RUN, {}, 1, finished=False)

@@ -1,11 +1,12 @@
 """The live view of a run, from another terminal: until the run ends, or until Ctrl-C, which leaves the run alone.
 
+Of a sweep it shows one run at a time, the newest.
+
 Exit code: 0 the run has ended; 2 nothing runs there.
 """
 
 import contextlib
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,12 @@ def main(argv: list[str]) -> int:
     folder = run_files.find(str(run), root)
     config = gather(["--config", str(folder / run_files.CONFIG), *settings], {}, read_only=True).config
     if not runs(folder, remote=flags.remote):
-        steps = metrics.last(folder).get("agent_steps", 0)
+        done = f"{count(metrics.last(folder).get('agent_steps', 0))} of {config.total_steps:,} agent steps"
         elsewhere = "" if flags.remote else "; --remote asks other machines too"
-        done = f"it has done {count(steps)} of {config.total_steps:,} agent steps"
-        raise ConfigError(f"run {folder.name!r}: nothing runs there now; {done}{elsewhere}")
+        raise ConfigError(f"run {folder.name!r}: nothing runs there now; it has done {done}{elsewhere}")
     learner, seconds = watch(folder, config, plain=flags.plain, remote=flags.remote)
-    final: Mapping[str, Any] = metrics.last(folder) or learner
     finished = metrics.is_over(folder, config.total_steps)
-    say(view.summary(config, final, seconds, finished=finished))
+    say(view.summary(config, metrics.last(folder) or learner, seconds, finished=finished))
     return 0
 
 

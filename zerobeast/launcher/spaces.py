@@ -38,8 +38,9 @@ from zerobeast.rl.fit import refuse_unfit
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 OWN = "envserver: "  #: a sentence of the process that makes environments, unlike what these print, begins so
 LIMIT, CHECK = "envserver.step_timeout_s", "local.check"
-#: settings that an answer depends on or must be the same in, how long it may take, and whether environments play
-SHAPING = (*(f"env.{name}" for name in EnvConfig().terms()), LEVELS, LIMIT, CHECK)
+#: settings that an answer depends on or must be the same in, how long it may take, whether environments play, and how
+#: many episodes may be lost then
+SHAPING = (*(f"env.{name}" for name in EnvConfig().terms()), LEVELS, LIMIT, CHECK, "learner.max_lost_episodes")
 UNCHECKED = {f"env.{name}" for name in (*FRAMES, *PADDING, "agents")}  #: settings that no finding depends on
 
 
@@ -124,7 +125,7 @@ def findings(config: RunConfig) -> list[tuple[str, str]]:
 
 
 def first_check(config: RunConfig) -> list[str]:
-    """Warnings about the environments of a run, unless one of this user has begun with the same before.
+    """Lines of warnings about the environments of a run, unless one of this user has begun with the same before.
 
     Raises:
       ConfigError: as `spec_of`, or no run can learn from one.
@@ -135,7 +136,7 @@ def first_check(config: RunConfig) -> list[str]:
     if errors := [sentence for level, sentence in found["findings"] if level == "error"]:
         raise ConfigError("; ".join(errors))
     state.remember([found["digest"]])
-    return [sentence for level, sentence in found["findings"] if level == "warning"]
+    return [f"warning: {sentence}" for level, sentence in found["findings"] if level == "warning"]
 
 
 def _shaping(config: RunConfig) -> dict[str, Given]:
@@ -211,7 +212,6 @@ def _answer(about: str, values: Mapping[str, Any]) -> Any:
             return json.loads(answer.read())
         lines = complaint.read().decode(errors="replace").strip().splitlines()
     ended = f"env.id {env_id!r}: its process ended before it was {what}, {how_it_ended(code, before)}"
-    own = [line.removeprefix(OWN) for line in lines if line.startswith(OWN)] * (code > 0)
-    sentence = own[-1] if own else ended
+    *_, sentence = ended, *(line.removeprefix(OWN) for line in lines if code > 0 and line.startswith(OWN))
     more = f"; to see where: {shlex.join([*command, *flags_for(values)])}" if len(lines) > 1 else ""
     raise ConfigError(f"{sentence}{more}")

@@ -66,10 +66,16 @@ def line(run: RunConfig, snapshot: Snapshot, *, stopping: bool = False, full: bo
 def summary(run: RunConfig, learner: Mapping[str, Any], seconds: float, *, finished: bool) -> str:
     """One sentence about a run that has ended, from the learner's last page and the seconds since its start."""
     steps = number(learner, "agent_steps") or (run.total_steps if finished else None)
-    mean = number(learner, "mean_return_100")
-    result = "no episode ended yet" if mean is None else f"mean return of the last 100 episodes {mean:.2f}"
+    mean, many = number(learner, "mean_return_100"), _recent(learner)
+    of = f"the last {many} episode{'s' * (many != 1)}"
+    result = "no episode ended yet" if mean is None else f"mean return of {of} {mean:.2f}"
     verb = "trained" if finished else "stopped after"
     return f"{run.name}: {verb} {count(steps)} agent steps, {result}, in {duration(seconds)}"
+
+
+def _recent(learner: Mapping[str, Any]) -> int:
+    """How many episodes a mean return is of."""
+    return int(min(100, number(learner, "episodes") or 100))
 
 
 def _verdict(snapshot: Snapshot, judged: Callable[..., Verdict | None] = judge, *, stopping: bool) -> str:
@@ -100,10 +106,9 @@ def _progress(known: Mapping[str, str], share: float | None) -> Table:
 
 def _figures(known: Mapping[str, str], snapshot: Snapshot) -> Table:
     learner = snapshot.page("learner")
-    history = learner.get("return_history")
-    episodes = count(number(learner, "episodes"))
+    history, last = learner.get("return_history"), _recent(learner)
     returns = Text(two(number(learner, "mean_return_100")), style="bold")
-    returns.append(f" mean of the last 100 of {episodes} episodes  ", style="not bold")
+    returns.append(f" mean of the last {last} of {count(number(learner, 'episodes'))} episodes  ", style="not bold")
     returns.append(figures.sparkline(history) if isinstance(history, list) else "", style="not bold cyan")
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)

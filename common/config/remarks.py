@@ -29,8 +29,10 @@ def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> I
     yield from line.notes
     yield from _idle(config, origins)
     yield from _raw_frames(config)
-    if not line.torchbeasts and origins.get("learner.batch_size") == "flag --batch_size":
-        yield _units(config)
+    if not line.torchbeasts and origins.get("learner.batch_size") == "flag --batch_size":  # elsewhere of samples
+        rollouts, steps, size = config.learner.batch_size, config.learner.unroll_length, f"{config.section}.batch_size"
+        samples = f"{rollouts * steps:,} samples{f'; those of an update are {size}' * (size in table_of(config))}"
+        yield f"flag --batch_size {rollouts} counts rollouts: with learner.unroll_length {steps}, {samples}"
     yield from _other_defaults(config, origins, line)
 
 
@@ -43,13 +45,6 @@ def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} has no effect: it sets {path}, and this run's algo is {config.section}"
         if path.removeprefix("env.") in {*FRAMES} - used and where.startswith(GIVEN):
             yield f"{where} has no effect: {config.env.id} does not use it"
-
-
-def _units(config: RunConfig) -> str:
-    """A sentence about --batch_size, which elsewhere counts samples."""
-    rollouts, steps, size = config.learner.batch_size, config.learner.unroll_length, f"{config.section}.batch_size"
-    samples = f"{rollouts * steps:,} samples{f'; those of an update are {size}' * (size in table_of(config))}"
-    return f"flag --batch_size {rollouts} counts rollouts: with learner.unroll_length {steps}, {samples}"
 
 
 def _raw_frames(config: RunConfig) -> Iterator[str]:

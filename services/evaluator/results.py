@@ -14,7 +14,7 @@ class Evaluation:
     """Whole episodes of a policy."""
 
     env: str  #: id of the environment
-    returns: list[float]  #: of each episode, undiscounted and unclipped
+    returns: list[float]  #: of each episode, undiscounted and unclipped, in the order in which they ended
     lengths: list[int]  #: of each episode, in agent steps
     deterministic: bool  #: whether the likeliest or best actions were taken, or drawn ones
     seed: int

@@ -256,6 +256,9 @@ def test_a_run_cannot_continue_to_fewer_steps_than_it_has(tmp_path: Path) -> Non
     (tmp_path / "x" / "metrics.csv").write_text("agent_steps,mean_return_100\n200000,\n")
     done = config(tmp_path, name="x", total_steps=200_000)
     refuse_changes(done, done)
+    refuse_changes(done, config(tmp_path, name="x", total_steps=200_000, learner={"log_every_s": 9.0}))
+    with pytest.raises(ConfigError, match="nothing is left to train; give more than 200000"):
+        refuse_changes(done, config(tmp_path, name="x", total_steps=200_000, learner={"batch_size": 9}))
     with pytest.raises(ConfigError) as caught:
         refuse_changes(done, config(tmp_path, name="x", total_steps=100_000))
     assert str(caught.value) == (

@@ -3,8 +3,9 @@
 RUN is the name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file. What is not
 given is as in `evaluate` of the run's settings, by default 10 episodes of up to 30,000 agent steps with greedy actions.
 Without --seed they are the same each time, but others than those of the run's own evaluations, by which RUN:best was
-chosen; with the same --seed, any run gets the same environments and actions. Levels are those of the run, unless --env
-is given. With --opponent, the other side acts by that run; `win` is the share of games won, a draw counts half.
+chosen; with the same --seed, any run gets the same environments and actions. Episodes of up to 16 environments are
+listed in the order in which they end. Levels are those of the run, unless --env is given. With --opponent, the other
+side acts by that run; `win` is the share of games won, a draw counts half.
 
 Every setting of the run is a flag here too, such as --broker.device cpu or --env.sticky_actions 0.25.
 """

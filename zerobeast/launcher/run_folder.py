@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from zerobeast.common.config.table import RUN, value_at
+from zerobeast.common.config.table import RUN, about, table_of, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
@@ -188,7 +188,9 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
             bound.append("sync.rule")  # it decides what is in each row of the replay's file
     changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
     refused = [refusal(path, wanted.name, before, after) for path, before, after in changes if before != after]
-    if (done := int(metrics.last(wanted.folder).get("agent_steps", 0))) > wanted.total_steps:
+    done, learned = int(metrics.last(wanted.folder).get("agent_steps", 0)), [*table_of(wanted)] * (not refused)
+    others = [path for path in learned if not about(path) and value_at(saved, path) != value_at(wanted, path)]
+    if done > wanted.total_steps or (done == wanted.total_steps and set(others) - {"total_steps"}):
         steps = f"{done:,} agent steps of {wanted.total_steps:,}: nothing is left to train"
         refused.append(f"total_steps: run {wanted.name!r} has done {steps}; give more than {done}")
     if refused:

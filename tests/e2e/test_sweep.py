@@ -67,7 +67,9 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9_and_a_failed_run_stops_no
     code, out, error = finished(beast("sweep", file))
     assert code == 1, error
     assert "| agent steps |" in out, "what is done is compared"
-    assert [line.split(": ")[1] for line in error.splitlines()] == [names[1], names[3]]
+    *failed, remark = error.splitlines()
+    assert [line.split(": ")[1] for line in failed] == [names[1], names[3]]
+    assert "95 % interval" in remark, "which is of two runs"
     assert "learner.device" in error
     assert [steps(folder / name) for name in names[::2]] == [12_000, 12_000]
     for name in names:

@@ -25,7 +25,9 @@ def test_every_cell_runs_and_the_progress_of_a_run_is_one_output(
     notebook.cells = [cell for cell in notebook.cells if all(map(needed.get, cell.metadata.get("tags", [])))]
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert not [output for output in outputs if output.get("name") == "stderr"]
+    said = [output["text"] for output in outputs if output.get("name") == "stderr"]
+    assert len(said) == 1
+    assert "the learning rate, 0 before, continues at" in said[0], "what a run that continues should be known for"
     shown = [output["data"]["text/plain"] for output in outputs if output.output_type == "display_data"]
     runs = ("cart", "cart", "reach", "cart-slow", "cart")
     assert [text.split()[0] for text in shown] == [*runs]

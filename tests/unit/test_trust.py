@@ -209,6 +209,8 @@ def test_arguments_with_which_environments_do_more_than_play_are_not_for_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, env_id: str, kwargs: dict[str, object]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for engine in ("envpool", "gfootball"):  # which another test may have imported in this process
+        monkeypatch.delitem(sys.modules, engine, raising=False)
     run, export = tmp_path / "runs" / "gift", tmp_path / "export"
     run.mkdir(parents=True)
     export.mkdir()

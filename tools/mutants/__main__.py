@@ -1,0 +1,164 @@
+"""How many small faults in the product the tests notice: `make mutants`.
+
+    python -m zerobeast.tools.mutants                 150 faults, drawn by seed 1
+    python -m zerobeast.tools.mutants --room rl/ops   30 of one room
+
+All unit and integration tests run once in a copy of the tree, with coverage of each test by itself; that is kept until
+the tree changes. Then each fault is made in a copy, and of the tests that passed and ran its line the fastest are
+started, until one fails. A fault that no test notices survives; one in a line that only other processes of tests run is
+counted apart.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+import coverage
+
+from zerobeast.tools.mutants import recorder
+from zerobeast.tools.mutants.sites import Mutant, applied, modules, mutants
+
+TOP = Path(__file__).resolve().parents[2]
+TESTS = ("tests/unit", "tests/integration")
+MOST_S, MOST_TESTS = 30, 60
+KILLED, SURVIVED, OUT_OF_REACH = "killed", "survived", "in no test's own process"
+PYTEST = (sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-p")
+Lines = Mapping[tuple[str, int], Sequence[str]]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__.partition("\n")[0])
+    parser.add_argument("--count", type=int, default=150, help="how many faults")
+    parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--room", default="", help="draw from this folder alone, such as rl/ops")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many at a time")
+    parser.add_argument("--cache", type=Path, default=TOP / "build/mutants", help="folder of what the tests cover")
+    given = parser.parse_args(argv)
+    drawn = draw(given.count, given.seed, given.room)
+    covering = coverage_of(given.cache, given.workers)
+    fates = judged(drawn, covering, given.workers)
+    sys.stdout.write(report(fates))
+    return 0
+
+
+def draw(count: int, seed: int, room: str) -> list[Mutant]:
+    """Faults, as many of each room as its share of all that could be made, by a seed alone."""
+    found = [each for path in modules(TOP) for each in mutants(path, TOP) if each.path.startswith(room)]
+    pick = random.Random(seed).sample  # noqa: S311 - has to be repeatable
+    return sorted(pick(found, min(count, len(found))), key=lambda each: (each.path, each.line))
+
+
+def coverage_of(cache: Path, workers: int) -> Lines:
+    """The tests that run each line in their own process, fastest first."""
+    files = [*modules(TOP), *(path for test in TESTS for path in sorted((TOP / test).rglob("*.py")))]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    data, durations, tree = cache / f"{digest}.coverage", cache / f"{digest}.jsonl", cache / digest
+    if not durations.exists():
+        shutil.rmtree(tree, ignore_errors=True)
+        config = _copy(tree) / "coverage.ini"
+        config.write_text(f"[run]\ndata_file = {data}\nsource = {tree}\nomit = {tree}/tests/*\n")
+        unfinished = durations.with_suffix(".part")
+        unfinished.unlink(missing_ok=True)
+        run = (*PYTEST, recorder.__name__, "-n", str(workers), "--dist", "loadfile", "-W", "default")
+        options = ("--cov", "--cov-context=test", f"--cov-config={config}", "--cov-report=")
+        environ = _environ(tree) | {recorder.FILE: str(unfinished)}
+        subprocess.run((*run, *options, *TESTS), cwd=tree, env=environ, check=False)
+        unfinished.rename(durations)
+    seconds = dict(json.loads(line) for line in durations.read_text(encoding="utf-8").splitlines())
+    stored = coverage.CoverageData(str(data))
+    stored.read()
+    found: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for file in stored.measured_files():
+        path = str(Path(os.path.realpath(file)).relative_to(os.path.realpath(tree)))
+        for line, contexts in stored.contexts_by_lineno(file).items():
+            found[path, line] |= {name.partition("|")[0] for name in contexts} & seconds.keys()
+    return {place: sorted(tests, key=lambda test: seconds[test]) for place, tests in found.items()}
+
+
+def judged(drawn: Sequence[Mutant], covering: Lines, workers: int) -> dict[Mutant, str]:
+    """What becomes of each fault; a line for each is printed as it is known."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as place, ThreadPoolExecutor(workers) as pool:
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(workers):
+            trees.put(_copy(Path(place) / str(number)))
+
+        def fate(mutant: Mutant) -> str:
+            tree = trees.get()
+            try:
+                result = tried(mutant, covering.get((mutant.path, mutant.line), ()), tree)
+            finally:
+                trees.put(tree)
+            sys.stdout.write(f"{result:8} {mutant}\n")
+            sys.stdout.flush()
+            return result
+
+        return dict(zip(drawn, pool.map(fate, drawn), strict=True))
+
+
+def tried(mutant: Mutant, tests: Sequence[str], tree: Path) -> str:
+    """Whether tests fail, or hang, with this fault in a copy of the tree."""
+    if not tests:
+        return OUT_OF_REACH
+    path = tree / mutant.path
+    source = path.read_bytes()
+    path.write_bytes(applied(mutant, source))
+    run = (*PYTEST, "no:xdist", "-x", f"--timeout={MOST_S}", *tests[:MOST_TESTS])
+    try:
+        return SURVIVED if _code(run, tree) == 0 else KILLED
+    finally:
+        path.write_bytes(source)
+
+
+def _code(run: Sequence[str], tree: Path) -> int:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        run, cwd=tree, env=_environ(tree), stdout=quiet, stderr=quiet, start_new_session=True
+    ) as process:
+        try:
+            return process.wait(MOST_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            return process.wait()
+
+
+def _environ(tree: Path) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def _copy(tree: Path) -> Path:
+    listing = (shutil.which("git") or "git", "ls-files", "-coz", "--exclude-standard")
+    listed = subprocess.run(listing, cwd=TOP, check=True, stdout=subprocess.PIPE).stdout
+    for name in filter(None, listed.decode().split("\0")):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(TOP / name, tree / name, follow_symlinks=False)
+    return tree
+
+
+def report(fates: Mapping[Mutant, str]) -> str:
+    """The share of noticed faults, of each room and of all."""
+    rooms: dict[str, Counter[str]] = defaultdict(Counter)
+    for mutant, fate in fates.items():
+        for room in (mutant.room, "all"):
+            rooms[room][fate] += 1
+    lines = [f"\n{'room':24}{'faults':>8}{'killed':>8}{'survived':>10}{'out of reach':>14}"]
+    whole = rooms.pop("all")
+    for room, counts in (*sorted(rooms.items()), ("all", whole)):
+        columns = (counts[KILLED], counts[SURVIVED], counts[OUT_OF_REACH])
+        lines.append(f"{room:24}{counts.total():8}{columns[0]:8}{columns[1]:10}{columns[2]:14}")
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

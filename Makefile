@@ -4,6 +4,7 @@
 #   make test                               what to run before a commit: 5 minutes on two cores, 6 the first time
 #   make test-all                           everything, as CI does
 #   make test-extras                        environments of other packages, of those that are installed
+#   make mutants                            how many small faults in the product the tests notice: half an hour
 #   make lint | bench | setup | clean
 
 VENV := .venv
@@ -24,7 +25,7 @@ LONG := $(patsubst %,tests/%.py,e2e/test_learning e2e/test_compose e2e/test_run 
 # files of compiled code each of a thousand processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
-.PHONY: train test test-all test-extras lint bench setup clean
+.PHONY: train test test-all test-extras mutants lint bench setup clean
 .DEFAULT_GOAL := train
 
 train: $(READY)
@@ -39,6 +40,9 @@ test-all: lint # whole runs separately: beside them, tests of seconds would wait
 
 test-extras: $(DEV)
 	$(PYTEST) tests/extras $(ARGS)
+
+mutants: $(DEV)
+	@exec $(BIN)/python -m zerobeast.tools.mutants $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -124,7 +124,8 @@ def free_port(span: int = 3) -> int:
 
 def row_layout(spec: RecordSpec) -> list[list[Any]]:
     """[[name, dtype, shape, offset], ...], of which `layout_id` is the fingerprint, as in docs/protocol.md."""
-    return [[f.name, f.dtype, list(f.shape), spec.dtype.fields[f.name][1]] for f in spec.fields]  # type: ignore[index]
+    places = ((name, *place[:2]) for name, place in (spec.dtype.fields or {}).items())
+    return [[name, dtype.base.str, list(dtype.shape), offset] for name, dtype, offset in places]
 
 
 def as_bits(values: NDArray[Any], dimensions: int) -> NDArray[np.uint8]:
@@ -132,7 +133,8 @@ def as_bits(values: NDArray[Any], dimensions: int) -> NDArray[np.uint8]:
     flat = values.reshape(*values.shape[: values.ndim - dimensions], -1)
     padded = np.ones((*flat.shape[:-1], -(-flat.shape[-1] // 8) * 8), np.int64)
     padded[..., : flat.shape[-1]] = flat
-    return (padded.reshape(*flat.shape[:-1], -1, 8) * 2 ** np.arange(8)).sum(-1).astype(np.uint8)
+    packed: NDArray[np.uint8] = (padded.reshape(*flat.shape[:-1], -1, 8) * 2 ** np.arange(8)).sum(-1).astype(np.uint8)
+    return packed
 
 
 def layout_id(spec: RecordSpec) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.replay_fakes import sizes
+from tests.build.replays import sizes
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace

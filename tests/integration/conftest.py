@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker_fakes import OpenStage, Stage, stage
-from tests.learner_fakes import FakeActor, Opener, OpenRun, opened, run_config
+from tests.build.brokers import OpenStage, Stage, stage
+from tests.build.learners import FakeActor, Opener, OpenRun, opened, run_config
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, ServerPort
 from zerobeast.common.wire.messages import Plane

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.broker_fakes import ECHO_POLICY, Client, OpenStage, Stage
+from tests.build.brokers import ECHO_POLICY, Client, OpenStage, Stage
 from tests.helpers import wait_until
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.messages import Kind

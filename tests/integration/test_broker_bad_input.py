@@ -6,7 +6,7 @@ import pytest
 import zmq
 from torch import nn
 
-from tests.broker_fakes import ECHO_ENV, Client, OpenStage, Stage
+from tests.build.brokers import ECHO_ENV, Client, OpenStage, Stage
 from tests.helpers import wait_until
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError

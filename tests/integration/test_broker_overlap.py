@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.broker_fakes import Client, OpenStage, Stage
+from tests.build.brokers import Client, OpenStage, Stage
 from tests.helpers import wait_until
 from zerobeast.common.wire.stream import Reply
 from zerobeast.rl.acting.inference import Inference

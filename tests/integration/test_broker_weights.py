@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.broker_fakes import EchoNet, FakeLearner
+from tests.build.brokers import EchoNet, FakeLearner
 from tests.helpers import free_port, wait_until
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker_fakes import ECHO_ENV, Stage
+from tests.build.brokers import ECHO_ENV, Stage
+from tests.build.learners import ENV, B, Clock, FakeActor, Opener, OpenRun, T, rollout_rows
 from tests.helpers import wait_until
 from tests.integration.envservers import COUNTER, running
-from tests.learner_fakes import ENV, B, Clock, FakeActor, Opener, OpenRun, T, rollout_rows
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.learner_fakes import FakeActor, learned, opened, run_config
+from tests.build.learners import FakeActor, learned, opened, run_config
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.checkpoint import load_checkpoint

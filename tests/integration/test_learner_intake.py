@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.build.learners import POLICY, FakeActor, Opener, T, rollout_rows
 from tests.helpers import wait_until
-from tests.learner_fakes import POLICY, FakeActor, Opener, T, rollout_rows
 from zerobeast.common.transport import ClientPort, Context
 from zerobeast.common.wire.messages import Kind, Plane, Reason
 from zerobeast.common.wire.stream import Stream

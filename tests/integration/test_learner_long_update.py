@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.build.learners import Clock, FakeActor, feed, learner_for, opened, rollout_rows, run_config
 from tests.helpers import wait_until
-from tests.learner_fakes import Clock, FakeActor, feed, learner_for, opened, rollout_rows, run_config
 from zerobeast.common.config.process import Instance
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.learner_fakes import Clock, Opener, OpenRun, feed
+from tests.build.learners import Clock, Opener, OpenRun, feed
 from zerobeast.services.learner import sharing
 from zerobeast.services.learner.checkpoint import Checkpoints
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.build.learners import B, FakeActor, Opener, OpenRun, T, feed, rollout_rows
 from tests.helpers import poll, wait_until
-from tests.learner_fakes import B, FakeActor, Opener, OpenRun, T, feed, rollout_rows
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.session import YIELDS_S

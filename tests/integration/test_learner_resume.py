@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.learner_fakes import (
+from tests.build.learners import (
     B,
     FakeActor,
     Opener,

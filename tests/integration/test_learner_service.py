@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.learner_fakes import (
+from tests.build.learners import (
     Opener,
     Scripted,
     answer,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.learner_fakes import B, FakeActor, T, drive, feed, greet, opened, rollout_rows, run_config
+from tests.build.learners import B, FakeActor, T, drive, feed, greet, opened, rollout_rows, run_config
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.learner_fakes import ENV, FakeActor, Opener, OpenRun, feed, greet, learned, opened, rollout_rows, run_config
+from tests.build.learners import ENV, FakeActor, Opener, OpenRun, feed, greet, learned, opened, rollout_rows, run_config
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.learner.update import Added, Trainer

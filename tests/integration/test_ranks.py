@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch.distributed import Store
 
+from tests.build.ranks import NAN_AT, ROWS, SETTINGS, SIZES, learning_of
 from tests.helpers import ROOT, finished, free_port, python
-from tests.rank_fakes import NAN_AT, ROWS, SETTINGS, SIZES, learning_of
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.rl.ops import listeners, meeting, ranks
 
@@ -24,7 +24,7 @@ Found = dict[tuple[int, int], dict[str, Any]]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
-    asked = (ROOT / "tests" / "rank_fakes.py", folder, str(UPDATES))
+    asked = (ROOT / "tests" / "build" / "ranks.py", folder, str(UPDATES))
     code, _, error = finished(python(*asked, variables={"OMP_NUM_THREADS": "1"}))
     assert code == 0, error
     return folder

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.build.learners import FakeActor, run_config
 from tests.helpers import ROOT, free_port, wait_until
-from tests.learner_fakes import FakeActor, run_config
 from zerobeast import ConfigError, PeerLost, RemoteActing
 from zerobeast.common.config.load import load
 from zerobeast.common.service import computing

@@ -4,10 +4,10 @@ from contextlib import closing
 
 import pytest
 
-from tests.broker_fakes import OpenStage
+from tests.build.brokers import OpenStage
+from tests.build.learners import Opener
 from tests.helpers import poll, wait_until
 from tests.integration.envservers import ODD, running
-from tests.learner_fakes import Opener
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import PeerLost

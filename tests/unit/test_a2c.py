@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
-from tests.algo_fakes import MINATAR, PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
+from tests.build.batches import MINATAR, PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.data.batch import Batch
 

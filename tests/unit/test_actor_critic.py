@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import (
+from tests.build.batches import (
     ALGORITHMS,
     MINATAR,
     NESTED,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from tests.algo_fakes import VECTORS
+from tests.build.batches import VECTORS
 from zerobeast.common.errors import ConfigError
 from zerobeast.tools.bench.episodic import Seen, _judged, play
 from zerobeast.tools.throwaway_run import settings

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import ALGORITHMS, BOX, NESTED, REACH, generator
-from tests.box_fakes import N, control, mlp, of_critics, transitions
+from tests.build.batches import ALGORITHMS, BOX, NESTED, REACH, generator
+from tests.build.control import N, control, mlp, of_critics, transitions
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import ALGORITHMS, same, weights
-from tests.box_fakes import (
+from tests.build.batches import ALGORITHMS, same, weights
+from tests.build.control import (
     N,
     T,
     assert_same_layers,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.broker_fakes import ECHO_ENV, ECHO_POLICY, EchoAlgorithm, EchoNet
+from tests.build.brokers import ECHO_ENV, ECHO_POLICY, EchoAlgorithm, EchoNet
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace

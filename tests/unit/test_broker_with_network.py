@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.algo_fakes import PANEL, REACH, VECTORS
+from tests.build.batches import PANEL, REACH, VECTORS
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.learner_fakes import ENV, B, learn, rollout_rows, run_config
+from tests.build.learners import ENV, B, learn, rollout_rows, run_config
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint

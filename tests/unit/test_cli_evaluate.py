@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.algo_fakes import VECTORS
+from tests.build.batches import VECTORS
 from tests.unit.test_policy import saved
 from zerobeast.api.saved import find, load, with_new_episodes
 from zerobeast.cli.evaluate import described, main

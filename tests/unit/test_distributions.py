@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributions as reference
 
-from tests.algo_fakes import BOX, ENDLESS, GRID, HYBRID, MULTI, SPACES, generator, values_of
+from tests.build.batches import BOX, ENDLESS, GRID, HYBRID, MULTI, SPACES, generator, values_of
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.rl.ops.distributions import Categorical, Family, family_of
 from zerobeast.rl.ops.gaussian import EDGE

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import ALGORITHMS, MINATAR, REACH, VECTORS, B, T, algorithm_of, make_batch
+from tests.build.batches import ALGORITHMS, MINATAR, REACH, VECTORS, B, T, algorithm_of, make_batch
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from tests.algo_fakes import MINATAR, VECTORS, B, algorithm_of, generator, make_batch
+from tests.build.batches import MINATAR, VECTORS, B, algorithm_of, generator, make_batch
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import NetConfig

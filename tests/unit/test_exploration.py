@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.broker_fakes import EchoAlgorithm
-from tests.learner_fakes import ENV, B, learn, rollout_rows, run_config
+from tests.build.brokers import EchoAlgorithm
+from tests.build.learners import ENV, B, learn, rollout_rows, run_config
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.algos.value.exploration import epsilons
 from zerobeast.rl.algos.vmpo.config import VMPOConfig

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.algo_fakes import NESTED, VECTORS
+from tests.build.batches import NESTED, VECTORS
 from tests.unit.test_policy import saved
 from zerobeast.api.export import export
 from zerobeast.api.saved import evaluate, load

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.algo_fakes import NESTED, REACH, VECTORS
+from tests.build.batches import NESTED, REACH, VECTORS
 from tests.unit.test_policy import saved
 from zerobeast.api.export import HOW
 from zerobeast.api.saved import load

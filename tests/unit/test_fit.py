@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.algo_fakes import ALGORITHMS, ENDLESS, HYBRID, REACH
+from tests.build.batches import ALGORITHMS, ENDLESS, HYBRID, REACH
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import oversize, rollout_record

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, with_logits
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, with_logits
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.impact.algorithm import log_ratio, loss
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import B, T, algorithm_of, make_batch, on_policy, same, unrolled, weights
+from tests.build.batches import B, T, algorithm_of, make_batch, on_policy, same, unrolled, weights
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.impact.algorithm import CEILING, FLOOR, DivergenceWeight, ImpactLearning

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import MINATAR, B, T, algorithm_of, bandit, generator, make_batch, on_policy, unrolled
+from tests.build.batches import MINATAR, B, T, algorithm_of, bandit, generator, make_batch, on_policy, unrolled
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.nets.precision import autocast

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, bandit, generator, make_batch, same, weights
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, bandit, generator, make_batch, same, weights
 from zerobeast.common.errors import ConfigError
 from zerobeast.rl.algos.impala import algorithm as module
 from zerobeast.rl.algos.impala.algorithm import ImpalaLearning

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import B, T, algorithm_of, make_batch, same, weights
+from tests.build.batches import B, T, algorithm_of, make_batch, same, weights
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.impala import algorithm as module

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.intake_fakes import ListMessage
-from tests.learner_fakes import ENV, POLICY, T, rollout_rows
+from tests.build.learners import ENV, POLICY, T, rollout_rows
+from tests.build.streams import ListMessage
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.checks import rollout_flaw
 from zerobeast.common.wire.episodes import Episode, episodes_of

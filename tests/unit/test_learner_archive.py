@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.build.learners import run_config
 from tests.helpers import no_file_longer_than
-from tests.learner_fakes import run_config
 from tests.unit.test_learner_recorder import LAGS, events, table
 from zerobeast.common.config.describe import dump
 from zerobeast.common.config.load import load

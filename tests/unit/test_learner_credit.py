@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.intake_fakes import ListedRun, ListMessage
-from tests.learner_fakes import ENV, answer, rollout_rows, run_config
-from tests.training_fakes import learn, training_run
+from tests.build.learners import ENV, answer, rollout_rows, run_config
+from tests.build.streams import ListedRun, ListMessage
+from tests.build.training import learn, training_run
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.one_batch import OneBatch

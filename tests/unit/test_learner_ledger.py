@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.intake_fakes import ListedRun
-from tests.learner_fakes import rollout_rows
+from tests.build.learners import rollout_rows
+from tests.build.streams import ListedRun
 from zerobeast.common.wire.session import Arrival
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.intake_fakes import ListedRun, ListMessage
-from tests.learner_fakes import ENV, T, rollout_rows, run_config
-from tests.training_fakes import learn, training_run
+from tests.build.learners import ENV, T, rollout_rows, run_config
+from tests.build.streams import ListedRun, ListMessage
+from tests.build.training import learn, training_run
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings import RunConfig

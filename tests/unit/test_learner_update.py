@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.learner_fakes import ENV, POLICY, STACKED, B, Scripted, T, answer, learn, rollout_rows, run_config
+from tests.build.learners import ENV, POLICY, STACKED, B, Scripted, T, answer, learn, rollout_rows, run_config
 from zerobeast.common.errors import Diverged
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import RecordSpec

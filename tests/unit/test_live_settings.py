@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.box_fakes import control_config, trainer_of
-from tests.box_fakes import trained as trained_in_a_box
-from tests.learner_fakes import run_config
+from tests.build.control import control_config, trainer_of
+from tests.build.control import trained as trained_in_a_box
+from tests.build.learners import run_config
 from tests.unit.test_checkpoint import CPU, ENV, same, trained
 from zerobeast.common.config import live
 from zerobeast.common.errors import ConfigError

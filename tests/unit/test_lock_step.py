@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from tests.intake_fakes import ListedRun
-from tests.learner_fakes import rollout_rows
+from tests.build.learners import rollout_rows
+from tests.build.streams import ListedRun
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import VECTORS, B, T, generator, make_batch, same, weights
+from tests.build.batches import VECTORS, B, T, generator, make_batch, same, weights
 from tests.unit.test_popart import of_task
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.tree import RunConfig

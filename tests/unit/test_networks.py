@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import ALGORITHMS, REACH, values_of
-from tests.algo_fakes import NESTED as NESTED_ACTION
+from tests.build.batches import ALGORITHMS, REACH, values_of
+from tests.build.batches import NESTED as NESTED_ACTION
 from tests.e2e.token_torso import Tokens
 from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import dump, gather, load

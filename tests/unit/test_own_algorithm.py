@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import VECTORS, algorithm_of, make_batch
+from tests.build.batches import VECTORS, algorithm_of, make_batch
 from tests.helpers import ROOT
 from zerobeast.common.config.hints import elsewhere
 from zerobeast.common.config.load import dump, load

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.intake_fakes import ListedRun
-from tests.learner_fakes import ENV, T, answer, rollout_rows, run_config
-from tests.training_fakes import learn, training_run
+from tests.build.learners import ENV, T, answer, rollout_rows, run_config
+from tests.build.streams import ListedRun
+from tests.build.training import learn, training_run
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.data.pace import Pace
 from zerobeast.rl.data.rollouts import Rollouts

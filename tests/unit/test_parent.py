@@ -8,8 +8,8 @@ import pytest
 import torch
 import yaml
 
-from tests.algo_fakes import REACH, VECTORS
-from tests.learner_fakes import ENV, run_config
+from tests.build.batches import REACH, VECTORS
+from tests.build.learners import ENV, run_config
 from tests.unit.test_checkpoint import CPU, same, saved, state_in, trained
 from zerobeast.cli.train import TrainFlags, main
 from zerobeast.common.config.load import dump, load

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.algo_fakes import REACH
+from tests.build.batches import REACH
 from tests.unit.test_policy import saved
 from zerobeast.api.saved import load
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part

@@ -14,7 +14,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from tests.algo_fakes import NESTED, REACH, VECTORS
+from tests.build.batches import NESTED, REACH, VECTORS
 from zerobeast.api.export import export
 from zerobeast.api.saved import evaluate, load
 from zerobeast.clients.policy import LATE

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import generator, same
+from tests.build.batches import generator, same
 from zerobeast.rl.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt
 
 WIDTH, TASKS, N = 5, 3, 40

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo import algorithm as module

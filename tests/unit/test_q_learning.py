@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import VECTORS, generator, masks_for, same, values_of, weights
+from tests.build.batches import VECTORS, generator, masks_for, same, values_of, weights
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import VECTORS, B, T, generator, values_of
+from tests.build.batches import VECTORS, B, T, generator, values_of
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy
 from zerobeast.rl.algos.value.q_network import QHead, QNetwork

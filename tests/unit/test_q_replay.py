@@ -9,8 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.algo_fakes import same, weights
-from tests.learner_fakes import ENV
+from tests.build.batches import same, weights
+from tests.build.learners import ENV
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
 from zerobeast.rl.ops.tree import leaves

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import generator
+from tests.build.batches import generator
 from zerobeast.rl.algos.value.q_values import Distributions, Scalars
 from zerobeast.rl.ops.returns import atoms, project
 

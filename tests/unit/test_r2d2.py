@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import VECTORS, generator, values_of
+from tests.build.batches import VECTORS, generator, values_of
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.rl.algos.r2d2.algorithm import first_priorities, loss
 from zerobeast.rl.algos.r2d2.config import R2D2Config

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import same, weights
+from tests.build.batches import same, weights
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
 from zerobeast.rl.algos.r2d2.algorithm import loss, unroll

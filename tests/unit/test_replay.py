@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.replay_fakes import PLAIN, STACKED, T, Truth, World, everything, replay_of
+from tests.build.replays import PLAIN, STACKED, T, Truth, World, everything, replay_of
 from tests.unit.test_replay_sum_tree import chi_square
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.records import Origin

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.replay_fakes import KINDS, POLICY, STACKED, Step, T, Truth, World, column, everything, replay_of, value
+from tests.build.replays import KINDS, POLICY, STACKED, Step, T, Truth, World, column, everything, replay_of, value
 from zerobeast.rl.ops.tree import leaves
 from zerobeast.rl.replay.items import BurnIn, NStep
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.replay_fakes import PLAIN, POLICY, TREES, T
+from tests.build.replays import PLAIN, POLICY, TREES, T
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from tests.replay_fakes import sizes
+from tests.build.replays import sizes
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec

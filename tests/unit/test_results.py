@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.results_fakes import evaluation, saved, seeds
+from tests.build.folders import evaluation, saved, seeds
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.results import statistics

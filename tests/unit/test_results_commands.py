@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import zerobeast as zb
-from tests.results_fakes import evaluation, saved, seeds
+from tests.build.folders import evaluation, saved, seeds
 from zerobeast.cli import compare, plot, runs
 from zerobeast.cli.main import main
 from zerobeast.common.errors import ConfigError

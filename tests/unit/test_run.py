@@ -15,8 +15,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import zerobeast as zb
+from tests.build.folders import evaluation, saved
 from tests.helpers import ROOT
-from tests.results_fakes import evaluation, saved
 from zerobeast.api import train
 from zerobeast.api.callbacks import News, each_of
 from zerobeast.api.saved import load

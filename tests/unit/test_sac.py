@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from tests.box_fakes import N, assert_same_layers, control, follow, mlp, of_critics, of_policy, transitions
+from tests.build.control import N, assert_same_layers, control, follow, mlp, of_critics, of_policy, transitions
 from zerobeast.rl.algos.sac.algorithm import draw
 
 ONES = torch.ones(N)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.algo_fakes import VECTORS
-from tests.broker_fakes import ECHO_ENV, EchoAlgorithm
+from tests.build.batches import VECTORS
+from tests.build.brokers import ECHO_ENV, EchoAlgorithm
 from tests.unit.test_broker_inference import STACKED, infer, make
 from zerobeast.common.config.relations import broken
 from zerobeast.common.errors import ConfigError

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 import zerobeast as zb
+from tests.build.folders import saved
+from tests.build.learners import ENV
 from tests.helpers import no_file_longer_than
-from tests.learner_fakes import ENV
-from tests.results_fakes import saved
 from zerobeast.cli import runs, watch
 from zerobeast.cli.sweep import main
 from zerobeast.common.config.confirmed import remember

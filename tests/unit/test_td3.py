@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algo_fakes import same, weights
-from tests.box_fakes import N, control, mlp, of_critics, of_policy, transitions
+from tests.build.batches import same, weights
+from tests.build.control import N, control, mlp, of_critics, of_policy, transitions
 
 PLAIN: dict[str, Any] = {"critics": 1, "policy_delay": 1, "target_noise": 0.0}
 SHARED: dict[str, Any] = {"learning_rate": 1e-2, "policy_rate": 0.3, "target_rate": 0.05}

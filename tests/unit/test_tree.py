@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import NESTED
+from tests.build.batches import NESTED
 from zerobeast.common.wire.records import step_record
 from zerobeast.rl.ops.columns import columns
 from zerobeast.rl.ops.tree import leaves, tree_map

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.algo_fakes import (
+from tests.build.batches import (
     PANEL,
     REACH,
     VECTORS,

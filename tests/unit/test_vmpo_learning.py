@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
 from zerobeast.rl.learning.dual import FLOOR

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algo_fakes import generator
+from tests.build.batches import generator
 from zerobeast.rl.algos.vmpo.algorithm import Multipliers
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
 

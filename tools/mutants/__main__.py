@@ -1,7 +1,7 @@
 """How many small faults in the product the tests notice: `make mutants`.
 
     python -m zerobeast.tools.mutants                 150 faults, drawn by seed 1
-    python -m zerobeast.tools.mutants --room rl/ops   30 of one room
+    python -m zerobeast.tools.mutants --room rl/ops --count 30 tests/unit/test_vtrace.py   one room, and these tests
 
 All unit and integration tests run once in a copy of the tree, with coverage of each test by itself; that is kept until
 the tree changes. Then each fault is made in a copy, and of the tests that passed and ran its line the fastest are
@@ -45,9 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--room", default="", help="draw from this folder alone, such as rl/ops")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many at a time")
     parser.add_argument("--cache", type=Path, default=TOP / "build/mutants", help="folder of what the tests cover")
+    parser.add_argument("tests", nargs="*", default=TESTS, help="files or folders of tests (%(default)s)")
     given = parser.parse_args(argv)
     drawn = draw(given.count, given.seed, given.room)
-    covering = coverage_of(given.cache, given.workers)
+    covering = coverage_of(given.tests, given.cache, given.workers)
     fates = judged(drawn, covering, given.workers)
     sys.stdout.write(report(fates))
     return 0
@@ -60,10 +61,11 @@ def draw(count: int, seed: int, room: str) -> list[Mutant]:
     return sorted(pick(found, min(count, len(found))), key=lambda each: (each.path, each.line))
 
 
-def coverage_of(cache: Path, workers: int) -> Lines:
+def coverage_of(tests: Sequence[str], cache: Path, workers: int) -> Lines:
     """The tests that run each line in their own process, fastest first."""
-    files = [*modules(TOP), *(path for test in TESTS for path in sorted((TOP / test).rglob("*.py")))]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    files = [*modules(TOP), *sorted((TOP / "tests").rglob("*.py"))]
+    sources = [path.read_bytes() for path in files]
+    digest = hashlib.sha256(b"\0".join([*sources, *map(str.encode, tests)])).hexdigest()[:16]
     data, durations, tree = cache / f"{digest}.coverage", cache / f"{digest}.jsonl", cache / digest
     if not durations.exists():
         shutil.rmtree(tree, ignore_errors=True)
@@ -74,7 +76,7 @@ def coverage_of(cache: Path, workers: int) -> Lines:
         run = (*PYTEST, recorder.__name__, "-n", str(workers), "--dist", "loadfile", "-W", "default")
         options = ("--cov", "--cov-context=test", f"--cov-config={config}", "--cov-report=")
         environ = _environ(tree) | {recorder.FILE: str(unfinished)}
-        subprocess.run((*run, *options, *TESTS), cwd=tree, env=environ, check=False)
+        subprocess.run((*run, *options, *tests), cwd=tree, env=environ, check=False)
         unfinished.rename(durations)
     seconds = dict(json.loads(line) for line in durations.read_text(encoding="utf-8").splitlines())
     stored = coverage.CoverageData(str(data))

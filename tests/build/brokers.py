@@ -100,7 +100,7 @@ class Answer(NamedTuple):
 
     @property
     def version(self) -> int:
-        return self.header.body[0]
+        return int(self.header.body[0])
 
 
 class Client:
@@ -196,7 +196,7 @@ class Stage:
         return client
 
     def refused(self, reason: str) -> int:
-        return self.broker.report().get("refused_by_reason", {}).get(reason, 0)
+        return int(self.broker.report().get("refused_by_reason", {}).get(reason, 0))
 
     def stop(self) -> None:
         self.broker.stop()

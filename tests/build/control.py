@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tests.algo_fakes import REACH, generator, values_of
+from tests.build.batches import REACH, generator, values_of
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.factory import make_algorithm

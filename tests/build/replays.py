@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tests.algo_fakes import HYBRID
+from tests.build.batches import HYBRID
 from tests.helpers import as_bits
 from zerobeast.common.wire.layout import Field
 from zerobeast.common.wire.records import rollout_record

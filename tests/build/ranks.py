@@ -1,4 +1,4 @@
-"""Runs of 1, 2 and 4 ranks that are fed the same batches, split by rows: python tests/rank_fakes.py FOLDER UPDATES.
+"""Runs of 1, 2 and 4 ranks that are fed the same batches, split by rows: python tests/build/ranks.py FOLDER UPDATES.
 
 The processes are forked from one, so that torch is imported once. What came of each is in FOLDER/<ranks>-<rank>.pt.
 Further pairs of them only meet: what came of that is in FOLDER/<name>-<rank>.json.
@@ -20,8 +20,8 @@ import psutil
 import torch
 from torch import Tensor, distributed
 
-from tests.algo_fakes import REACH, VECTORS, generator, make_batch
-from tests.box_fakes import transitions
+from tests.build.batches import REACH, VECTORS, generator, make_batch
+from tests.build.control import transitions
 from tests.helpers import free_port, wait_until
 from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
@@ -96,14 +96,11 @@ def update(name: str, algorithm: Any, net: Any, learning: Any, seed: int) -> tup
     if name == "sac":
         noise = iter(torch.randn(2, ROWS, 2, generator=generator(seed)))
         learning._draw = lambda features: draw(net(features), own(next(noise)))
-        drawn = transitions(seed, n=ROWS)
-        inputs, later = (tree_map(lambda entry: own(entry, 1), each) for each in (drawn.inputs, drawn.next_inputs))
-        action, reward, discount = map(own, drawn[1:4])
-        step = learning.update(
-            drawn._replace(inputs=inputs, next_inputs=later, action=action, reward=reward, discount=discount),
-            weights,
-            seed,
-        ).step
+        moves = transitions(seed, n=ROWS)
+        inputs, later = (tree_map(lambda entry: own(entry, 1), each) for each in (moves.inputs, moves.next_inputs))
+        action, reward, discount = map(own, moves[1:4])
+        moves = moves._replace(inputs=inputs, next_inputs=later, action=action, reward=reward, discount=discount)
+        step = learning.update(moves, weights, seed).step
         return step.loss, int(step.applied)
     batch = batch_of(algorithm, seed)
     if name == "r2d2":
@@ -173,7 +170,7 @@ def begun(root: Path) -> dict[str, Any]:
     for weights in trainer.net.parameters():
         weights.data += ranks.rank()
     before = trainer.checksum()
-    trainer.follow(of_the_first(trainer.learned))
+    trainer.follow(of_the_first(trainer.learned) or {})
     rows = np.zeros(ROWS // ranks.size(), rollout_record(VECTORS, trainer.policy, STEPS).dtype)
     rows["reward"] = 1.0
     trainer.add(rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.learner_fakes import ENV, POLICY, T, rollout_rows
+from tests.build.learners import ENV, POLICY, T, rollout_rows
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.stream import Stream
@@ -25,7 +25,7 @@ class ListMessage:
         self.header, self.rows = header, rows
 
     def into(self, buffer: np.ndarray) -> bool:
-        source = self.rows.view(np.uint8)
+        source: np.ndarray = self.rows.view(np.uint8)
         if buffer.nbytes == source.nbytes:
             buffer[...] = source.reshape(buffer.shape)
         return buffer.nbytes == source.nbytes

@@ -143,13 +143,13 @@ def bandit(algorithm: Any, net: PolicyAndValue, batch: Batch, right: Tensor, g: 
 def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> Batch:
     """An unroll whose rows all end at transition `at`; obs[at + 1] is their final observation."""
     batch = make_batch(algorithm)
-    flags = {name: torch.zeros(T + 1, B, dtype=torch.bool) for name in ("first", "terminated", "truncated")}
-    flags["terminated"][at + 1] = terminated
-    flags["truncated"][at + 1] = truncated
+    first, died, cut = torch.zeros(3, T + 1, B, dtype=torch.bool)
+    died[at + 1] = terminated
+    cut[at + 1] = truncated
     if at + 2 <= T:
-        flags["first"][at + 2] = True
+        first[at + 2] = True
         batch.reward[at + 2] = 0.0
-    return batch._replace(**flags, mask=~flags["first"][1:])
+    return batch._replace(first=first, terminated=died, truncated=cut, mask=~first[1:])
 
 
 def two_ends(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> tuple[Batch, Batch]:

@@ -75,10 +75,11 @@ def rollout_rows(
     """n rows of random but valid values; with `seams`, some steps begin an episode."""
     random = np.random.default_rng(seed)
     rows: NDArray[np.void] = np.zeros(n, rollout_record(env, policy, T).dtype)
-    scale = 255 if env.obs.dtype == "|u1" else 1
-    rows["obs"] = (random.random(rows["obs"].shape) * scale).astype(env.obs.dtype)
+    [obs], [action] = env.obs.arrays, env.action.arrays
+    scale = 255 if obs.dtype == "|u1" else 1
+    rows["obs"] = (random.random(rows["obs"].shape) * scale).astype(obs.dtype)
     rows["reward"] = random.normal(size=rows["reward"].shape)
-    rows["last_action"] = random.integers(0, env.action.sizes[0], rows["last_action"].shape)
+    rows["last_action"] = random.integers(0, action.sizes[0], rows["last_action"].shape)
     rows["logits"] = random.normal(size=rows["logits"].shape)
     rows["value"] = random.normal(size=rows["value"].shape)
     if seams:

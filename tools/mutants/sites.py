@@ -2,6 +2,8 @@
 
 import ast
 import copy
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 UNSEEN = {"log", "warnings"}  #: calls of these are for people: a test need not notice that one is missing
 
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 Node = TypeVar("Node", bound=ast.AST)
 Change = tuple[ast.expr | ast.stmt, ast.expr | ast.stmt | None]  #: a node, and what stands for it; None: nothing
 
@@ -48,11 +51,18 @@ class Mutant:
     span: tuple[int, int]  #: bytes of the file
     old: str
     new: str
+    function: str  #: in which it is, with the classes and functions around that
+    copy: int  #: how many equal ones precede it in this function
 
     @property
     def room(self) -> str:
         """The first two folders, or one for a file that is in no second."""
         return "/".join(Path(self.path).parts[:-1][:2])
+
+    def rank(self, seed: int) -> bytes:
+        """Its place in the draw of a seed, which stays the same while other parts of the file change."""
+        identity = (seed, self.path, self.function, self.old, self.new, self.copy)
+        return hashlib.sha256(repr(identity).encode()).digest()
 
     def __str__(self) -> str:
         """One line for a person."""
@@ -71,15 +81,18 @@ def mutants(path: Path, top: Path) -> list[Mutant]:
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = []
-    for node, new in _changes(ast.parse(source)):
+    found: list[Mutant] = []
+    copies: Counter[tuple[str, str, str]] = Counter()
+    for function, node, new in _changes(ast.parse(source), ""):
         span = (
             starts[node.lineno - 1] + node.col_offset,
             starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0),
         )
         text = "pass" if new is None else ast.unparse(new)
         text = f"({text})" if isinstance(new, ast.expr) else text
-        found.append(Mutant(str(path.relative_to(top)), node.lineno, span, source[slice(*span)].decode(), text))
+        place = function, source[slice(*span)].decode(), text
+        found.append(Mutant(str(path.relative_to(top)), node.lineno, span, *place[1:], function, copies[place]))
+        copies[place] += 1
     return found
 
 
@@ -89,17 +102,18 @@ def applied(mutant: Mutant, source: bytes) -> bytes:
     return source[:begin] + mutant.new.encode() + source[end:]
 
 
-def _changes(tree: ast.AST) -> Iterator[Change]:
-    """Nodes and what can stand for each; None: nothing."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for statement in node.body:
-                yield from _within(statement)
+def _changes(tree: ast.AST, inside: str) -> Iterator[tuple[str, *Change]]:
+    """Functions, nodes of theirs and what can stand for each; None: nothing."""
+    for node in ast.iter_child_nodes(tree):
+        name = f"{inside}.{node.name}" if isinstance(node, FUNCTIONS | ast.ClassDef) else inside
+        if isinstance(node, FUNCTIONS):
+            yield from ((name, *change) for statement in node.body for change in _within(statement))
+        yield from _changes(node, name)
 
 
 def _within(top: ast.AST) -> Iterator[Change]:
     """Those of a statement, but not of functions in it, which `_changes` visits by themselves."""
-    if isinstance(top, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(top, FUNCTIONS | ast.ClassDef):
         return
     yield from _change(top)
     annotation = top.annotation if isinstance(top, ast.AnnAssign) else None

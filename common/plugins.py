@@ -41,7 +41,7 @@ MAIN = ("__main__", "__mp_main__")  #: both names of the script that a process r
 def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     """The entry points of a group by name, such as those of "zerobeast.algorithms"."""
     found: dict[str, dict[str, EntryPoint]] = {}
-    for entry in sorted(_described().select(group=group)):  # one may be there twice, as with a stale dist-info
+    for entry in sorted(described().select(group=group)):  # one may be there twice, as with a stale dist-info
         found.setdefault(entry.name, {}).setdefault(entry.value, entry)
     return {name: tuple(entries.values()) for name, entries in found.items()}
 
@@ -272,7 +272,7 @@ def start_folder() -> Path:
 
 
 @cache
-def _described() -> Any:  # EntryPoints; Python 3.11 has SelectableGroups
+def described() -> Any:  # EntryPoints; Python 3.11 has SelectableGroups
     return entry_points()
 
 

@@ -148,7 +148,7 @@ def bring(folder: Path, group: str, entries: Mapping[str, str]) -> Iterator[None
 
     def forget() -> None:
         plugins.installed.cache_clear()
-        plugins._described.cache_clear()
+        plugins.described.cache_clear()
 
     for package, lines in entries.items():
         name, version = package.split("-")

@@ -114,15 +114,15 @@ def ranked(config: RunConfig, seen: Seen, epochs: int) -> Iterator[Figure]:
             if epoch in (0, epochs):
                 known = Familiar(losses, keys, losses, losses, torch.zeros(len(losses)))
                 if below == 1.0:
-                    yield from _judged(f"knn, after {epoch} epochs", rarity.knn(known), seen)
+                    yield from judged(f"knn, after {epoch} epochs", rarity.knn(known), seen)
             if epoch < epochs:
                 found = contrastive.epoch(seen.obs, len(keys), keys)
                 losses = found if epoch == 0 else config.memory.momentum * losses + (1 - config.memory.momentum) * found
-        yield from _judged(f"momentum, negatives below {below}, after {epochs} epochs", losses, seen)
-    yield from _judged("uniform", rarity.uniform(known), seen)
+        yield from judged(f"momentum, negatives below {below}, after {epochs} epochs", losses, seen)
+    yield from judged("uniform", rarity.uniform(known), seen)
 
 
-def _judged(what: str, scores: Tensor, seen: Seen) -> Iterator[Figure]:
+def judged(what: str, scores: Tensor, seen: Seen) -> Iterator[Figure]:
     from scipy.stats import spearmanr
 
     labels, counts = np.unique(seen.labels, return_counts=True)

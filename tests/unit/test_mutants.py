@@ -1,0 +1,32 @@
+"""The tool behind `make mutants`: which small faults it makes in a module, and how it counts what became of them."""
+
+from pathlib import Path
+
+from zerobeast.tools.mutants.__main__ import KILLED, SURVIVED, report
+from zerobeast.tools.mutants.sites import applied, mutants
+
+MODULE = """\
+def limited(value: int, most: int = 9) -> int:
+    if value > most:
+        return most
+    return value
+"""
+
+
+def test_faults_are_found_in_bodies_of_functions_and_each_changes_one_place(tmp_path: Path) -> None:
+    path = tmp_path / "rl" / "ops" / "limit.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(MODULE)
+    found = mutants(path, tmp_path)
+    assert [(each.line, each.new) for each in found] == [(2, "(value >= most)"), (3, "return None"), (4, "return None")]
+    for each in found:
+        changed = applied(each, path.read_bytes()).decode()
+        compile(changed, "limit.py", "exec")
+        assert [
+            number
+            for number, lines in enumerate(zip(changed.splitlines(), MODULE.splitlines(), strict=True), 1)
+            if len(set(lines)) > 1
+        ] == [each.line]
+    first, second, third = found
+    lines = report({first: KILLED, second: SURVIVED, third: KILLED}).splitlines()
+    assert [line.split()[:3] for line in lines[-2:]] == [["rl/ops", "3", "2"], ["all", "3", "2"]]

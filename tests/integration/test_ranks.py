@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch.distributed import Store
 
-from tests.build.ranks import NAN_AT, ROWS, SETTINGS, SIZES, learning_of
+from tests.build.ranks import FOUR, NAN_AT, ROWS, SETTINGS, learning_of
 from tests.helpers import ROOT, finished, free_port, python
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.rl.ops import listeners, meeting, ranks
 
-UPDATES = 32
+UPDATES = 8
 Found = dict[tuple[int, int], dict[str, Any]]
 
 
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
-    return {(size, rank): torch.load(folder / f"{size}-{rank}.pt") for size in SIZES for rank in range(size)}
+    return {(size, rank): torch.load(folder / f"{size}-{rank}.pt") for size in (1, 2, 4) for rank in range(size)}
 
 
 @pytest.fixture
@@ -41,8 +41,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks.GROUP, "size", 2)
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("name", "size"), [*((name, 2) for name in SETTINGS), (FOUR, 4)])
 def test_losses_and_weights_are_those_of_one_process_with_the_whole_batch(found: Found, name: str, size: int) -> None:
     whole, first = found[1, 0][name], found[size, 0][name]
     torch.testing.assert_close(first["losses"], whole["losses"], rtol=1e-4, atol=1e-4, equal_nan=True)
@@ -53,36 +52,33 @@ def test_losses_and_weights_are_those_of_one_process_with_the_whole_batch(found:
 
 def test_what_is_compared_learns_skips_and_stops_early(found: Found) -> None:
     steps = {name: found[1, 0][name]["losses"][:, 1] for name in SETTINGS}
-    assert set(steps["ppo"].tolist()) == {1, 2, 3}
+    assert len(set(steps["ppo turns"].tolist())) > 1
     assert (steps["impala sum"] == 0).nonzero().flatten().tolist() == [NAN_AT]
-    assert all((steps[name] > 0).all() for name in SETTINGS if name not in ("impala sum", "ppo"))
+    assert all((steps[name] > 0).all() for name in SETTINGS if name != "impala sum")
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
-def test_ranks_with_fewer_rollouts_than_minibatches_take_as_many_steps_as_the_others(found: Found, size: int) -> None:
-    first, *others = (found[size, rank]["uneven"] for rank in range(size))
+def test_ranks_with_fewer_rollouts_than_minibatches_take_as_many_steps_as_the_others(found: Found) -> None:
+    first, other = (found[2, rank]["uneven"] for rank in range(2))
     assert set(first["steps"]) == {4}
-    for other in others:
-        torch.testing.assert_close(other, first, rtol=0, atol=0)
+    torch.testing.assert_close(other, first, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
-def test_each_rank_stores_and_draws_its_share(found: Found, size: int) -> None:
-    own = [found[size, rank]["replay"] for rank in range(size)]
+def test_each_rank_stores_and_draws_its_share(folder: Path, found: Found) -> None:
+    own = [found[2, rank]["replay"] for rank in range(2)]
     for one in own:
         torch.testing.assert_close(one["norm"], found[1, 0]["replay"]["norm"])
-        assert one["transitions"] == ROWS // size
-    chances = torch.cat([one["chances"] for one in own])
-    torch.testing.assert_close(torch.cat([one["weights"] for one in own]).double(), chances.min() / chances)
-    assert [one["folder"] for one in own] == ["store", *(f"rank-{rank}" for rank in range(1, size))]
+        assert one["transitions"] == ROWS // 2
+    weights, chances = (torch.cat([one[name] for one in own]).double() for name in ("weights", "chances"))
+    torch.testing.assert_close(weights, chances.min() / chances)
+    files = (path for path in (folder / "2" / "sac-replay").rglob("*") if path.is_file())
+    assert {path.parent.name for path in files} == {"store", "rank-1"}
 
 
-@pytest.mark.parametrize("size", SIZES[1:])
-def test_all_ranks_begin_with_the_weights_of_the_first(found: Found, size: int) -> None:
-    first, *others = (found[size, rank]["begun"] for rank in range(size))
+def test_all_ranks_begin_with_the_weights_of_the_first(found: Found) -> None:
+    first, other = (found[2, rank]["begun"] for rank in range(2))
     assert first["before"] is None, "nobody knows yet whether they are alike"
     assert first["after"]
-    assert all(other == first for other in others)
+    assert other == first
 
 
 def test_a_rank_that_works_for_longer_than_a_collective_waits_gives_signs_of_life(

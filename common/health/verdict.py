@@ -6,6 +6,7 @@ it is busy all the time, or none is, and then there is too little work in flight
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +34,11 @@ class Verdict(NamedTuple):
 
     sentence: str
     good: bool  #: all services take work and, if they have any, get it done
+
+    @property
+    def kind(self) -> str:
+        """What the sentence begins with, such as "starting" or "inference-bound"."""
+        return re.split(": | for ", self.sentence, maxsplit=1)[0]
 
 
 def ready(view: ServiceView) -> bool:

@@ -1,28 +1,23 @@
 """The learner as a whole over real sockets: it learns, publishes, and ends by itself."""
 
-import csv
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tests.build.learners import (
+    Clock,
     Opener,
-    Scripted,
-    answer,
     learner_for,
     next_weights,
     rollout_rows,
     run_config,
 )
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.files import run_files
-from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.health.verdict import judge
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.files import metrics, run_files
+from zerobeast.common.service.base import LINGER_S
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
@@ -40,19 +35,12 @@ def test_a_run_ends_by_itself_exactly_at_its_total(endpoint: str, open_run: Open
     page = run.page
     run.drive([actor], lambda: actor.replies[-1].kind is Kind.BYE)
     run.learner.close()
-    assert page["agent_steps"] == 130
-    assert page["env_frames"] == 520
-    assert page["updates"] == 7
-    assert page["episodes"] == 7
-    assert page["mean_return_100"] == pytest.approx(4.0)
-    assert page["policy_lag_max"] == 6
+    names = ("agent_steps", "env_frames", "updates", "episodes", "mean_return_100", "policy_lag_max")
+    assert [page[name] for name in names] == [130, 520, 7, 7, pytest.approx(4.0), 6]
     assert actor.acked == [1, 2, 3, 4, 5, 6, 7]
-    folder = run.learner.config.folder
-    with (folder / "metrics.csv").open() as file:
-        (row,) = csv.DictReader(file)
-    assert (row["agent_steps"], row["env_frames"], row["updates"]) == ("130", "520", "7")
-    state = load_checkpoint(folder / "checkpoint.pt")
-    assert state["counters"]["agent_steps"] == 130
+    row = metrics.last(run.learner.config.folder)
+    assert [row[name] for name in names[:3]] == [130, 520, 7]
+    assert load_checkpoint(run.learner.config.folder / "checkpoint.pt")["counters"]["agent_steps"] == 130
     json.dumps(page, allow_nan=False)
 
 
@@ -62,15 +50,11 @@ def test_a_run_ends_with_a_sentence_once_too_many_episodes_are_lost(endpoint: st
     for seq in range(1, 4):
         actor.push(seq, rollout_rows(4, seq), [[1.0, 10], ["RuntimeError: it broke (walk.py:7)", 0]])
     run.drive([actor], lambda: run.learner.stopping)
-    with pytest.raises(
-        BeastError, match=r"^3 of the last \d episodes were lost to RuntimeError: it broke \(walk.py:7\)"
-    ):
+    with pytest.raises(BeastError, match=r"^3 of .* RuntimeError: it broke"):
         run.learner.drain()
     run.learner.close()
     folder = run.learner.config.folder
-    with (folder / "metrics.csv").open() as file:
-        (row,) = csv.DictReader(file)
-    assert row["episodes_lost"] == "3"
+    assert metrics.last(folder)["episodes_lost"] == 3
     assert load_checkpoint(folder / "checkpoint.pt")["counters"]["agent_steps"] == 60
     assert not (folder / "reached").exists()
 
@@ -114,17 +98,16 @@ def test_a_learner_that_stays_has_saved_the_run_and_reports_finished_until_it_is
     late = run.welcomed()
     assert not run.learner.stopping
     assert run.learner.idle()
-    assert verdict_of_learner(run.page).startswith("finished")
+    assert run.page["finished"]
     run.learner.drain()
     assert [file.read_bytes() for file in files] == kept
     run.drive([actor, late], lambda: late.replies[-1].kind is Kind.BYE)
     assert run.page["agent_steps"] == 20
 
 
-def test_a_learner_that_waits_for_evaluations_ends_once_none_is_left(
-    open_run: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = open_run(total_steps=20, when_done="evaluated", evaluate={"times": 1})
+def test_a_learner_that_waits_for_evaluations_ends_once_none_is_left(open_run: Opener) -> None:
+    clock = Clock()
+    run = open_run({"clock": clock}, total_steps=20, when_done="evaluated", evaluate={"times": 1})
     waiting = run.learner.config.folder / run_files.TO_EVALUATE / "20.pt"
     actor = run.welcomed()
     for seq in (1, 2):
@@ -135,13 +118,8 @@ def test_a_learner_that_waits_for_evaluations_ends_once_none_is_left(
     waiting.unlink()
     run.drive([actor], run.learner.idle)
     assert not run.learner.stopping, "compose has to see that it was healthy"
-    monkeypatch.setattr(run.learner, "_stays_until", run.learner.clock())
+    clock.skipped += LINGER_S
     run.drive([actor], lambda: run.learner.stopping)
-
-
-def verdict_of_learner(page: dict[str, Any]) -> str:
-    others = [ServiceView(role, role, {"state": "ready", "stalled": True}) for role in ROLES[1:]]
-    return judge([ServiceView("learner 0", "learner", page | {"state": "ready"}), *others]).sentence
 
 
 def test_every_kth_version_is_published_and_a_late_broker_gets_the_newest(context: Context, open_run: Opener) -> None:
@@ -164,29 +142,13 @@ def test_every_kth_version_is_published_and_a_late_broker_gets_the_newest(contex
         assert torch.equal(net.state_dict()[name], value)
 
 
-def test_a_step_that_does_not_change_the_policy_makes_no_version(open_run: Opener) -> None:
-    run = open_run()
-    actor = run.welcomed()
-    run.trainer.learning = Scripted(answer(4, changed=True), answer(2), answer(0), answer(1, changed=True))
-    for seq, version in enumerate((1, 1, 1, 2), start=1):
-        actor.push(seq, rollout_rows(4, seq))
-        run.drive([actor], lambda: len(actor.acked) == seq)  # noqa: B023 - called within the turn
-        assert run.page["policy_version"] == version
-    assert (run.page["updates"], run.page["optimizer_steps"]) == (3, 7)
-
-
-def test_wrong_settings_are_refused_with_a_sentence(tmp_path: Path) -> None:
-    endpoint = f"ipc://{tmp_path}/l"
-    nameless = run_config(tmp_path, endpoint=endpoint).model_copy(update={"name": ""})
-    with pytest.raises(ConfigError, match="name: expected the name of the run"):
-        Loop([learner_for(nameless)]).run()
+def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    unwritable = run_config(tmp_path / "file", endpoint=endpoint)
-    with pytest.raises(ConfigError, match="the run folder cannot be written: Not a directory"):
-        Loop([learner_for(unwritable)]).run()
-    if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="device 'cuda'"):
-            Loop([learner_for(run_config(tmp_path, endpoint=endpoint, device="cuda"))]).run()
+    endpoint = f"ipc://{tmp_path}/l"
+    good = run_config(tmp_path, endpoint=endpoint)
+    for wrong in (good.model_copy(update={"name": ""}), run_config(tmp_path / "file", endpoint=endpoint)):
+        with pytest.raises(ConfigError):
+            Loop([learner_for(wrong)]).run()
 
 
 def test_weights_that_are_not_finite_are_never_published(open_run: Opener) -> None:
@@ -196,7 +158,7 @@ def test_weights_that_are_not_finite_are_never_published(open_run: Opener) -> No
     huge["reward"] = 3e38
     for seq in range(1, 11):
         actor.push(seq, huge)
-    with pytest.raises(BeastError, match="not finite"):
+    with pytest.raises(BeastError):
         run.drive([actor], lambda: 10 in actor.acked)
     assert run.page["policy_version"] == 0
     assert run.page["nonfinite_updates"] == 10
@@ -217,7 +179,7 @@ def test_lag_counts_published_versions_while_every_version_acts(
 
 def test_the_page_shows_how_many_brokers_act(open_run: Opener) -> None:
     run = open_run()
-    assert run.learner.report()["acting"] == 0
+    assert run.page["acting"] == 0
     actor = run.welcomed()
     for seq, acting in enumerate((5, 5, 2**62, 0), start=1):
         actor.push(seq, rollout_rows(4, seq), acting=acting)

@@ -1,20 +1,18 @@
 """Every way in which a run can end, with small scripts in place of the services."""
 
-import errno
 import os
 import shutil
 import signal
 import sys
 import textwrap
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.helpers import wait_until
-from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.roles import ROLES
@@ -25,6 +23,7 @@ from zerobeast.launcher.supervisor import Ending, Supervisor
 OBEYS = """
 import signal, sys, time
 def down(*_):
+    {first}
     print("down", time.monotonic_ns(), flush=True)
     sys.exit({code})
 signal.signal(signal.SIGTERM, down)
@@ -36,11 +35,14 @@ IGNORES = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); p
 #: ends by itself once another child is up
 ENDS = """
 import pathlib, sys, time
-while not pathlib.Path({other!r}).exists() or "up" not in pathlib.Path({other!r}).read_text():
+other = pathlib.Path(sys.argv[1]) / "{other}-0.log"
+while not other.exists() or "up" not in other.read_text():
     time.sleep(0.01)
 print({last!r}, file=sys.stderr)
 sys.exit({code})
 """
+WORKS = "end = time.process_time() + 0.8\n    while time.process_time() < end: pass"
+FAILS = "print('learner: the disk is full', flush=True)"
 #: 30 KB in 0.6 s
 PRINTS = """
 import sys, time
@@ -54,49 +56,64 @@ sys.exit(3)
 """
 
 
+def obeys(code: int = 0, first: str = "pass") -> str:
+    return OBEYS.format(code=code, first=first)
+
+
+def dies(last: str, code: int, other: str = "learner") -> str:
+    """Ends so once another child is up."""
+    return ENDS.format(other=other, last=last, code=code)
+
+
 class Fleet:
     """A child of each role."""
 
-    def __init__(self, folder: Path, **scripts: str) -> None:
-        self.folder = folder
-        texts = {role: scripts.get(role, OBEYS.format(code=0)) for role in (*ROLES, *scripts)}
-        self.children = {role: self._child(role, text) for role, text in texts.items()}
-        self.turns: list[Callable[[], None]] = []
+    def __init__(self, folder: Path, restarts: int | None = 0, **scripts: str) -> None:
+        self.folder, self.restarts = folder, restarts
+        texts = {role: scripts.get(role, obeys()) for role in (*ROLES, *scripts)}
+        self.children = {role: self.child(role, text) for role, text in texts.items()}
+        self.turns: list[Callable[[], Any]] = []
         self.evaluations = 0  #: turns until no policy waits for an evaluation
-        self.queue = EvaluationQueue(folder, 60.0)
-        self.queue.waits = self._evaluating  # type: ignore[method-assign]
-        self.supervisor = Supervisor(list(self.children.values()), self._watch, self.queue)
+        self.queue = EvaluationQueue(folder, 0.0)
 
-    def _child(self, role: str, text: str) -> Child:
-        return Child(
-            ChildSpec(
-                role=role,
-                index=0,
-                command=[sys.executable, "-c", text],
-                environ=dict(os.environ),
-                log=self.log(role),
-                status=self.folder / f"{role}.json",
-            )
-        )
+    def child(self, role: str, text: str) -> Child:
+        command = [sys.executable, "-c", text, str(self.folder)]
+        return Child(ChildSpec(role, 0, command, dict(os.environ), self.log(role), self.folder / f"{role}.json"))
 
-    def log(self, role: str) -> Path:
-        return self.folder / f"{role}-0.log"
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}-0.log"
 
-    def _watch(self, stopping: bool) -> None:
+    def down(self, name: str) -> int:
+        """When a child was asked to stop; 0: it was not, or could not obey."""
+        words = self.log(name).read_text().split()
+        return int(words[words.index("down") + 1]) if "down" in words else 0
+
+    def watch(self, stopping: bool) -> None:
         if self.turns and all(self.is_up(role) for role in self.children):
             self.turns.pop(0)()
 
-    def _evaluating(self, _now: float) -> bool:
+    def evaluating(self, _now: float) -> bool:
         self.evaluations -= 1
         return self.evaluations >= 0
 
-    def is_up(self, role: str) -> bool:
-        return self.children[role].code is not None or "up" in self.log(role).read_text()
+    def is_up(self, name: str) -> bool:
+        ended = self.restarts == 0 and self.children[name].code is not None
+        return ended or "up" in self.log(name).read_text()
 
-    def run(self, *when_up: Callable[[], None]) -> Ending:
+    def end(self, name: str, number: int = signal.SIGKILL, *clear: str) -> dict[str, int]:
+        """Send a child a signal, and wait anew for those in `clear` to come up; returns the ids of all until then."""
+        pids = {name: child.pid for name, child in self.children.items()}
+        for one in clear:
+            self.log(one).write_text("")
+        os.kill(pids[name], number)
+        return pids
+
+    def run(self, *when_up: Callable[[], Any]) -> Ending:
         """Run to the end; once every child says that it is up, call `when_up` one after another."""
         self.turns = list(when_up)
-        ending = self.supervisor.run()
+        if self.evaluations:
+            self.queue.waits = self.evaluating  # type: ignore[method-assign]
+        ending = Supervisor(list(self.children.values()), self.watch, self.queue, self.restarts).run()
         for child in self.children.values():
             assert not psutil.pid_exists(child.pid), f"{child.spec.name} is left"
         return ending
@@ -106,22 +123,74 @@ def interrupt(number: int = signal.SIGINT) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
-def test_a_learner_that_ends_with_0_ends_the_run_with_0(tmp_path: Path) -> None:
-    others_up = ENDS.format(other=str(tmp_path / "broker-0.log"), last="done", code=0)
-    fleet = Fleet(tmp_path, learner=others_up)
-    ending = fleet.run()
-    assert (ending.code, ending.finished, ending.sentence) == (0, True, "")
-    assert "down" in fleet.log("broker").read_text(), "the others were asked, not killed"
+NOW = {"supervisor.STOP_LIMIT_S": 1.0, "supervisor.QUIET_S": 0.3}
+SAVING = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 60.0}
+TOO_LONG = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 0.2}
+AT_ONCE = {"AT_ONCE_S": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("scripts", "when_up", "limits", "ending", "killed"),
+    [
+        ({"learner": dies("done", 0, "broker")}, [], {}, Ending(0, finished=True), set()),
+        ({}, [interrupt()], {}, Ending(130), set()),
+        ({}, [interrupt(signal.SIGTERM)], {}, Ending(143), set()),
+        ({}, [interrupt(signal.SIGHUP)], {}, Ending(129), set()),
+        ({"actor": IGNORES}, [interrupt()], {"supervisor.STOP_LIMIT_S": 3.0}, Ending(130), {"actor"}),
+        ({"learner": obeys(0, "time.sleep(0.5)")}, [interrupt()] * 2, {}, Ending(130), set()),
+        (dict.fromkeys(("actor", "learner"), IGNORES), [interrupt()] * 2, AT_ONCE, Ending(130), {"actor", "learner"}),
+        ({"learner": obeys(2, FAILS)}, [interrupt()], {}, Ending(1, "the disk is full"), set()),
+        ({"learner": obeys(0, WORKS)}, [interrupt()], SAVING, Ending(130), set()),
+        ({"learner": obeys(0, WORKS)}, [interrupt()], TOO_LONG, Ending(1), {"learner"}),
+        ({"learner": IGNORES}, [interrupt()], NOW, Ending(1), {"learner"}),
+        ({"broker": dies("broker: cannot listen", 2)}, [], {}, Ending(2, "cannot listen"), set()),
+        ({"broker": dies("broker: one\nbroker: two", 2)}, [], {}, Ending(2, "one\ntwo"), set()),
+        ({"broker": dies("broker: it stayed away", 75)}, [], {},
+         Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
+        ({"broker": dies("ValueError: boom", 1)}, [], {},
+         Ending(1, "broker 0 ended with exit code 1; its log: {folder}/broker-0.log\n  ValueError: boom"), set()),
+        ({"broker": dies("bye", 0)}, [], {},
+         Ending(1, "broker 0 ended with exit code 0; its log: {folder}/broker-0.log\n  bye"), set()),
+        ({"evaluator": "print('up')", "broker": dies("broker: it stayed away", 75)}, [], {},
+         Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
+    ],
+    ids=[
+        *("done", "interrupt", "SIGTERM", "SIGHUP", "ignored", "two at once", "a second one", "not saved", "saves"),
+        *("saves for too long", "learner hangs", "bad input", "two lines", "lost peer", "bug", "ends", "no evaluator"),
+    ],
+)  # fmt: skip
+def test_how_a_run_ends(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scripts: dict[str, str],
+    when_up: list[Callable[[], None]],
+    limits: dict[str, float],
+    ending: Ending,
+    killed: set[str],
+) -> None:
+    for name, value in limits.items():
+        module = "zerobeast.launcher" if "." in name else "zerobeast.common.process.signals"
+        monkeypatch.setattr(f"{module}.{name}", value)
+    (tmp_path / "broker-0.log").write_text("broker: a complaint of an earlier start\n")
+    fleet = Fleet(tmp_path, **scripts)
+    found = fleet.run(*when_up)
+    assert (found.code, found.finished) == (ending.code, ending.finished)
+    if "learner" not in killed:
+        assert found.sentence == ending.sentence.format(folder=tmp_path)
+    if limits == AT_ONCE:
+        killed |= {role for role in ROLES if not fleet.down(role)}
+    assert {role for role, child in fleet.children.items() if child.code == -signal.SIGKILL} == killed
+    obeying = [role for role in ("actor", "envserver", "broker", "learner") if role not in {**scripts} | killed]
+    times = [fleet.down(role) for role in obeying]
+    assert all(times), "each was asked, and could write a checkpoint"
+    assert times == sorted(times)
 
 
 def test_the_last_evaluations_are_awaited_when_all_else_has_stopped(tmp_path: Path) -> None:
-    others_up = ENDS.format(other=str(tmp_path / "broker-0.log"), last="done", code=0)
-    fleet = Fleet(tmp_path, learner=others_up, evaluator=OBEYS.format(code=0))
+    fleet = Fleet(tmp_path, learner=dies("done", 0, "broker"), evaluator=obeys())
     fleet.evaluations = 10
-    ending = fleet.run()
-    assert (ending.code, ending.finished, ending.sentence, fleet.evaluations) == (0, True, "", -1)
-    broker, evaluator = (int(fleet.log(role).read_text().split()[2]) for role in ("broker", "evaluator"))
-    assert evaluator - broker > 0.3e9, "the broker need not run that long"
+    assert (fleet.run(), fleet.evaluations) == (Ending(0, finished=True), -1)
+    assert fleet.down("evaluator") > fleet.down("broker"), "which need not run that long"
 
 
 def test_an_evaluator_that_makes_no_progress_does_not_hold_the_end(
@@ -130,13 +199,10 @@ def test_an_evaluator_that_makes_no_progress_does_not_hold_the_end(
     monkeypatch.setattr("zerobeast.common.files.evaluation_queue.STILL_S", 0.2)
     (tmp_path / run_files.TO_EVALUATE).mkdir()
     (tmp_path / run_files.TO_EVALUATE / "5.pt").touch()
-    others_up = ENDS.format(other=str(tmp_path / "broker-0.log"), last="done", code=0)
-    fleet = Fleet(tmp_path, learner=others_up, evaluator=OBEYS.format(code=0))
-    queue = EvaluationQueue(tmp_path, 0.0)
-    fleet.supervisor = Supervisor(list(fleet.children.values()), fleet._watch, queue)
-    ending = fleet.run(lambda: os.kill(fleet.children["evaluator"].pid, signal.SIGSTOP))
-    assert (ending.code, ending.finished) == (1, True)
-    assert ending.sentence == f"1 in {tmp_path}/evaluate: no progress of an evaluator for 0.2 s"
+    fleet = Fleet(tmp_path, learner=dies("done", 0, "broker"), evaluator=obeys())
+    ending = fleet.run(lambda: fleet.end("evaluator", signal.SIGSTOP))
+    assert ending == Ending(1, fleet.queue.trouble, finished=True)
+    assert ending.sentence
 
 
 @pytest.mark.parametrize("code", [2, 3])
@@ -144,118 +210,25 @@ def test_training_goes_on_without_an_evaluator_and_its_end_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     monkeypatch.setattr("zerobeast.launcher.supervisor.SETTLE_S", 0.0)
-    learner = "print('up', flush=True)\n" + ENDS.format(other=str(tmp_path / "go"), last="done", code=0)
+    learner = f"print('up', flush=True)\n{dies('done', 0, 'go')}"
     fleet = Fleet(tmp_path, learner=learner, evaluator=f"print('evaluator: no'); import sys; sys.exit({code})")
     fleet.evaluations = 1000
-    ending = fleet.run(lambda: None, lambda: None, lambda: (tmp_path / "go").write_text("up"))
+    ending = fleet.run(lambda: None, lambda: None, lambda: fleet.log("go").write_text("up"))
     assert (ending.code, ending.finished) == (1, True)
     assert [record.args for record in caplog.records] == [(ending.sentence,)]
-    assert ending.sentence.startswith("the evaluator has ended: no")
-    assert "ended with exit code" in ending.sentence if code == 3 else "exit code" not in ending.sentence
+    assert ("exit code 3" in ending.sentence) == (code == 3), "else its own sentence is enough"
 
 
-def test_an_evaluator_that_has_ended_earlier_is_not_blamed_for_another_death(tmp_path: Path) -> None:
-    dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last="broker: the learner stayed away", code=75)
-    ending = Fleet(tmp_path, evaluator="print('up')", broker=dies).run()
-    assert (ending.code, ending.sentence) == (75, "the learner stayed away (broker 0 ended with exit code 75)")
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_stops_all_in_order_and_is_the_exit_code(tmp_path: Path, number: int, code: int) -> None:
-    fleet = Fleet(tmp_path)
-    ending = fleet.run(interrupt(number))
-    assert (ending.code, ending.finished, ending.sentence) == (code, False, "")
-    words = [fleet.log(role).read_text().split() for role in ("actor", "envserver", "broker", "learner")]
-    assert [entry[:2] for entry in words] == [["up", "down"]] * 4, "each was asked, none was killed"
-    times = [int(entry[2]) for entry in words]
-    assert times == sorted(times)
-
-
-def test_a_terminal_that_hangs_up_stops_nothing_under_nohup(tmp_path: Path) -> None:
+def test_signals_stop_children_that_are_not_up_yet_and_nothing_under_nohup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         assert Fleet(tmp_path).run(interrupt(signal.SIGHUP), interrupt(signal.SIGTERM)).code == 143
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_a_signal_before_the_children_are_up_stops_them_too(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path)
-    fleet.is_up = lambda role: True  # type: ignore[method-assign]
-    assert fleet.run(interrupt()).code == 130
-
-
-def test_a_child_that_ignores_sigterm_is_killed_and_the_learner_still_stops_cleanly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("zerobeast.launcher.supervisor.STOP_LIMIT_S", 3.0)
-    fleet = Fleet(tmp_path, actor=IGNORES)
-    assert fleet.run(interrupt()).code == 130
-    assert fleet.children["actor"].code == -signal.SIGKILL
-    assert "down" in fleet.log("learner").read_text()
-
-
-def test_signals_that_arrive_at_once_are_one_request(tmp_path: Path) -> None:
-    """coreutils' `timeout` sends one to its child and one to the group."""
-    takes_time = OBEYS.format(code=0).replace("def down(*_):", "def down(*_):\n    time.sleep(0.5)")
-    fleet = Fleet(tmp_path, learner=takes_time)
-    assert fleet.run(interrupt(), interrupt()).code == 130
-    assert "down" in fleet.log("learner").read_text(), "it could write its checkpoint"
-
-
-def test_a_second_interrupt_kills_everything_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zerobeast.common.process.signals.AT_ONCE_S", 0.0)
-    fleet = Fleet(tmp_path, actor=IGNORES, learner=IGNORES)
-    ending = fleet.run(interrupt(), interrupt())
-    assert ending.code == 130
-    assert {role: child.code for role, child in fleet.children.items()}["learner"] == -signal.SIGKILL
-
-
-def test_a_learner_that_cannot_write_its_checkpoint_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
-    fails = OBEYS.format(code=2).replace(
-        '"down", time.monotonic_ns()', '"learner: checkpoint.pt: cannot be written: disk full"'
-    )
-    ending = Fleet(tmp_path, learner=fails).run(interrupt())
-    assert (ending.code, ending.sentence) == (1, "checkpoint.pt: cannot be written: disk full")
-
-
-@pytest.mark.parametrize(("limit_s", "code"), [(60.0, 130), (0.2, 1)])
-def test_a_learner_that_works_on_its_checkpoint_is_awaited_for_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_s: float, code: int
-) -> None:
-    monkeypatch.setattr("zerobeast.launcher.supervisor.STOP_LIMIT_S", 0.5)
-    monkeypatch.setattr("zerobeast.launcher.supervisor.SAVE_LIMIT_S", limit_s)
-    works = "def down(*_):\n    end = time.process_time() + 0.8\n    while time.process_time() < end:\n        pass"
-    fleet = Fleet(tmp_path, learner=OBEYS.format(code=0).replace("def down(*_):", works))
-    assert fleet.run(interrupt()).code == code
-
-
-def test_a_learner_that_had_to_be_killed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zerobeast.launcher.supervisor.STOP_LIMIT_S", 1.0)
-    monkeypatch.setattr("zerobeast.launcher.supervisor.QUIET_S", 0.3)
-    ending = Fleet(tmp_path, learner=IGNORES).run(interrupt())
-    assert ending.code == 1
-    assert "was killed" in ending.sentence
-
-
-@pytest.mark.parametrize(
-    ("last", "own", "code", "sentence"),
-    [
-        ("broker: cannot listen", 2, 2, "cannot listen"),
-        ("broker: env.id: unknown\nbroker: seed: too low", 2, 2, "env.id: unknown\nseed: too low"),
-        ("broker: the learner stayed away", 75, 75, "the learner stayed away (broker 0 ended with exit code 75)"),
-        ("ValueError: boom", 1, 1, "broker 0 ended with exit code 1; its log: {log}\n  ValueError: boom"),
-        ("bye", 0, 1, "broker 0 ended with exit code 0; its log: {log}\n  bye"),
-    ],
-)
-def test_a_dead_child_is_named_and_explained(tmp_path: Path, last: str, own: int, code: int, sentence: str) -> None:
-    dies = ENDS.format(other=str(tmp_path / "learner-0.log"), last=last, code=own)
-    (tmp_path / "broker-0.log").write_text("broker: a complaint of an earlier start\n")
-    fleet = Fleet(tmp_path, broker=dies)
-    ending = fleet.run()
-    assert (ending.code, ending.finished) == (code, False)
-    assert ending.sentence == sentence.format(log=fleet.log("broker"))
-    assert "down" in fleet.log("learner").read_text(), "the learner could write its checkpoint"
+    monkeypatch.setattr(Fleet, "is_up", lambda *_: True)
+    assert Fleet(tmp_path).run(interrupt()).code == 130
 
 
 def test_whoever_removes_the_folder_of_a_run_is_told_so(tmp_path: Path) -> None:
@@ -265,34 +238,26 @@ def test_whoever_removes_the_folder_of_a_run_is_told_so(tmp_path: Path) -> None:
     child.start()
     shutil.rmtree(log.parents[1])
     assert await_end([child], 10)
-    assert child.explain() == f"the folder of the run has been removed while it trained: {log.parents[1]}"
+    assert child.explain().endswith(f": {log.parents[1]}")
 
 
-def test_of_several_deaths_the_one_that_names_bad_input_is_reported(tmp_path: Path) -> None:
-    learner = str(tmp_path / "learner-0.log")
-    broker = ENDS.format(other=learner, last="broker: the actor is gone", code=75)
-    after_broker = f"import time; time.sleep(0.1)\n{ENDS.format(other=learner, last='actor: no such game', code=2)}"
-    ending = Fleet(tmp_path, broker=broker, actor=after_broker).run()
-    assert (ending.code, ending.sentence) == (2, "no such game")
+def test_of_several_deaths_the_one_that_names_bad_input_is_reported_and_that_is_not_tried_again(tmp_path: Path) -> None:
+    after_broker = f"import time; time.sleep(0.1)\n{dies('actor: no such game', 2)}"
+    fleet = Fleet(tmp_path, restarts=9, broker=dies("broker: the actor is gone", 75), actor=after_broker)
+    assert fleet.run() == Ending(2, "no such game")
 
 
 def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks(tmp_path: Path) -> None:
-    fleet = Fleet(tmp_path, learner=OBEYS.format(code=0), worker=OBEYS.format(code=0))
-    other = fleet.children["other rank"] = fleet._child("learner", OBEYS.format(code=0))
+    fleet = Fleet(tmp_path, restarts=2, worker=obeys())
+    other = fleet.children["other rank"] = fleet.child("learner", obeys())
     other.spec = ChildSpec(**vars(other.spec) | {"index": 1, "log": fleet.log("other rank")})
-    fleet.supervisor = Supervisor(list(fleet.children.values()), fleet._watch, restarts=2)
-    pids: list[dict[str, int]] = []
-
-    def kill(name: str, *again: str) -> None:
-        pids.append({name: child.pid for name, child in fleet.children.items()})
-        for one in again:
-            fleet.log(one).write_text("")  # so that the next kill waits for it
-        os.kill(pids[-1][name], signal.SIGKILL)
-
-    fleet.is_up = lambda name: "up" in fleet.log(name).read_text()  # type: ignore[method-assign]
-    ranks = ("learner", "other rank")
-    ending = fleet.run(lambda: kill(ranks[1], *ranks), lambda: kill("worker", "worker"), lambda: kill("broker"))
-    assert (ending.code, ending.sentence.partition(" (")[0]) == (1, "broker 0 was killed by SIGKILL")
+    pids, ranks = list[dict[str, int]](), ("learner", "other rank")
+    ending = fleet.run(
+        lambda: pids.append(fleet.end(ranks[1], signal.SIGKILL, *ranks)),
+        lambda: pids.append(fleet.end("worker", signal.SIGKILL, "worker")),
+        lambda: pids.append(fleet.end("broker")),
+    )
+    assert (ending.code, ending.sentence.partition(" was ")[0]) == (1, "broker 0")
     first, second, third = pids
     assert {name for name in first if first[name] != second[name]} == {"learner", "other rank"}
     assert {name for name in first if second[name] != third[name]} == {"worker"}
@@ -302,49 +267,21 @@ def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks
 def test_by_default_what_a_signal_has_ended_is_started_again_but_no_learner_and_not_for_ever(
     tmp_path: Path, victim: str, code: int
 ) -> None:
-    fleet = Fleet(tmp_path, actor=OBEYS.format(code=1))
-    fleet.supervisor = Supervisor(list(fleet.children.values()), fleet._watch, restarts=None)
-    pids: list[int] = []
-
-    def end(role: str, number: int = signal.SIGKILL) -> None:
-        pids.append(fleet.children["actor"].pid)
-        fleet.log(role).write_text("")  # so that the next waits for it
-        os.kill(fleet.children[role].pid, number)
-
-    fleet.is_up = lambda name: "up" in fleet.log(name).read_text()  # type: ignore[method-assign]
-    stop = partial(end, victim, signal.SIGTERM if code else signal.SIGKILL)
-    ending = fleet.run(lambda: end("actor"), lambda: end("broker", signal.SIGTERM), stop)
-    assert ending.code == 1
-    assert ending.sentence.startswith(f"{victim} 0 {'ended with exit code 1' if code else 'was killed by SIGKILL'}")
-    assert len(set(pids)) == 2
-
-
-def test_bad_input_is_not_tried_again(tmp_path: Path) -> None:
-    fleet = Fleet(
-        tmp_path, actor=ENDS.format(other=str(tmp_path / "learner-0.log"), last="actor: no such game", code=2)
+    fleet, pids = Fleet(tmp_path, restarts=None, actor=obeys(1)), list[dict[str, int]]()
+    ending = fleet.run(
+        lambda: pids.append(fleet.end("actor", signal.SIGKILL, "actor")),
+        lambda: pids.append(fleet.end("broker", signal.SIGTERM, "broker")),
+        lambda: pids.append(fleet.end(victim, signal.SIGTERM if code else signal.SIGKILL)),
     )
-    fleet.supervisor = Supervisor(list(fleet.children.values()), fleet._watch, restarts=9)
-    assert fleet.run() == Ending(2, "no such game")
+    assert (ending.code, ending.sentence.partition(" 0 ")[0]) == (1, victim)
+    assert len({each["actor"] for each in pids}) == 2
 
 
 def test_a_child_that_cannot_be_started_stops_the_rest(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    spec = fleet.children["actor"].spec
-    fleet.children["actor"].spec = ChildSpec(**vars(spec) | {"command": ["/nonexistent/python"]})
+    fleet.children["actor"].spec = ChildSpec(**vars(fleet.children["actor"].spec) | {"command": ["/nonexistent"]})
     ending = fleet.run()
-    assert ending.code == 1
-    assert "cannot start actor 0" in ending.sentence
-
-
-def test_a_child_for_which_there_is_no_process_has_the_reason_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def exhausted(*_args: object, **_settings: object) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr("subprocess.Popen", exhausted)
-    with pytest.raises(BeastError, match=r"^cannot start actor 0: Too many open files$"):
-        Fleet(tmp_path).children["actor"].start()
+    assert (ending.code, "actor 0" in ending.sentence) == (1, True)
 
 
 def test_a_killed_child_is_reported_with_its_signal_and_its_own_children_end_too(tmp_path: Path) -> None:
@@ -356,8 +293,7 @@ def test_a_killed_child_is_reported_with_its_signal_and_its_own_children_end_too
     """)
     fleet = Fleet(tmp_path, envserver=spawns)
     ending = fleet.run(lambda: os.kill(fleet.children["envserver"].pid, signal.SIGKILL))
-    assert ending.code == 1
-    assert ending.sentence.startswith("envserver 0 was killed by SIGKILL")
+    assert (ending.code, "SIGKILL" in ending.sentence) == (1, True)
     helper = int(fleet.log("envserver").read_text().split()[1])
     wait_until(lambda: not psutil.pid_exists(helper) or psutil.Process(helper).status() == psutil.STATUS_ZOMBIE)
 

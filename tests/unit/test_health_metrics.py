@@ -3,8 +3,6 @@
 import json
 import math
 import re
-import shutil
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,37 +24,28 @@ def samples(page: dict[str, object]) -> dict[str, float]:
     }
 
 
-def test_gauges_counters_and_reasons_become_metrics_of_the_role() -> None:
+def test_gauges_counters_and_reasons_become_metrics_of_the_role_in_units_that_are_written_out() -> None:
     page = {
         "role": "broker",
         "run": "pong",
         "ready": True,
         "rows": 7,
         "mean_return_100_by_task": {"A-v0": -2.5, "B-v0": None},
-        "batch_rows_mean": 3.5,
+        "update_ms": 2.0,
+        "rows_per_s": 2.5,
+        "cpu_s": 9.0,
         "refused_by_reason": {"kind": 2, "payload": 1},
     }
     assert samples(page) == {
         "zerobeast_ready[('role', 'broker'), ('run', 'pong')]": 1,
         "zerobeast_rows_total[('role', 'broker'), ('run', 'pong')]": 7,
         "zerobeast_mean_return_100_by_task[('role', 'broker'), ('run', 'pong'), ('task', 'A-v0')]": -2.5,
-        "zerobeast_batch_rows_mean[('role', 'broker'), ('run', 'pong')]": 3.5,
+        "zerobeast_update_seconds[('role', 'broker'), ('run', 'pong')]": 0.002,
+        "zerobeast_rows_per_second[('role', 'broker'), ('run', 'pong')]": 2.5,
+        "zerobeast_cpu_seconds_total[('role', 'broker'), ('run', 'pong')]": 9.0,
         "zerobeast_refused_by_reason_total[('reason', 'kind'), ('role', 'broker'), ('run', 'pong')]": 2,
         "zerobeast_refused_by_reason_total[('reason', 'payload'), ('role', 'broker'), ('run', 'pong')]": 1,
     }
-
-
-@pytest.mark.parametrize(
-    ("key", "name", "value"),
-    [
-        ("uptime_s", "zerobeast_uptime_seconds", 2.0),
-        ("update_ms", "zerobeast_update_seconds", 0.002),
-        ("rows_per_s", "zerobeast_rows_per_second", 2.0),
-        ("cpu_s", "zerobeast_cpu_seconds_total", 2.0),
-    ],
-)
-def test_units_are_seconds_and_written_out(key: str, name: str, value: float) -> None:
-    assert samples({"role": "learner", key: 2.0}) == {f"{name}[('role', 'learner'), ('run', '')]": value}
 
 
 @pytest.mark.parametrize(
@@ -82,62 +71,16 @@ EXPORTED = {exported(key)[0] for key in METRICS} | {f"{HOP_METRIC}_bucket"}
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:
     dashboard = json.loads((ROOT / "deploy/monitoring/grafana/dashboards/zerobeast.json").read_text())
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    assert len(asked(expressions)) > 20
-    assert asked(expressions) <= EXPORTED
-    assert [variable["name"] for variable in dashboard["templating"]["list"]] == ["namespace", "run"]
+    assert set() < asked(expressions) <= EXPORTED
     chosen = '{namespace=~"$namespace",run=~"$run"'
     assert all(text.count(chosen) == len(re.findall(rf"{PREFIX}\w+", text)) for text in expressions)
 
 
 def test_alerts_ask_for_metrics_that_exist_and_prometheus_finds_their_file() -> None:
     (group,) = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yml").read_text())["groups"]
-    for rule in group["rules"]:
-        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}
-        assert rule["labels"]["severity"] in ("critical", "warning", "info")
-        assert asked([rule["expr"]])
-        assert asked([rule["expr"], rule["annotations"]["summary"]]) <= EXPORTED
+    assert set() < asked(f"{rule['expr']} {rule['annotations']['summary']}" for rule in group["rules"]) <= EXPORTED
     alarming = {"stalled", "progress_age_seconds", "checkpoint_age_seconds", "write_errors_total"}
     assert {f"{PREFIX}{name}" for name in alarming} <= asked(rule["expr"] for rule in group["rules"])
     files = yaml.safe_load((ROOT / "deploy/monitoring/prometheus.yml").read_text())["rule_files"]
     volumes = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["prometheus"]["volumes"]
     assert [f"./deploy/monitoring/{file}:/etc/prometheus/{file}:ro" for file in files] == volumes[1:-1]
-
-
-SERIES = """
-rule_files: [{rules}]
-tests:
-  - interval: 1m
-    input_series:
-      - series: 'zerobeast_live{{role="learner", run="gone"}}'
-        values: '1x10 _x100'
-      - series: 'zerobeast_finished{{role="learner", run="gone"}}'
-        values: '0x10 _x100'
-      - series: 'zerobeast_live{{role="learner", run="over"}}'
-        values: '1x10 _x100'
-      - series: 'zerobeast_finished{{role="learner", run="over"}}'
-        values: '0x8 1 1 _x100'
-      - series: 'zerobeast_live{{role="learner", run="again"}}'
-        values: '1x10 _x100'
-      - series: 'zerobeast_finished{{role="learner", run="again", instance="before"}}'
-        values: '1x5 stale'
-      - series: 'zerobeast_finished{{role="learner", run="again", instance="after"}}'
-        values: '_x6 0x4 _x100'
-      - series: 'zerobeast_live{{role="learner", run="stays"}}'
-        values: '1x110'
-    alert_rule_test:
-      - {{ eval_time: 9m, alertname: RunDisappeared }}
-      - eval_time: 30m
-        alertname: RunDisappeared
-        exp_alerts:
-          - exp_labels: {{ severity: critical, run: again }}
-            exp_annotations: {{ summary: "again: none of its services answers any more" }}
-          - exp_labels: {{ severity: critical, run: gone }}
-            exp_annotations: {{ summary: "gone: none of its services answers any more" }}
-      - {{ eval_time: 90m, alertname: RunDisappeared }}
-"""
-
-
-@pytest.mark.skipif(not shutil.which("promtool"), reason="needs Prometheus' promtool")
-def test_a_run_that_disappears_before_its_end_raises_an_alert_for_an_hour(tmp_path: Path) -> None:
-    (tmp_path / "test.yml").write_text(SERIES.format(rules=ROOT / "deploy/monitoring/alerts.yml"))
-    subprocess.run(["promtool", "test", "rules", str(tmp_path / "test.yml")], check=True)

@@ -1,17 +1,20 @@
-"""Which service limits the throughput: pages in, one sentence out. And the table around it."""
+"""Whether a run trains, and what limits it: pages in, a verdict out, whatever they hold. And the table around it."""
 
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from zerobeast.common.health.command import exit_code
+from zerobeast.common.health.command import exit_code, render
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.health.hops import Histogram
+from zerobeast.common.health.hops import EDGES_S, Histogram
 from zerobeast.common.health.table import as_json, table
-from zerobeast.common.health.verdict import ELSEWHERE, Verdict, judge
+from zerobeast.common.health.verdict import ELSEWHERE, Verdict, judge, ready
 from zerobeast.common.process.roles import ROLES
 
-PAGES: dict[str, dict[str, Any]] = {
+Page = dict[str, Any]
+PAGES: dict[str, Page] = {
     "learner": {
         "agent_steps": 1000,
         "agent_steps_per_s": 900.0,
@@ -45,189 +48,210 @@ PAGES: dict[str, dict[str, Any]] = {
         "waiting_connect_fraction": 0.0,
     },
 }
+STALLED = {"stalled": True, "stalled_s": 75.0}
+TWO = ["a 0", "a 1"]
+DONE = "12:00:00.000 learner I all 300 agent steps are done"
 
 
-def hops(**seconds: float) -> dict[str, Any]:
-    """A page's hops, each passed once in the last seconds."""
+def services(**changes: Page) -> list[ServiceView]:
+    """A healthy run except for `changes`; every service is on its own machine."""
+    own = {role: {"role": role, "state": "ready", "cores": [f"{role} 0", f"{role} 1"]} for role in PAGES}
+    return [ServiceView(f"{role} 0", role, own[role] | page | changes.get(role, {})) for role, page in PAGES.items()]
+
+
+def hops(**seconds: float) -> Page:
+    """Each passed once in the last seconds."""
     found = {}
     for name, value in seconds.items():
         histogram = Histogram()
         histogram.add(value)
         found[name] = {"recent": histogram.buckets, "recent_s": value}
-    return found
+    return {"hops": found}
 
 
-def verdict(services: list[ServiceView]) -> str:
-    return judge(services).sentence
-
-
-def services(**changes: dict[str, Any]) -> list[ServiceView]:
-    """A healthy run except for `changes`; every service is on its own machine."""
-    return [
-        ServiceView(
-            f"{role} 0",
-            role,
-            {"role": role, "state": "ready", "cores": [f"{role} 0", f"{role} 1"]} | page | changes.get(role, {}),
-        )
-        for role, page in PAGES.items()
-    ]
+def with_round_trips(env_s: float, broker_s: float) -> dict[str, Page]:
+    actor = hops(env_round_trip=env_s, broker_round_trip=broker_s)
+    return {"actor": actor, "envserver": hops(env_step=0.0075), "broker": hops(batch_wait=0.0, forward=0.0075)}
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "kind", "good"),
     [
-        ({}, "latency-bound: no service is busy (learner waits 40%, brokers busy 40%, env-servers busy 50%)"),
-        ({"learner": {"waiting_fraction": 0.02}}, "training-bound: the learner never waits (queue 3 of 32, 120.0 ms"),
-        (
-            {"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.5}},
-            "lag-bound: 50% of the rollouts are older than",
-        ),
-        ({"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.1}}, "training-bound: the learner never waits"),
-        (
-            {"learner": {"waiting_fraction": 0.9, "replay_starved_fraction": 0.8, "samples_per_insert": 0.04}},
-            "replay-starved: learning waits 80% for rollouts (0.04 samples per insert): add actors, or",
-        ),
-        (
-            {"learner": {"waiting_fraction": 0.0, "ratio_limited_fraction": 0.9, "samples_per_insert": 8.0}},
-            "ratio-limited: rollouts wait 90% for updates (8 samples per insert, 120.0 ms an update): a GPU or",
-        ),
-        (
-            {"broker": {"busy_fraction": 0.97}},
-            "inference-bound: batches 9 of 64 full, broker busy 97%: add a broker or a GPU",
-        ),
-        ({"envserver": {"busy_fraction": 0.93}}, "environment-bound: env-servers busy 93%: add env-servers"),
-        ({"actor": {"busy_fraction": 0.99}}, "actor-bound: actors busy 99%: add actors"),
-        (
-            {"learner": {"waiting_fraction": 0.0}, "broker": {"busy_fraction": 1.0}},
-            "training-bound: the learner never waits",
-        ),
-        (
-            {"actor": {"hops": hops(env_round_trip=0.015, broker_round_trip=0.035)}}
-            | {"envserver": {"hops": hops(env_step=0.0075)}, "broker": {"hops": hops(batch_wait=0.0, forward=0.0075)}},
-            "network-bound: 27.5 ms of the 50.0 ms of a step are the way to the broker and back",
-        ),
-        (
-            {"actor": {"hops": hops(env_round_trip=0.015, broker_round_trip=0.015)}}
-            | {"envserver": {"hops": hops(env_step=0.0075)}, "broker": {"hops": hops(batch_wait=0.0, forward=0.0075)}},
-            "latency-bound: no service is busy",
-        ),
-        ({"learner": {"agent_steps_per_s": 0.0}}, "starting: no update yet"),
-        ({"learner": {"waiting_fraction": None}}, "starting: no update yet"),
-        (
-            {"learner": {"agent_steps_per_s": 0.0}, "envserver": {"sessions_making": 2}},
-            "starting: environments of 2 sessions are being made",
-        ),
-        (
-            {"learner": {"agent_steps_per_s": 0.0, "replay_fill": 0.25}},
-            "filling: the replay has 25% of the steps that it needs before the first update",
-        ),
-        ({"learner": {"progress_age_s": 99.0, "agent_steps": 10_000}}, "finished: the run has reached its last step"),
-        ({"broker": {"state": "draining"}}, "not well: broker 0 is draining"),
-        ({"actor": {"loop_age_s": 40.0}}, "not well: actor 0 is stuck"),
+        ({}, "latency-bound", True),
+        ({"learner": {"waiting_fraction": 0.02}}, "training-bound", True),
+        ({"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.5}}, "lag-bound", True),
+        ({"learner": {"waiting_fraction": 0.02, "stale_fraction": 0.1}}, "training-bound", True),
+        ({"learner": {"waiting_fraction": 0.9, "replay_starved_fraction": 0.8}}, "replay-starved", True),
+        ({"learner": {"waiting_fraction": 0.0, "ratio_limited_fraction": 0.9}}, "ratio-limited", True),
+        ({"learner": {"waiting_fraction": 0.0}, "broker": {"busy_fraction": 1.0}}, "training-bound", True),
+        ({"learner": {"computing_s": 75.0, "agent_steps_per_s": 0.0}}, "training-bound", True),
+        ({"broker": {"busy_fraction": 0.97}}, "inference-bound", True),
+        ({"envserver": {"busy_fraction": 0.93}}, "environment-bound", True),
+        ({"actor": {"busy_fraction": 0.99}}, "actor-bound", True),
+        (with_round_trips(0.015, 0.035), "network-bound", True),
+        (with_round_trips(0.015, 0.015), "latency-bound", True),
+        ({"learner": {"agent_steps_per_s": 0.0}}, "starting", True),
+        ({"learner": {"waiting_fraction": None}}, "starting", True),
+        ({"learner": {"agent_steps_per_s": 0.0}, "envserver": {"sessions_making": 2}}, "starting", True),
+        ({"learner": {"agent_steps_per_s": 0.0, "replay_fill": 0.25}}, "filling", True),
+        ({"learner": {"state": "starting"}}, "starting", False),
+        ({"learner": {"progress_age_s": 99.0, "agent_steps": 10_000}, "actor": STALLED}, "finished", True),
+        ({"broker": {"state": "draining"}}, "not well", False),
+        ({"actor": {"loop_age_s": 40.0}}, "not well", False),
+        ({"broker": STALLED}, "not well", False),
+        ({"actor": STALLED}, "stalled", False),
+        ({"learner": {"unsaved": "the disk is full"}}, "not saved", False),
+        ({"learner": {"unsaved": "the disk is full", "stalled": True}}, "not saved", False),
+        ({"learner": {"unsaved": "the disk is full", "agent_steps": 10_000}}, "not saved", False),
+        ({"learner": {"unsaved": ""}}, "latency-bound", True),
     ],
 )
-def test_the_verdict_names_what_limits_the_run(changes: dict[str, Any], sentence: str) -> None:
-    assert verdict(services(**changes)).startswith(sentence)
+def test_the_verdict_is_what_limits_the_run_or_keeps_it_from_training(
+    changes: dict[str, Page], kind: str, good: bool
+) -> None:
+    seen = services(**changes)
+    verdict = judge(seen)
+    assert (verdict.kind, verdict.good) == (kind, good)
+    assert exit_code(seen, verdict) == (0 if good else 1)
 
 
-def test_a_run_that_has_just_been_started_is_starting_and_not_broken() -> None:
+@pytest.mark.parametrize(
+    ("changes", "causes"),
+    [
+        ({"learner": STALLED, "actor": {"waiting_credit_fraction": 0.9}}, ["the learner"]),
+        ({"actor": STALLED | {"waiting_connect_fraction": 1.0}}, ["sessions"]),
+        (
+            {"learner": STALLED | {"refused_since_progress": {"values": 1200}}},
+            ["brokers", "learner 0", "1,200 x values"],
+        ),
+        ({"actor": STALLED | {"refused_since_progress": {"payload": 7}}}, ["brokers", "actor 0", "7 x payload"]),
+        (
+            {"actor": STALLED | {"waiting_env_fraction": 1.0, "trouble": "it sends NaN"}},
+            ["env-servers", "it sends NaN"],
+        ),
+    ],
+)
+def test_a_run_that_stands_still_is_reported_with_since_when_and_why(
+    changes: dict[str, Page], causes: list[str]
+) -> None:
+    seen = services(**changes)
+    verdict = judge(seen)
+    assert not verdict.good
+    assert [part for part in ["0:01:15", *causes] if part not in verdict.sentence] == []
+    assert "stalled" in render(seen, verdict, as_json_text=False)
+    assert all(map(ready, seen)), "probes go by this: a service that stalls must still be reached"
+
+
+def named(services: list[ServiceView]) -> tuple[str, set[str]]:
+    """The kind of the verdict, and which services or roles it names."""
+    verdict = judge(services)
+    return verdict.kind, {each for each in (*ROLES, *(view.name for view in services)) if each in verdict.sentence}
+
+
+def test_what_starts_is_missing_or_not_well_is_named() -> None:
     fresh = [ServiceView(f"{role} 0", role) for role in PAGES]
-    assert verdict(fresh) == "starting: learner 0, broker 0, envserver 0, actor 0"
-    assert verdict([*services()[:3], ServiceView("actor 0", "actor")]) == "starting: actor 0"
-    assert verdict(services(learner={"state": "starting"})) == "starting: learner 0"
-    assert verdict(fresh[1:]).startswith("not training: no learner")
-    dead = [ServiceView("learner 0", "learner", code=2), *fresh[1:]]
-    assert verdict(dead).startswith("not training: no learner")
+    assert named(fresh) == ("starting", {*ROLES, *(view.name for view in fresh)})
+    assert named([*services()[:3], fresh[3]]) == ("starting", {"actor", "actor 0"})
+    assert named(fresh[1:]) == named([ServiceView("learner 0", "learner", code=2), *fresh[1:]])
+    assert named([]) == ("not training", set(ROLES))
+    gone = [view for view in services() if view.role != "broker"]
+    ended = ServiceView("broker 0", "broker", silent_s=float("inf"), code=2, note="a setting is wrong")
+    assert named([*gone, ended]) == ("not training", {"broker"})
+    assert all(text in table([*gone, ended]) for text in ("ended (2)", ended.note))
+    stalled = ServiceView("actor 1", "actor", {"role": "actor", "state": "ready", **PAGES["actor"], **STALLED})
+    assert named([*services(), stalled]) == ("not well", {"actor", "actor 1"}), "the run goes on"
+    assert exit_code([], judge([])) == 2
 
 
-def test_a_full_machine_is_named_before_any_service_of_it() -> None:
-    shares = {"learner": 0.84, "broker": 0.46, "envserver": 0.56, "actor": 0.06}
-    full = services(**{role: {"cores": ["a 0", "a 1"], "cpu_share": share} for role, share in shares.items()})
-    assert verdict(full) == "CPU-bound: the 2 cores are full, most with learner 0 (84%): add cores or a GPU"
-
-
-def on(cores: dict[str, list[str]] | list[str], **changes: dict[str, Any]) -> list[ServiceView]:
+def on(cores: dict[str, list[str]] | list[str], **changes: Page) -> list[ServiceView]:
     """Services on these cores, each in its own container; those of a dict stay on some of them."""
     bound = cores if isinstance(cores, dict) else dict.fromkeys(PAGES, cores)
     return services(**{role: {"cores": bound[role], **changes.get(role, {})} for role in PAGES})
 
 
-TWO = ["a 0", "a 1"]
-
-
-def test_a_worker_that_stays_on_a_core_does_not_make_the_machine_smaller() -> None:
-    bound = {"learner": TWO, "broker": ["a 0"], "envserver": ["a 0"], "actor": ["a 1"]}
-    assert verdict(on(bound, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4})).startswith("latency-bound")
-    full = on(bound, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95})
-    assert verdict(full) == "CPU-bound: the 2 cores are full, most with broker 0 (95%): add cores or a GPU"
-    alone = on(["a 3"], learner={"cpu_share": 0.95})
-    assert verdict(alone) == "CPU-bound: the only core is full, most with learner 0 (95%): add cores or a GPU"
-    nodes = on({role: [f"{role} 0", f"{role} 1"] for role in PAGES}, learner={"cpu_share": 1.9})
-    assert verdict(nodes).startswith("latency-bound"), "three more machines have room"
-
-
-def test_cores_that_other_programs_fill_are_full_and_no_service_is_asked_for() -> None:
-    busy = {"envserver": {"busy_fraction": 0.93, "cpu_share": 0.03}, "learner": {"cpu_share": 0.2}}
-    for role in PAGES:
-        busy.setdefault(role, {})["cpu_pressure"] = 0.97
-    full = "the 2 cores are full (this run uses 0.2, and processes wait 97% of the time)"
-    assert verdict(on(TWO, **busy)).startswith(f"CPU-bound: {full}, most with learner 0 (20%): ")
-    busy["learner"]["stale_fraction"] = 0.5
-    assert f"dropped, and {full}: take fewer actors or environments" in verdict(on(TWO, **busy))
+@pytest.mark.parametrize(
+    ("seen", "most"),
+    [
+        (on(TWO, learner={"cpu_share": 0.84}, broker={"cpu_share": 0.46}, envserver={"cpu_share": 0.56}), "learner 0"),
+        (on({**dict.fromkeys(PAGES, TWO), "broker": ["a 0"]}, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95}),
+         "broker 0"),
+        (on(["a 3"], learner={"cpu_share": 0.95}), "learner 0"),
+        (on({**dict.fromkeys(PAGES, TWO), "broker": ["a 0"]}, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4}),
+         ""),
+        (services(learner={"cpu_share": 1.9}), ""),
+        (on(TWO, learner={"cpu_share": 0.2}, **{role: {"cpu_pressure": 0.97} for role in ROLES[1:]}), "learner 0"),
+    ],
+    ids=["full", "bound", "one core", "room", "other machines have room", "other programs"],
+)  # fmt: skip
+def test_a_full_machine_comes_before_any_service_of_it(seen: list[ServiceView], most: str) -> None:
+    kind, names = named(seen)
+    assert (kind, {name for name in names if " " in name}) == (
+        ("CPU-bound", {most}) if most else ("latency-bound", set())
+    )
 
 
 def test_nothing_is_added_to_a_machine_without_a_core_for_it() -> None:
     busy = {"envserver": {"busy_fraction": 0.93, "cpu_share": 0.9}, "learner": {"cpu_share": 0.6}}
-    found = "environment-bound: env-servers busy 93%: "
-    scarce = "add cores or a GPU: no core is left for another envserver"
-    assert verdict(on(TWO, **busy)) == f"{found}{scarce}"
-    assert verdict(on([*TWO, "a 2"], **busy)).startswith(f"{found}add env-servers")
-
-
-def test_services_that_are_missing_are_all_named() -> None:
-    assert verdict([]) == "not training: no learner and no broker and no envserver and no actor answers"
-    gone = [view for view in services() if view.role != "broker"]
-    gone.append(ServiceView("broker 0", "broker", silent_s=float("inf"), code=2, note="a setting is wrong"))
-    assert verdict(gone) == "not training: no broker answers"
-    assert "ended (2)" in table(gone)
-    assert "a setting is wrong" in table(gone)
+    scarce, enough = judge(on(TWO, **busy)), judge(on([*TWO, "a 2"], **busy))
+    assert scarce.kind == enough.kind == "environment-bound"
+    assert ["add cores" in each.sentence for each in (scarce, enough)] == [True, False]
 
 
 def test_programs_that_step_themselves_need_no_actors() -> None:
     def serving(peers: int) -> list[ServiceView]:
         return [view for view in services(learner={"peers": peers}) if view.role in ("learner", "broker")]
 
-    assert verdict(serving(0)) == "not training: no actor and nothing like one is connected"
-    idle = "learner waits 40%, brokers busy 40%"
-    assert verdict(serving(1)) == f"latency-bound: no service is busy ({idle}): add agents"
-    learner = next(view for view in serving(0) if view.role == "learner")
-    assert verdict([learner, ServiceView("broker 0", "broker")]) == "starting: broker 0"
-    assert verdict([learner]) == "not training: no broker and no envserver and no actor answers"
+    assert named(serving(0)) == ("not training", {"actor"})
+    assert judge(serving(1)).kind == "latency-bound"
+    learner = serving(0)[0]
+    assert named([learner, ServiceView("broker 0", "broker")]) == ("starting", {"broker", "broker 0"})
+    assert named([learner]) == ("not training", {"broker", "envserver", "actor"})
 
 
-def test_a_learner_whose_last_words_are_that_all_is_done_has_finished() -> None:
-    ended = ServiceView("learner 0", "learner", code=0, note="12:00:00.000 learner I all 300 agent steps are done")
+def test_a_learner_that_has_ended_is_finished_if_all_is_done_and_trained_while_policies_wait() -> None:
     others = [ServiceView(role, role, {"state": "ready", "stalled": True}) for role in ROLES[1:]]
-    for seen in ([ended], [ended, *others]):
-        assert judge(seen) == Verdict("finished: the run has reached its last step", good=True)
-        assert exit_code(seen, judge(seen)) == 0
-    evaluator = ServiceView("evaluator 0", "evaluator", {"state": "ready", "evaluations_waiting": 2})
-    assert verdict([ended, *others, evaluator]) == "trained: 2 policies wait for their evaluation"
-    kept = ServiceView("learner 0", "learner", {"state": "ready", "finished": True, "evaluations_waiting": 3})
-    assert verdict([kept, *others]) == "trained: 3 policies wait for their evaluation", "whose evaluator is down"
+    ended = ServiceView("learner 0", "learner", code=0, note=DONE)
     stopped = ServiceView("learner 0", "learner", code=0, note="12:00:00.000 learner I saved at agent step 100")
-    assert exit_code([stopped, *others], judge([stopped, *others])) == 1
+    kept = ServiceView("learner 0", "learner", {"state": "ready", "finished": True, "evaluations_waiting": 3})
+    evaluator = ServiceView("evaluator 0", "evaluator", {"state": "ready", "evaluations_waiting": 2})
+    for seen, kind in (
+        ([ended], "finished"),
+        ([ended, *others], "finished"),
+        ([ended, *others, evaluator], "trained"),
+        ([kept, *others], "trained"),
+        ([stopped, *others], "not training"),
+    ):
+        verdict = judge(seen)
+        assert (verdict.kind, exit_code(seen, verdict)) == (kind, int(kind == "not training"))
+
+
+def test_a_learner_whose_actors_are_on_machines_that_cannot_be_asked_trains() -> None:
+    away = ServiceView(ELSEWHERE, ELSEWHERE, silent_s=float("inf"), note="on node8")
+
+    def alone(**page: Any) -> Verdict:
+        seen = services(learner=page)[:1]
+        assert judge([*seen, away]) == judge(seen), "beast train sees no page of its hosts either"
+        return judge(seen)
+
+    assert (alone().kind, alone().good) == ("training", True)
+    assert alone(waiting_fraction=0.0).kind == "training-bound"
+    assert alone(replay_starved_fraction=0.9).kind == "replay-starved"
+    assert not alone(peers=0).good
+    hidden = ServiceView("learner 0", "learner", silent_s=float("inf"), note="20/30 agent steps")
+    unknown = judge([hidden, away])
+    assert (unknown.kind, unknown.good, hidden.note in unknown.sentence) == ("unknown", False, True)
+    assert judge([hidden]).kind == "not training"
 
 
 def test_the_table_has_a_line_for_each_service_with_what_a_person_needs() -> None:
-    seen = services(
-        learner={"uptime_s": 3725.0, "memory_bytes": 512 << 20, "refused": 3, "dropped": 1},
-        broker={"progress_age_s": 75.0},
-    )
-    header, learner, broker, envserver, actor = table(seen).splitlines()
+    full = {"uptime_s": 3725.0, "memory_bytes": 512 << 20, "refused": 3, "dropped": 1, "write_errors": 3}
+    header, learner, broker, envserver, actor = table(
+        services(learner=full, broker={"progress_age_s": 75.0})
+    ).splitlines()
     assert header.split()[:3] == ["service", "state", "uptime"]
-    for text in ("1:02:05", "900 steps/s", "now", "queue 3/32", "v50 lag 1.5", "512 MB", "3 refused, 1 dropped"):
+    for text in ("1:02:05", "900 steps/s", "now", "queue 3/32", "v50 lag 1.5", "512 MB", "3 refused", "1 dropped"):
         assert text in learner
+    assert "3 failed writes" in learner
     assert "batch 9.2/64" in broker
     assert "0:01:15 ago" in broker
     assert "32 envs" in envserver
@@ -236,39 +260,38 @@ def test_the_table_has_a_line_for_each_service_with_what_a_person_needs() -> Non
 
 def test_json_has_every_page_and_marks_what_is_healthy() -> None:
     found = as_json(services(broker={"state": "starting"}), Verdict("a sentence", good=False))
-    assert found["verdict"] == "a sentence"
-    assert not found["healthy"]
+    assert (found["verdict"], found["healthy"]) == ("a sentence", False)
     assert [entry["healthy"] for entry in found["services"]] == [True, False, True, True]
     assert found["services"][0]["page"]["queue_rows"] == 3
     assert not as_json([], Verdict("", good=True))["healthy"]
 
 
-def test_a_run_that_cannot_be_saved_is_reported_even_if_it_trains_well() -> None:
-    full = {"unsaved": "runs/x: metrics are lost: No space left on device", "write_errors": 3}
-    seen = services(learner=full)
-    assert verdict(seen) == "not saved: runs/x: metrics are lost: No space left on device"
-    assert "3 failed writes" in table(seen)
-    assert verdict(services(learner={**full, "stalled": True})).startswith("not saved")
-    for more in ({}, {"agent_steps": 10_000}):
-        assert exit_code(seen, judge(services(learner={**full, **more}))) == 1
-    assert not verdict(services(learner={"unsaved": ""})).startswith("not saved")
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+HUGE = st.sampled_from([10**400, -(10**400), 1e308])  # an integer of JSON may be too large for a float
+VALUES = LEAVES | HUGE | st.lists(LEAVES, max_size=2) | st.dictionaries(st.text(max_size=3), LEAVES | HUGE, max_size=2)
+BUCKETS = st.lists(st.integers(-1, 1) | HUGE, min_size=len(EDGES_S) + 1, max_size=len(EDGES_S) + 1)
+HOP = VALUES | st.fixed_dictionaries({"recent": BUCKETS, "recent_s": st.floats() | HUGE})
+KEYS = (
+    *sorted({key for page in PAGES.values() for key in page}),
+    *"state stalled stalled_s cores cpu_pressure cpu_share".split(),
+    *"loop_age_s unsaved trouble refused_since_progress".split(),
+)
+CHANGES = st.tuples(st.sampled_from(KEYS), VALUES) | st.tuples(
+    st.just("hops"), st.fixed_dictionaries({"env_round_trip": HOP, "broker_round_trip": HOP})
+)
 
 
-def test_a_learner_whose_actors_are_on_machines_that_cannot_be_asked_trains() -> None:
-    away = ServiceView(ELSEWHERE, ELSEWHERE, silent_s=float("inf"), note="on node8")
-
-    def alone(**page: Any) -> Verdict:
-        seen = [view for view in services(learner=page) if view.role == "learner"]
-        assert judge([*seen, away]) == judge(seen), "beast train sees no page of its hosts either"
-        return judge(seen)
-
-    sentence = "training: the learner waits 40% for services whose pages cannot be asked from here"
-    assert alone() == Verdict(sentence, good=True)
-    assert alone(waiting_fraction=0.0).sentence.startswith("training-bound")
-    assert alone(replay_starved_fraction=0.9).sentence.startswith("replay-starved")
-    assert not alone(peers=0).good
-    hidden = ServiceView("learner 0", "learner", silent_s=float("inf"), note="12:00:00.000 learner I 20/30 agent steps")
-    assert judge([hidden, away]) == Verdict(
-        f"unknown: the learner's page cannot be asked from here; its log ends with: {hidden.note}", good=False
-    )
-    assert judge([hidden]).sentence.startswith("not training: no learner")
+@given(st.lists(st.tuples(st.sampled_from(ROLES), CHANGES), max_size=6), st.sets(st.sampled_from(ROLES)))
+@example([("learner", ("total_steps", 0.5))], set())
+@example([], {"broker", "envserver", "actor"})
+def test_whatever_pages_hold_there_is_a_table_and_a_sentence(
+    changes: list[tuple[str, tuple[str, Any]]], without: set[str]
+) -> None:
+    views = services(learner=STALLED)
+    for role, (key, value) in changes:
+        next(view for view in views if view.role == role).page[key] = value
+    views = [view for view in views if view.role not in without]
+    verdict = judge(views)
+    assert verdict.sentence
+    for as_json_text in (False, True):
+        assert render(views, verdict, as_json_text=as_json_text)

@@ -112,30 +112,6 @@ def test_a_run_never_stands_still_while_anything_good_arrives(
 
 
 @BOTH
-def test_one_refused_rollout_does_not_hold_the_credit_of_its_stream_behind_a_batch_that_cannot_fill(
-    credit: Credit,
-) -> None:
-    run = Run([4], batch=8, window=2, credit=credit)  # one group of 4 environments
-    for _ in range(5):
-        run.turn(lambda _sender, seq: None if seq == 1 else 0, acting=1)
-    assert run.intake.ledger.refused == 4
-    assert run.batches[0] == 4, "the first message alone: the second was refused"
-    assert set(run.batches[1:]) == {8}
-
-
-@BOTH
-def test_a_stream_that_hangs_does_not_hold_up_the_others_for_good(credit: Credit) -> None:
-    run = Run([4, 4], batch=8, window=1, credit=credit)
-    for _ in range(5):
-        run.turn(lambda _sender, _seq: 0, acting=2)
-    before = len(run.batches)
-    run.now += 11.0  # longer than a silent stream counts as delivering
-    for _ in range(40):
-        run.turn(lambda _sender, seq: None if seq % 2 else 0, acting=1)
-    assert len(run.batches) > before
-
-
-@BOTH
 def test_a_stream_that_sends_bye_and_hello_over_the_same_connection_is_back(credit: Credit) -> None:
     run = Run([4], batch=8, window=1, credit=credit)
     for _ in range(5):

@@ -1,90 +1,186 @@
 """Every rollout is used once, over any number of starts of the learner, and the ledger says what became of it."""
 
+import random
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.build.learners import rollout_rows
+from tests.build.learners import ENV, T, answer, rollout_rows, run_config
 from tests.build.streams import ListedRun
+from tests.build.training import learn, training_run
+from zerobeast.common.wire.messages import Header
+from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.session import Arrival
+from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.learning.one_batch import OneBatch
+from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
+from zerobeast.services.learner.update import Trainer
+from zerobeast.tools.chaos.balance import RolloutAudit
+from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
 
-BATCH, WINDOW, SENDERS = 4, 2, (11, 22)
+SENDERS = (11, 22)
+Moment = Callable[[], None]  #: called where a learner may be killed
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class Torn(OriginFile):
+    """A file that is written in two parts."""
+
+    def __init__(self, path: Path, moment: Moment) -> None:
+        super().__init__(path)
+        self.moment = moment
+
+    def write(self, entry: bytes) -> None:
+        for part in (entry[:7], entry[7:]):
+            self.moment()
+            super().write(part)
+        self.moment()
+
+
+class Listing(OneBatch):
+    """Lists the rows that it has learned from; one loss of ten is not finite."""
+
+    def __init__(self, rows: list[Any], moment: Moment, random: random.Random) -> None:
+        self.parts, self.rows, self.moment, self.random = {}, rows, moment, random
+
+    def update(self, batch: Batch, agent_steps: int) -> Learned:
+        del agent_steps
+        self.moment()
+        self.rows += map(tuple, batch.origin.tolist())
+        self.moment()
+        return answer(0, skipped=1) if self.random.random() < 0.1 else answer(1, changed=True)
 
 
 class World(ListedRun):
-    """Two actors, and one learner after another. Every row has its own number."""
+    """Two actors, and one learner after another. A fuse counts the moments until the next one is killed."""
 
-    def __init__(self, seed: int, rows: int) -> None:
-        super().__init__(dict.fromkeys(SENDERS, rows), BATCH, WINDOW, seed)
-        self.epoch, self.made = 0, 0
-        self.saved: tuple[dict[str, Any], list[int]] = (SavedLedger().state(), [])
+    def __init__(self, folder: Path, seed: int, rows: int, bad: float, *, stores: bool) -> None:
+        super().__init__(dict.fromkeys(SENDERS, rows), batch=4, window=2, seed=seed)
+        self.config = run_config(folder, total_steps=10**9, max_policy_lag=10**6)
+        self.audit, self.epoch, self.made, self.bad, self.fuse = RolloutAudit(), 0, 0, bad, -1
+        self.stores, self.saved = stores, dict[str, Any]()
         self.restart()
+
+    @property
+    def taken(self) -> list[Origin]:
+        """The rows that what is known now was learned from, or that are stored to be."""
+        return OriginFile(self.config.store / "rows").found if self.stores else self.listed
+
+    def moment(self) -> None:
+        self.fuse -= 1
+        if self.fuse == 0:
+            raise Killed
 
     def restart(self) -> None:
         """Start a learner that continues from the checkpoint."""
-        self.epoch += 1
-        state, used = self.saved
-        self.used = list(used)
-        self.start(self.epoch, SavedLedger.load(state))
+        self.epoch, self.fuse = self.epoch + 1, -1
+        self.listed = list(self.saved.get("listed", ()))
+        self.trainer = trainer = Trainer(self.config, torch.device("cpu"), ENV)
+        if self.stores:
+            descent = GradientDescent(self.config, self.config.algorithm, trainer.net.parameters())
+            rows = Torn(self.config.store / "rows", self.moment)
+            trainer.learning = StoringLearning(trainer.net, descent, trainer.algorithm.loss, rows)  # type: ignore[attr-defined]
+        else:
+            trainer.learning = Listing(self.listed, self.moment, self.random)
+        record = SavedLedger()
+        if self.saved:
+            trainer.load(Path(), self.saved)
+            record = SavedLedger.load(self.saved["rollouts"])
+        record.recover(trainer.recovered())
+        self.start(self.epoch, record)
+        self.training, send = training_run(trainer, self.intake, lambda: self.now), self.port.send
+
+        def mortal(header: Header) -> None:
+            self.moment()
+            send(header)
+
+        self.port.send = mortal  # type: ignore[method-assign]
+        self.look()
 
     def checkpoint(self) -> None:
-        self.saved = (self.intake.record().state(), list(self.used))
+        state = {**self.trainer.state(), "rollouts": self.intake.record().state(), "listed": self.listed}
+        self.saved = deepcopy(state)
 
-    def act(self, sender: int) -> None:
-        """Complete a rollout if there is room."""
-        if self.outboxes[sender].room:
-            rows = rollout_rows(self.rows[sender])
-            rows["policy_version"] = self.made + np.arange(len(rows))[:, None]
-            self.made += len(rows)
-            self.outboxes[sender].push(rows, [], self.now)
-
-    def learn(self) -> None:
-        queue = self.intake.queue
-        if (batch := queue.take()) is not None:
-            self.used += batch["policy_version"][:, 0].tolist()
-            self.intake.use(BATCH, learned=self.random.random() < 0.9)
-
-    def turn(self, loss: float = 0.0) -> None:
+    def turn(self, loss: float = 0.0, *, acts: bool = True) -> None:
         self.now += 0.1
-        for sender in SENDERS:
-            self.act(sender)
-        self.exchange(loss)
-        self.learn()
+        for sender, outbox in self.outboxes.items():
+            if acts and outbox.room:
+                rows = rollout_rows(self.rows[sender])
+                rows["reward"][:, 1] = np.nan if self.random.random() < self.bad else 0.0
+                outbox.push(rows, [], self.now)
+                self.made += len(rows)
+        try:
+            self.exchange(loss)
+            learn(self.training)
+        except Killed:
+            while self.port.outbox:  # what was sent before
+                header = self.port.outbox.popleft()
+                if self.random.random() < 0.5:
+                    self.outboxes[header.sender].accept(header, self.now)
+            self.restart()
+        self.look()
+
+    def look(self) -> None:
+        """Check that no row was taken twice, and that a store has every row that was acknowledged."""
+        taken = self.taken
+        assert len(set(taken)) == len(taken)
+        if self.stores and not self.bad:
+            whole = {
+                (sender, 0, seq, row, n)
+                for sender, n in self.rows.items()
+                for seq in range(1, self.outboxes[sender].acked + 1)
+                for row in range(n)
+            }
+            assert whole <= set(taken)
+        for sender, outbox in self.outboxes.items():
+            page = {"role": "actor", "sender": sender, "envs": 0, "rollouts_cut_by_peer": {}}
+            self.audit.note(str(sender), page | {"streams": [[0, self.rows[sender], outbox.seq, outbox.acked]]})
+        self.audit.note("learner", self.intake.page() | {"role": "learner"})
 
     def balance(self) -> None:
-        """Let everything arrive, then check that no row was used twice and the ledger accounts for every one."""
+        """Let everything arrive, then check that the accounts close."""
+        self.fuse = -1
         for _ in range(400):
-            self.now += 0.1
-            self.exchange(0.0)
-            self.learn()
-        queue, ledger = self.intake.queue, self.intake.ledger
-        assert len(self.used) == len(set(self.used)), "used twice"
-        assert ledger.used + ledger.skipped == len(self.used)
-        assert ledger.used + ledger.skipped + ledger.undone + queue.usable == self.made
-        assert queue.usable < BATCH
-        assert ledger.refused == self.port.refused.total() == 0
-        for sender, slot, rows, received, _, _ in self.intake.page()["streams"]:
-            assert (slot, rows, received) == (0, self.rows[sender], self.outboxes[sender].seq)
+            self.turn(acts=False)
+        found, ledger = self.audit.balance(), self.intake.ledger
+        assert (found.gap, found.waiting) == (0, 0)
+        assert ledger.used + ledger.skipped == len(self.taken)
+        assert self.trainer.counters.agent_steps == T * len(self.taken)
+        assert len(self.taken) + ledger.refused + ledger.undone + self.intake.queue.rollouts == self.made
+        assert self.bad or (ledger.refused, self.port.refused.total()) == (0, 0)
 
 
+@pytest.mark.parametrize("stores", [False, True], ids=["no store", "a store"])
+@pytest.mark.parametrize("bad", [0.0, 0.1], ids=["good", "some refused"])
 @pytest.mark.parametrize("rows", [1, 3, 4, 6])
-@pytest.mark.parametrize("seed", range(12))
-def test_learners_that_die_at_any_moment_use_every_rollout_once_and_count_what_is_undone(seed: int, rows: int) -> None:
-    world = World(seed, rows)
-    for _ in range(150):
+@pytest.mark.parametrize("seed", range(3))
+def test_learners_that_are_killed_at_any_moment_use_every_rollout_once_and_count_what_is_undone(
+    tmp_path: Path, seed: int, rows: int, bad: float, *, stores: bool
+) -> None:
+    world = World(tmp_path, seed, rows, bad, stores=stores)
+    while world.epoch < 10:
+        if world.fuse <= 0:
+            world.fuse = world.random.randrange(1, 20)
         world.turn(0.2 if world.random.random() < 0.05 else 0.0)
-        event = world.random.randrange(12)
-        if event == 0:
+        if world.random.random() < 0.1:
             world.checkpoint()
-        elif event == 1:
-            world.restart()
     world.balance()
+    assert not stores or bad or world.intake.ledger.undone == 0, "only what was refused can be forgotten"
 
 
-def test_a_learner_that_ends_in_order_loses_nothing() -> None:
-    world = World(0, rows=3)
+@pytest.mark.parametrize("stores", [False, True], ids=["no store", "a store"])
+def test_learners_that_end_in_order_lose_nothing(tmp_path: Path, *, stores: bool) -> None:
+    world = World(tmp_path, 0, 3, 0.0, stores=stores)
     for turn in range(60):
         world.turn()
         if turn % 10 == 9:
@@ -94,36 +190,24 @@ def test_a_learner_that_ends_in_order_loses_nothing() -> None:
     assert world.intake.ledger.undone == 0
 
 
-def test_rollouts_that_a_killed_learner_had_used_and_acknowledged_are_undone() -> None:
-    world = World(0, rows=4)
-    for _ in range(5):
-        world.turn()
-    assert world.used
-    world.exchange(0.0)  # the last acknowledgements arrive
-    used = len(world.used)
-    world.restart()
-    world.balance()
-    assert world.intake.ledger.undone == used
+def test_stored_rows_count_as_used_and_refused_ones_between_them_are_undone() -> None:
+    record = SavedLedger(streams={(1, 0): StreamLedger(3, received=2, consumed=2, begun=1)})
+    record.recover([Origin(1, 0, 3, 1, 3), Origin(1, 0, 3, 2, 3), Origin(1, 0, 5, 0, 3), Origin(2, 7, 1, 0, 1)])
+    assert record.streams == {
+        (1, 0): StreamLedger(3, received=4, consumed=4, begun=1),
+        (2, 7): StreamLedger(1, received=1, consumed=1, anchored=True),
+    }
+    assert (record.ledger.used, record.ledger.undone) == (4, 3)
 
 
-def test_the_ledger_records_what_is_new_waiting_or_used() -> None:
+def test_the_ledger_of_a_stream_knows_what_is_new_waiting_used_or_ahead() -> None:
     ledger = StreamLedger()
     assert ledger.arrival(57) is Arrival.NEW, "the first is not known yet"
     ledger.take(57)
-    assert ledger.arrival(57) is Arrival.PENDING
-    assert ledger.arrival(58) is Arrival.NEW
+    assert [ledger.arrival(seq) for seq in (57, 58, 59)] == [Arrival.PENDING, Arrival.NEW, Arrival.AHEAD]
     ledger.use(57)
-    assert ledger.arrival(57) is Arrival.REPEATED
+    assert [ledger.arrival(seq) for seq in (57, 58, 59)] == [Arrival.REPEATED, Arrival.NEW, Arrival.AHEAD]
     assert ledger.pending == 0
-
-
-def test_a_number_that_skips_another_is_ahead_unless_the_first_is_not_known() -> None:
-    ledger = StreamLedger()
-    ledger.take(5)
-    assert ledger.arrival(7) is Arrival.AHEAD
-    ledger.use(5)
-    assert ledger.arrival(7) is Arrival.AHEAD, "what is used up counts as received"
-    assert ledger.arrival(6) is Arrival.NEW
     anew = StreamLedger()
     anew.use(5)  # left in the queue by a session before
     assert anew.arrival(7) is Arrival.AHEAD
@@ -132,29 +216,22 @@ def test_a_number_that_skips_another_is_ahead_unless_the_first_is_not_known() ->
 def test_the_first_number_announced_by_hello_has_to_come_first() -> None:
     ledger = StreamLedger(rows=4)
     assert ledger.begin(1) == 0
-    assert ledger.arrival(2) is Arrival.AHEAD, "1 was lost on its way"
-    assert ledger.arrival(1) is Arrival.NEW
+    assert [ledger.arrival(seq) for seq in (1, 2)] == [Arrival.NEW, Arrival.AHEAD]
     assert StreamLedger(rows=4).begin(58) == 57 * 4
     known = StreamLedger(4, received=50, consumed=50, begun=3)
     assert known.begin(51) == 0
     assert known.take(51) == 3, "three of its rows are in the checkpoint"
-    silent = StreamLedger(4, received=50, consumed=50)
-    silent.anchored = True
-    assert silent.begin(None) == 0
-    assert silent.arrival(58) is Arrival.NEW, "a client that does not say which comes first may begin anywhere"
     known = StreamLedger(4, received=50, consumed=50, begun=3)
     assert known.begin(53) == 2 * 4 - 3
     assert known.take(53) == 0
+    silent = StreamLedger(4, received=50, consumed=50, anchored=True)
+    assert silent.begin(None) == 0
+    assert silent.arrival(58) is Arrival.NEW, "a client that does not say which comes first may begin anywhere"
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"ledger": {"eaten": 1}},
-        {"ledger": {"used": "x"}},
-        {"streams": [[1, 2]]},
-        {"streams": [["x"] * 5]},
-    ],
+    [{"ledger": {"eaten": 1}}, {"ledger": {"used": "x"}}, {"streams": [[1, 2]]}, {"streams": [["x"] * 5]}],
 )
 def test_an_invalid_saved_ledger_is_an_error(wrong: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):

@@ -86,18 +86,6 @@ def test_a_taken_batch_keeps_its_rows_until_it_is_released() -> None:
     assert taken(queue) == [2, 3]
 
 
-def test_a_short_batch_takes_what_there_is() -> None:
-    queue = queue_of(4)
-    assert taken(queue, short=True) is None
-    fill(queue, 1, [0, 1, 2])
-    refuse(queue, 2)
-    assert taken(queue) is None
-    assert taken(queue, short=True) == [0, 1, 2]
-    assert seqs(queue.release()) == [1, 2]
-    fill(queue, 3, [3, 4, 5, 6, 7])
-    assert taken(queue, short=True) == [3, 4, 5, 6], "never more than a batch"
-
-
 def test_unused_rollouts_of_an_old_policy_expire() -> None:
     queue = queue_of(2)
     fill(queue, 1, [0, 1, 2], version=3)
@@ -131,12 +119,16 @@ def test_the_begun_message_is_the_one_that_a_batch_has_cut() -> None:
     assert queue.begun is None
 
 
-def test_a_shortened_batch_leaves_its_other_rows_in_the_queue() -> None:
+def test_a_short_batch_takes_what_there_is_and_a_shortened_one_leaves_its_other_rows() -> None:
     queue = queue_of(4)
+    assert taken(queue, short=True) is None
     fill(queue, 1, [1, 2, 3])
-    fill(queue, 2, [4, 5])
-    assert taken(queue) == [1, 2, 3, 4]
+    refuse(queue, 2)
+    assert (taken(queue), taken(queue, short=True)) == (None, [1, 2, 3])
+    assert seqs(queue.release()) == [1, 2]
+    fill(queue, 3, [4, 5, 6, 7, 8])
+    assert taken(queue, short=True) == [4, 5, 6, 7], "never more than a batch"
     queue.shorten(2)
     assert (len(queue.tasks), len(queue.origins)) == (2, 2)
     assert seqs(queue.release()) == []
-    assert (taken(queue, short=True), seqs(queue.release())) == ([3, 4, 5], [1, 2])
+    assert (taken(queue, short=True), seqs(queue.release())) == ([6, 7, 8], [3])

@@ -10,21 +10,13 @@ from zerobeast.services.learner.meters import MAX_LAG, Meters, PolicyLag
 from zerobeast.services.learner.queue import Fate, Message
 
 
-def test_the_mean_of_nothing_is_none_not_nan() -> None:
-    assert EpisodeStatistics().mean_return is None
-    assert EpisodeStatistics().mean_length is None
-    lag = PolicyLag()
-    lag.add(3, np.array([], np.int64))  # an update of void steps alone
-    assert (lag.mean, lag.max) == (None, None)
-
-
-def test_the_mean_return_is_of_the_last_hundred_episodes() -> None:
+def test_means_are_of_the_last_hundred_episodes_and_of_nothing_none() -> None:
     episodes = EpisodeStatistics()
+    assert (episodes.mean_return, episodes.mean_length) == (None, None)
     for value in range(150):
         episodes.add(float(value), 10)
-    assert episodes.count == 150
+    assert (episodes.count, episodes.mean_length) == (150, 10)
     assert episodes.mean_return == pytest.approx(np.mean(range(50, 150)))
-    assert episodes.mean_length == 10
 
 
 def test_the_history_spans_all_episodes_in_at_most_sixty_points() -> None:
@@ -51,31 +43,15 @@ def test_statistics_go_on_where_they_were_saved() -> None:
     assert two.infos == one.infos
 
 
-def test_numpy_numbers_do_not_reach_the_saved_state() -> None:
-    episodes = EpisodeStatistics()
-    episodes.add(np.float32(1.5), np.int64(7))  # type: ignore[arg-type]
-    state = episodes.state()
-    assert type(state["returns"][0]) is float
-    assert type(state["lengths"][0]) is int
-
-
-def test_policy_lag_is_the_learners_version_minus_the_behaviours() -> None:
+def test_policy_lag_is_the_learners_version_minus_the_behaviours_and_never_negative() -> None:
     lag = PolicyLag()
-    lag.add(10, np.array([10, 9, 7, 7]))
-    assert lag.mean == pytest.approx((0 + 1 + 3 + 3) / 4)
-    assert lag.max == 3
+    lag.add(3, np.array([], np.int64))  # an update of void steps alone
+    assert (lag.mean, lag.max) == (None, None)
+    lag.add(10_000, np.array([10_000, 9_999, 9_997, 9_997, 20_000, 1]))
+    assert (lag.mean, lag.max) == (pytest.approx((0 + 1 + 3 + 3 + 0 + 9_999) / 6), 9_999)
     counts = lag.histogram()
-    assert counts[[0, 1, 2, 3]].tolist() == [1, 1, 0, 2]
+    assert counts[[0, 1, 2, 3, MAX_LAG]].tolist() == [2, 1, 0, 2, 1]
     assert lag.histogram().sum() == 0, "since the last call"
-
-
-def test_lag_of_a_future_version_is_zero_and_a_huge_one_is_in_the_last_bin() -> None:
-    lag = PolicyLag()
-    lag.add(10_000, np.array([20_000, 1]))
-    counts = lag.histogram()
-    assert counts[0] == 1
-    assert counts[MAX_LAG] == 1
-    assert lag.max == 9_999
 
 
 def meters_of(*tasks: str, returns: dict[int, list[float]]) -> Any:
@@ -86,22 +62,17 @@ def meters_of(*tasks: str, returns: dict[int, list[float]]) -> Any:
     return meters
 
 
-def test_each_of_several_environments_has_its_own_mean_return() -> None:
-    page = meters_of("A-v0", "B-v0", "C-v0", returns={0: [1.0, 3.0], 2: [400.0]}).page(1.0)
+def test_each_of_several_environments_has_its_own_mean_return_which_goes_on_where_it_was_saved() -> None:
+    tasks = ("A-v0", "B-v0", "C-v0")
+    several, one = meters_of(*tasks, returns={0: [1.0, 3.0], 2: [400.0]}), meters_of("A-v0", returns={0: [1.0, 3.0]})
+    page = several.page(1.0)
     assert page["mean_return_100_by_task"] == {"A-v0": 2.0, "B-v0": None, "C-v0": 400.0}
     assert (page["episodes"], page["mean_return_100"]) == (3, pytest.approx(404 / 3))
-
-
-def test_a_run_of_one_environment_reports_its_mean_return_once() -> None:
-    page = meters_of("A-v0", returns={0: [1.0, 3.0]}).page(1.0)
+    page = one.page(1.0)
     assert (page["mean_return_100_by_task"], page["mean_return_100"]) == ({}, 2.0)
-
-
-def test_the_means_of_environments_go_on_where_they_were_saved() -> None:
-    saved = meters_of("A-v0", "B-v0", returns={0: [1.0], 1: [9.0]}).state()
-    meters = Meters(["A-v0", "B-v0"])
-    meters.load(saved)
-    assert meters.state() == saved
+    again = Meters(tasks)
+    again.load(several.state())
+    assert again.state() == several.state()
 
 
 def test_the_stale_fraction_is_that_of_the_last_seconds() -> None:

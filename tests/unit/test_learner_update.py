@@ -5,15 +5,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
+from tests.build.batches import same, weights
 from tests.build.learners import ENV, POLICY, STACKED, B, Scripted, T, answer, learn, rollout_rows, run_config
 from zerobeast.common.errors import Diverged
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer
 
@@ -26,10 +27,6 @@ def trainer_for(config: RunConfig, env: EnvSpec = ENV) -> Trainer:
 
 def record_of(env: EnvSpec) -> RecordSpec:
     return rollout_record(env, POLICY, T)
-
-
-def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in trainer.net.named_parameters()}
 
 
 def test_a_batch_is_time_major_and_holds_what_the_rows_hold(tmp_path: Path) -> None:
@@ -57,40 +54,23 @@ def test_frame_stacks_are_rebuilt_within_episodes() -> None:
     np.testing.assert_array_equal(batch.obs[3, 1], rows["obs"][1, [4, 4, 5]])
 
 
-def test_a_peers_odd_bytes_for_booleans_mean_true() -> None:
-    rows = rollout_rows(B, seams=False)
-    rows["terminated"].view(np.uint8)[0, 3] = 7
-    rows["first"].view(np.uint8)[0, 4] = 255
-    batch = Rollouts(rows, record_of(ENV), ENV, CPU).batch
-    assert bool(batch.terminated[3, 0])
-    assert int(batch.terminated.sum()) == 1
-    assert not bool(batch.mask[3, 0])
-
-
-def test_the_mask_leaves_out_seams_between_episodes() -> None:
+def test_the_mask_leaves_out_seams_between_episodes_and_what_is_beyond_the_budget_row_by_row() -> None:
     rows = rollout_rows(B)
     batch = Rollouts(rows, record_of(ENV), ENV, CPU).batch
     np.testing.assert_array_equal(batch.mask, ~rows["first"][:, 1:].T)
     assert not batch.mask.all(), "the rows have seams"
-
-
-def test_the_mask_leaves_out_what_is_beyond_the_budget_row_by_row() -> None:
-    rows = rollout_rows(B, seams=False)
-    batch = Rollouts(rows, record_of(ENV), ENV, CPU, T + 2).batch
+    batch = Rollouts(rollout_rows(B, seams=False), record_of(ENV), ENV, CPU, T + 2).batch
     assert batch.mask.T.int().tolist() == [[1] * T, [1, 1, 0, 0, 0], [0] * T, [0] * T]
 
 
 def test_agent_steps_end_exactly_at_the_total(tmp_path: Path) -> None:
-    config = run_config(tmp_path, total_steps=47)
-    trainer = trainer_for(config)
+    trainer = trainer_for(run_config(tmp_path, total_steps=47))
     added = []
     for seed in range(3):
         added.append(trainer.add(rollout_rows(B, seed)).agent_steps)
         trainer.step()
     assert added == [20, 20, 7]
-    assert trainer.counters.agent_steps == 47
-    assert trainer.env_frames == 4 * 47
-    assert trainer.steps_left == 0
+    assert (trainer.counters.agent_steps, trainer.env_frames, trainer.steps_left) == (47, 4 * 47, 0)
 
 
 def test_steps_beyond_the_total_change_nothing(tmp_path: Path) -> None:
@@ -101,8 +81,7 @@ def test_steps_beyond_the_total_change_nothing(tmp_path: Path) -> None:
     rows["reward"][2:] += 100.0
     rows["logits"][1, 2:] = 0.0
     learn(two, rows)
-    for name, value in weights(one).items():
-        assert torch.equal(value, weights(two)[name]), name
+    assert same(weights(one.net), weights(two.net))
 
 
 def test_an_update_moves_the_weights_by_the_algorithm(tmp_path: Path) -> None:
@@ -122,15 +101,8 @@ def test_an_update_moves_the_weights_by_the_algorithm(tmp_path: Path) -> None:
     assert learned.loss == pytest.approx(loss.item())
     assert learned.grad_norm == pytest.approx(norm.item())
     assert learned.learning_rate == settings.learning_rate
-    for name, value in weights(trainer).items():
-        assert torch.equal(value, net.state_dict()[name]), name
     assert trainer.counters.updates == 1
-
-
-def test_the_learning_rate_follows_agent_steps(tmp_path: Path) -> None:
-    trainer = trainer_for(run_config(tmp_path))
-    rates = [learn(trainer, rollout_rows(B, seed)).learning_rate for seed in range(3)]
-    assert rates == [trainer.config.algorithm.learning_rate * (1 - steps / 160) for steps in (0, 20, 40)]
+    torch.testing.assert_close(dict(trainer.net.named_parameters()), dict(net.named_parameters()), rtol=0, atol=0)
 
 
 def test_an_update_is_a_batch_and_a_version_a_change_of_the_policy_however_many_steps_they_take(tmp_path: Path) -> None:
@@ -158,57 +130,38 @@ def test_versions_come_from_valid_transitions_only(tmp_path: Path) -> None:
     assert trainer.add(rows).behaviour_versions.tolist() == [3] * (B * T - 1)
 
 
-def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(tmp_path: Path) -> None:
+@pytest.fixture
+def bad() -> NDArray[np.void]:
+    """A batch from which nothing can be learned."""
+    rows = rollout_rows(B, seams=False)
+    rows["logits"] = np.nan
+    return rows
+
+
+def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(
+    tmp_path: Path, bad: NDArray[np.void]
+) -> None:
     trainer = trainer_for(run_config(tmp_path, total_steps=10**6))
-    bad = rollout_rows(B, seams=False)
-    bad["logits"] = np.nan
-    before = weights(trainer)
+    before = weights(trainer.net)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
         assert learn(trainer, bad)[:3] == (0, 1, False)
     assert learn(trainer, rollout_rows(B)).steps, "a good batch between forgives"
-    after = weights(trainer)
+    after = weights(trainer.net)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
         learn(trainer, bad)
-    with pytest.raises(Diverged, match="not finite in 10 updates in a row"):
+    with pytest.raises(Diverged):
         learn(trainer, bad)
     assert trainer.counters.updates == 1
     assert trainer.counters.nonfinite_updates == 2 * MAX_NONFINITE_IN_A_ROW - 1
     assert trainer.counters.agent_steps == B * T * 2 * MAX_NONFINITE_IN_A_ROW
-    assert any(not torch.equal(value, before[name]) for name, value in after.items())
-    assert all(torch.equal(value, after[name]) for name, value in weights(trainer).items())
+    assert not same(after, before)
+    assert same(weights(trainer.net), after)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_recurrent_and_image_policies_update_too(tmp_path: Path, precision: str) -> None:
-    small = run_config(tmp_path, precision=precision).model_dump()
-    frames = EnvSpec("Test-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(2), frame_stack=4)
-    for env, net in ((ENV, {"torso": "mlp", "use_lstm": True, "lstm_size": 8}), (frames, {"torso": "shallow"})):
-        trainer = trainer_for(RunConfig.model_validate({**small, "net": net}), env)
-        rows = rollout_rows(B, env=env, policy=trainer.policy)
-        before = weights(trainer)
-        assert learn(trainer, rows).steps == 1
-        assert all(value.dtype == torch.float32 for value in trainer.net.parameters())
-        assert any(not torch.equal(value, before[name]) for name, value in weights(trainer).items())
-        assert (trainer.policy.core_size > 0) == (net["torso"] == "mlp")
-
-
-def test_storage_is_rows_of_the_record(tmp_path: Path) -> None:
-    trainer = trainer_for(run_config(tmp_path))
-    storage = trainer.storage(6)
-    assert storage.shape == (6,)
-    storage[:4] = rollout_rows(4)
-    assert learn(trainer, storage[:4]).steps == 1
-    assert trainer.policy == PolicySpec(logits_and_value(2), 0)
-
-
-def test_training_stops_at_the_first_bad_loss_if_configured(tmp_path: Path) -> None:
+def test_training_stops_at_the_first_bad_loss_if_configured(tmp_path: Path, bad: NDArray[np.void]) -> None:
     trainer = trainer_for(run_config(tmp_path, total_steps=10**6, on_nonfinite="stop"))
-    bad = rollout_rows(B, seams=False)
-    bad["logits"] = np.nan
-    before = weights(trainer)
-    with pytest.raises(Diverged, match=r"not finite at agent step 20: lower impala\.learning_rate"):
+    with pytest.raises(Diverged):
         learn(trainer, bad)
-    assert all(torch.equal(value, before[name]) for name, value in weights(trainer).items())
     trainer.learning = Scripted(answer(1, skipped=1, changed=True))
     with pytest.raises(Diverged):
         learn(trainer, rollout_rows(B))
@@ -216,5 +169,19 @@ def test_training_stops_at_the_first_bad_loss_if_configured(tmp_path: Path) -> N
 
 def test_weights_that_overflow_in_a_step_from_a_finite_loss_end_training(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path, impala={"learning_rate": 3e38}))
-    with pytest.raises(Diverged, match="made weights that overflow"):
+    with pytest.raises(Diverged):
         learn(trainer, rollout_rows(B))
+
+
+def test_recurrent_and_image_policies_update_too(tmp_path: Path) -> None:
+    small = run_config(tmp_path, precision="bfloat16").model_dump()
+    frames = EnvSpec("Test-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(2), frame_stack=4)
+    for env, net in ((ENV, {"torso": "mlp", "use_lstm": True, "lstm_size": 8}), (frames, {"torso": "shallow"})):
+        trainer = trainer_for(RunConfig.model_validate({**small, "net": net}), env)
+        before = weights(trainer.net)
+        storage = trainer.storage(6)
+        storage[:B] = rollout_rows(B, env=env, policy=trainer.policy)
+        assert learn(trainer, storage[:B]).steps == 1
+        assert all(value.dtype == torch.float32 for value in trainer.net.parameters())
+        assert not same(weights(trainer.net), before)
+        assert (trainer.policy.core_size > 0) == (net["torso"] == "mlp")

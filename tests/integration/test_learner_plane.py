@@ -1,0 +1,227 @@
+"""The learner and its actors: what it takes, acknowledges and refuses, and that the run stays open to others."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.build.learners import POLICY, B, FakeActor, Opener, OpenRun, T, feed, rollout_rows
+from tests.helpers import poll, wait_until
+from zerobeast.common.errors import ConfigError, StoreError
+from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.session import YIELDS_S
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.learner.together import Alone
+from zerobeast.services.learner.update import Trainer
+
+BOX = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.box((1,), low=(0.0,), high=(1.0,)), frame_skip=4)
+FIVE = {"env": EnvSpec("Test-v0", ArraySpace.box((5,)), ArraySpace.discrete(2), frame_skip=4).to_wire()}
+
+
+def test_a_message_is_acknowledged_when_its_last_row_was_used_and_not_before(endpoint: str, open_run: Opener) -> None:
+    run = open_run(endpoint=endpoint, window=4)
+    actor = run.welcomed(policy=None)
+    assert actor.stream.terms == {"window": 4, "policy": POLICY.to_wire(), "unroll_length": T, "received": 0}
+    actor.push(1, rollout_rows(3, 1))
+    run.drive([actor], lambda: run.queue.usable == 3)
+    actor.push(2, rollout_rows(3, 2))
+    run.drive([actor], lambda: actor.acked)
+    assert actor.acked == [1], "message 2 has two rows left"
+    assert run.trainer.counters.updates == 1
+    run.greet_again(actor)
+    assert (actor.stream.seq, actor.stream.terms["received"]) == (1, 2), "need not be sent again"
+    actor.push(3, rollout_rows(2, 3))
+    run.drive([actor], lambda: len(actor.acked) == 3)
+    assert actor.acked == [1, 2, 3]
+    assert (actor.replies[-1].seq, actor.replies[-1].body) == (3, (3, run.learner.config.learner.window, None))
+
+
+def test_a_hello_behind_rollouts_that_find_no_room_is_answered(endpoint: str, open_run: Opener) -> None:
+    run = open_run(endpoint=endpoint)
+    actors = run.crowd(5)
+    for number, actor in enumerate(actors):
+        actor.push(1, rollout_rows(4, number))
+        actor.stream.greet_again(run.learner.clock())
+
+    def turn() -> bool:
+        run.intake.receive(run.learner.clock())
+        for actor in actors:
+            actor.turn(run.learner.clock())
+        return all(received(actor) == 1 for actor in actors)
+
+    def received(actor: FakeActor) -> int:
+        """`received` in the newest WELCOME; an earlier one may be a second answer to the first HELLO."""
+        welcomes = [reply for reply in actor.replies if reply.kind is Kind.WELCOME]
+        return int(welcomes[-1].body[0]["received"])
+
+    wait_until(turn)
+    assert run.queue.usable == 5 * 4
+    for actor in actors:
+        actor.push(1, rollout_rows(4))  # sent again, though it need not be
+    run.drive(actors, lambda: all(1 in actor.acked for actor in actors))
+    assert run.page["agent_steps"] == 5 * 4 * 5
+
+
+def test_no_more_is_received_than_credit_was_given_for(open_run: Opener) -> None:
+    run = open_run()
+    actors = run.crowd(3)
+    for actor in actors:
+        for seq in range(1, 7):
+            actor.push(seq, rollout_rows(4, seq))
+
+    def received() -> int:
+        run.intake.receive(run.learner.clock())
+        return len(run.queue)
+
+    wait_until(lambda: received() == 4)
+    assert max(received() for _ in range(200)) == 4, "one of each actor, and one that shows that this is all"
+    run.drive(actors, lambda: run.learner.stopping)
+    assert run.page["agent_steps"] == 160
+
+
+def test_rollouts_are_not_trained_twice_when_a_connection_breaks(endpoint: str, open_run: Opener) -> None:
+    run = open_run(endpoint=endpoint, window=4)
+    actor = run.welcomed()
+    actor.push(1, rollout_rows(2, 1))
+    run.drive([actor], lambda: run.queue.usable == 2)
+    actor.port.reopen()
+    run.greet_again(actor)
+    actor.push(1, rollout_rows(2, 1))
+    actor.push(2, rollout_rows(1, 2))
+    run.drive([actor], lambda: run.queue.usable == 3)
+    assert run.page["agent_steps"] == 0
+
+
+def test_rollouts_after_a_missing_one_have_to_come_again(endpoint: str, open_run: Opener) -> None:
+    run = open_run(endpoint=endpoint, window=4)
+    actor = run.welcomed()
+    actor.push(3, rollout_rows(2, 3))
+    actor.push(5, rollout_rows(2, 5))
+    run.drive([actor], lambda: actor.replies[-1].kind is Kind.ERROR)
+    assert (actor.replies[-1].seq, actor.replies[-1].body[0]) == (5, Reason.UNKNOWN_SESSION)
+    run.greet_again(actor)
+    for seq in (3, 4, 5):
+        actor.push(seq, rollout_rows(2, seq))
+    run.drive([actor], lambda: 4 in actor.acked and run.queue.usable == 2)
+    assert (run.page["updates"], run.page["refused_by_reason"]) == (1, {"session": 1})
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["as the first", "as the second"])
+def test_terms_that_do_not_fit_are_refused_and_those_that_do_are_welcome(open_run: Opener, first: bool) -> None:
+    run = open_run()
+    if not first:
+        feed(run.learner, run.actor(), range(1, 2))
+    misfits: list[dict[str, Any]] = [
+        {"unroll_length": 6},
+        {"env": EnvSpec("Other-v0", ArraySpace.box((4,)), ArraySpace.discrete(2)).to_wire()},
+        {"policy": {"extras": [["q", "<f4", [2]]], "core_size": 0}},
+        {"num_envs": 5},
+        *({name: np.zeros(3)} for name in ("policy", "env", "num_envs")),
+        *([] if first else [{"env": BOX.to_wire()}]),
+    ]
+    for terms in misfits:
+        wrong = run.actor(**terms)
+        with pytest.raises(ConfigError):
+            run.greet(wrong)
+        assert wrong.replies[-1].body[0] == Reason.TERMS
+    run.welcomed()
+    assert run.page["peers"] == (1 if first else 2)
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])
+def test_an_actor_that_sends_hello_first_and_delivers_nothing_decides_nothing(
+    open_run: Opener, monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+) -> None:
+    run = open_run()
+    first, actor = run.welcomed(**FIVE), run.actor()
+    if leaves:
+        first.close()
+        run.drive([], lambda: run.page["peers"] == 0)
+    else:
+        first.push(1, rollout_rows(2))  # of another size than its own description
+        run.drive([first], lambda: run.page["refused_by_reason"])
+        run.drive([actor], lambda: actor.stream.busy)
+        clock = run.learner.clock
+        monkeypatch.setattr(run.learner, "clock", lambda: clock() + YIELDS_S + 1)
+    with pytest.raises(ConfigError):
+        run.welcomed(unroll_length=6)  # could begin no run either
+    run.greet(actor)
+    assert not run.learner.training.vote(Alone()).env, "ranks would have to play the same"
+    actor.push(1, rollout_rows(B))
+    run.drive([actor], lambda: actor.acked)
+    with pytest.raises(ConfigError):
+        run.welcomed(**FIVE)
+    assert run.page["agent_steps"] == B * T
+    assert run.learner.training.vote(Alone()).env
+
+
+def test_a_description_without_rollouts_is_not_saved(open_run: Opener) -> None:
+    run = open_run()
+    run.welcomed(**FIVE)
+    run.learner.drain()
+    assert not list(run.learner.config.folder.glob("*.pt"))
+
+
+def test_a_disk_that_cannot_hold_the_run_ends_the_learner_and_refuses_no_actor(open_run: Opener) -> None:
+    def full(*_: object) -> Trainer:
+        raise StoreError("the disk is full")
+
+    run = open_run({"make_trainer": full})
+    actor = run.actor()
+    with pytest.raises(StoreError):
+        run.greet(actor)
+    assert Kind.ERROR not in [reply.kind for reply in actor.replies]
+
+
+def test_terms_that_need_more_memory_than_there_is_are_refused(open_run: Opener) -> None:
+    class TooLarge(Trainer):
+        def storage(self, _capacity: int) -> NDArray[np.void]:
+            raise RuntimeError("can't allocate memory")
+
+    kinds = iter([TooLarge, Trainer])
+    run = open_run({"make_trainer": lambda *args: next(kinds)(*args)})
+    with pytest.raises(ConfigError, match="RuntimeError"):
+        run.welcomed()
+    assert run.learner.training is None
+    run.welcomed()
+
+
+def test_malformed_rollouts_are_counted_and_the_run_goes_on(open_run: Opener) -> None:
+    run = open_run()
+    actor = run.welcomed()
+    poisoned, impossible = rollout_rows(2), rollout_rows(2)
+    poisoned["reward"][0, 1] = np.nan
+    impossible["last_action"][0, 1] = 2
+    actor.push(1, poisoned)
+    actor.push(2, impossible)
+    for seq, rows in enumerate((3, 1, 0, 10**9), start=3):
+        actor.push(seq, rollout_rows(2), n=rows)
+    actor.push(7, rollout_rows(2), [[1.0, 5]] * 1001)
+    actor.port.send(Header(Kind.STEP, actor.port.sender, 0, actor.stream.epoch, 8))
+    actor.push(8, rollout_rows(4), [[float("nan"), 3], [7.0, 5]])
+    run.drive([actor], lambda: 8 in actor.acked)
+    assert run.page["refused_by_reason"] == {"values": 2, "payload": 4, "episodes": 2, "kind": 1}
+    assert run.page["refused"] == 9
+    assert (run.page["agent_steps"], run.page["rollouts_by_fate"]["used"]) == (B * T, 4)
+    assert (run.page["episodes"], run.page["mean_return_100"]) == (1, 7.0), "an episode costs no rows"
+    assert actor.acked == [1, 2, 3, 4, 5, 6, 7, 8], "a sender of bad rollouts is not left waiting"
+
+
+def test_a_flood_of_bad_rollouts_does_not_grow_the_queue(open_run: Opener) -> None:
+    run = open_run()
+    actor = run.welcomed()
+    actor.push(1, rollout_rows(1))
+    for seq in range(2, 502):
+        wait_until(lambda seq=seq: send_or_turn(run, actor, seq))
+    run.drive([actor], lambda: run.page["refused"] == 500)
+    assert len(run.queue) <= 64
+
+
+def send_or_turn(run: OpenRun, actor: FakeActor, seq: int) -> bool:
+    header = Header(Kind.ROLLOUT, actor.port.sender, 0, actor.stream.epoch, seq, (1, [], 0))
+    if actor.port.send(header, b"short"):
+        return True
+    poll(run.learner, 0.001)
+    return False

@@ -247,22 +247,6 @@ def learned(config: RunConfig, actor: FakeActor, seqs: range) -> None:
         learner.drain()
 
 
-def take_part(actor: FakeActor, learner: Learner, then: Callable[[], None] = lambda: None) -> None:
-    """Have the learner's loop run the actor too, which sends one batch; `then` is called after that is learned."""
-    taken = learner.take
-
-    def take() -> None:
-        actor.turn(learner.clock())
-        if actor.stream.open and not actor.acked:
-            actor.push(1, rollout_rows(4))
-        taken()
-        if actor.acked:
-            then()
-
-    learner.take = take  # type: ignore[method-assign]
-    learner.deadline = lambda: learner.clock() + 0.005  # type: ignore[method-assign]
-
-
 class Scripted(OneBatch):
     """Learning that gives scripted answers and records the agent steps of each call."""
 

@@ -22,6 +22,7 @@ from torch import Tensor, distributed
 
 from tests.build.batches import REACH, VECTORS, generator, make_batch
 from tests.build.control import transitions
+from tests.build.training import numbers
 from tests.helpers import free_port, wait_until
 from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
@@ -95,7 +96,7 @@ def update(name: str, algorithm: Any, learning: Any, seed: int) -> tuple[float, 
         inputs, later = (tree_map(lambda entry: own(entry, 1), each) for each in (moves.inputs, moves.next_inputs))
         action, reward, discount = map(own, moves[1:4])
         moves = moves._replace(inputs=inputs, next_inputs=later, action=action, reward=reward, discount=discount)
-        with mock.patch.object(torch, "randn_like", lambda _mean: own(next(noise))):
+        with mock.patch.object(torch, "randn_like", side_effect=lambda _mean: own(next(noise))):
             step = learning.update(moves, weights, seed).step
         return step.loss, int(step.applied)
     batch = batch_of(algorithm, seed)
@@ -107,17 +108,6 @@ def update(name: str, algorithm: Any, learning: Any, seed: int) -> tuple[float, 
         batch.reward[:] = torch.nan
     learned = learning.update(batch, seed)
     return learned.loss, learned.steps
-
-
-def numbers(tree: Any) -> Iterator[Tensor]:
-    """The tensors and numbers in a training state."""
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, (list, tuple)):
-        for entry in tree:
-            yield from numbers(entry)
-    elif isinstance(tree, (Tensor, int, float)):
-        yield torch.as_tensor(tree)
 
 
 def uneven_minibatches(root: Path) -> dict[str, Any]:
@@ -156,27 +146,6 @@ def replay(root: Path) -> dict[str, Any]:
     }
 
 
-def begun(root: Path) -> dict[str, Any]:
-    """Rank 0's weights and training state on all ranks, which began with others, and then one step's."""
-    config = RunConfig.model_validate(
-        {
-            "algo": "impala",
-            "root": str(root),
-            "learner": {"precision": "float32", "batch_size": ROWS, "unroll_length": STEPS},
-        }
-    )
-    trainer = Trainer(config, torch.device("cpu"), VECTORS)
-    for weights in trainer.net.parameters():
-        weights.data += ranks.rank()
-    before = trainer.checksum()
-    trainer.follow(of_the_first(trainer.learned) or {})
-    rows = np.zeros(ROWS // ranks.size(), rollout_record(VECTORS, trainer.policy, STEPS).dtype)
-    rows["reward"] = 1.0
-    trainer.add(rows)
-    trainer.step()
-    return {"before": before, "after": trainer.checksum()}
-
-
 def lost() -> str:
     """The sentence about a rank that ends instead of taking part."""
     if ranks.rank() == 1:
@@ -200,7 +169,7 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
         state = {key: value for key, value in learning.state().items() if key not in OF_ITS_RUN}
         found[name] = {"losses": torch.tensor(of_all), "net": net.state_dict(), "state": list(numbers(state))}
     if size < 4:
-        found |= {"uneven": uneven_minibatches(root), "replay": replay(root), "begun": begun(root)}
+        found |= {"uneven": uneven_minibatches(root), "replay": replay(root)}
     found["texts"] = [text.decode() for text in ranks.texts(b"x" * rank, "texts")]
     found["round"] = ranks.Round([rank, size], "round").result(60.0) if size > 1 else None
     torch.save(found, folder / f"{size}-{rank}.pt")

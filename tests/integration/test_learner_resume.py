@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from tests.build.learners import (
     rollout_rows,
     run_config,
 )
-from tests.unit.test_cli_folder import without_locks
+from tests.build.training import numbers
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import metrics
 from zerobeast.common.service.loop import Loop
@@ -50,7 +51,7 @@ def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
         state = load_checkpoint(config.folder / "checkpoint.pt")
         state["counters"]["elapsed_s"] = 0.0
         states.append([state[key] for key in ("model", "statistics", "learning", "counters")])
-    torch.testing.assert_close(*states, rtol=0, atol=0)
+    torch.testing.assert_close(*(list(numbers(state)) for state in states), rtol=0, atol=0)
     assert states[0][-1]["agent_steps"] == 6 * B * T
 
 
@@ -64,11 +65,11 @@ class Storing(Trainer):
 def test_rollouts_that_a_killed_learner_has_acknowledged_are_restored_from_a_store(
     endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
 ) -> None:
-    config = run_config(tmp_path, endpoint=endpoint, checkpoint_every_s=5.0)
+    config = run_config(tmp_path, endpoint=endpoint)
     actor = actor_of(config, first=1)
     with opened(config, make_trainer=Storing) as learner:
         feed(learner, actor, range(1, 2))
-        learner.tick(learner.deadline() + 10)
+        learner.tick(learner.clock() + 2000)
         feed(learner, actor, range(2, 4))
     actor.replies.clear()
     actor.stream.greet_again(0.0)
@@ -110,7 +111,7 @@ def test_a_run_begins_where_its_parent_was_and_goes_on_from_its_own_checkpoint(
 def test_without_locks_a_learner_stops_when_a_later_one_has_taken_the_folder(
     ipc: str, tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fcntl.flock", without_locks(errno.ENOSYS))
+    monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOSYS, "")))
     config = run_config(tmp_path, endpoint=ipc)
     with opened(config) as first:
         feed(first, actor_of(config), range(1, 3))
@@ -231,7 +232,7 @@ def test_a_checkpoint_of_another_run_is_refused_before_anything_starts(
         torch.save(state, file)
     settings = config.model_dump()
     other = RunConfig.model_validate(settings if now is None else changed(settings, path, now))
-    with pytest.raises(CheckpointError, match="" if path == "net.hidden_size" else path.replace(".", r"\.")):
+    with pytest.raises(CheckpointError, match=None if path == "net.hidden_size" else path):
         Loop([learner_for(other)]).run()
 
 
@@ -244,19 +245,6 @@ def test_what_a_checkpoint_names_is_not_imported_since_it_is_data(
     state = torch.load(file)
     torch.save(changed(state, "config.algo", "absent:SPEC"), file)
     learned(config, actor_of(config), range(2, 3))
-
-
-def test_the_log_of_a_learner_that_continues_reports_what_its_schedule_does(
-    tmp_path: Path, actor_of: Callable[..., FakeActor], caplog: pytest.LogCaptureFixture
-) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l", total_steps=2 * B * T)
-    learned(config, actor_of(config), range(1, 2))
-    caplog.set_level("INFO")
-    for total, note in ((2, ""), (4, "the learning rate, 0.0003 before, continues at 0.00045 and falls to 0 at")):
-        caplog.clear()
-        with opened(config.model_copy(update={"total_steps": total * B * T})):
-            [line] = [record.message for record in caplog.records if "continuing" in record.message]
-        assert note in line if note else line.endswith(f"at agent step {B * T}")
 
 
 def test_two_learners_cannot_share_a_run_or_an_endpoint(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.build.learners import (
 )
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
+from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import LINGER_S
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
@@ -25,13 +26,17 @@ from zerobeast.rl.nets.weights import layout_id, load_flat
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
 
-def test_a_run_ends_by_itself_exactly_at_its_total(endpoint: str, open_run: Opener) -> None:
+def test_a_run_ends_by_itself_exactly_at_its_total(
+    endpoint: str, open_run: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     run = open_run(total_steps=130, endpoint=endpoint)
     actor = run.welcomed()
     for seq in range(1, 9):
         actor.push(seq, rollout_rows(4, seq), [[float(seq), 10]])
     run.drive([actor], lambda: run.learner.stopping)
     run.learner.drain()
+    assert DONE in caplog.messages[-1], "from which `beast health` knows it"
     page = run.page
     run.drive([actor], lambda: actor.replies[-1].kind is Kind.BYE)
     run.learner.close()
@@ -57,31 +62,6 @@ def test_a_run_ends_with_a_sentence_once_too_many_episodes_are_lost(endpoint: st
     assert metrics.last(folder)["episodes_lost"] == 3
     assert load_checkpoint(folder / "checkpoint.pt")["counters"]["agent_steps"] == 60
     assert not (folder / "reached").exists()
-
-
-def test_the_log_has_the_progress_with_each_checkpoint_and_the_end(
-    open_run: Opener, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    run = open_run(total_steps=30)
-    actor = run.welcomed()
-    actor.push(1, rollout_rows(4), [[7.5, 10]])
-    run.drive([actor], lambda: actor.acked)
-    due = run.learner.clock() + run.learner.config.learner.checkpoint_every_s
-    for now in (due - 30, due):
-        run.learner.turn()
-        run.learner.tick(now)
-    assert caplog.text.count("20/30 agent steps | 66.7%") == 1
-    assert "return 7.50, 1 episodes | loss" in caplog.text
-    run.learner.drain()
-    assert caplog.messages[-1] == "saved at agent step 20"
-    run.learner.close()
-    run = open_run(total_steps=30)
-    actor = run.welcomed()
-    actor.push(2, rollout_rows(4))
-    run.drive([actor], lambda: run.learner.stopping)
-    run.learner.drain()
-    assert caplog.messages[-2:] == ["saved at agent step 30", "all 30 agent steps are done"]
 
 
 def test_a_learner_that_stays_has_saved_the_run_and_reports_finished_until_it_is_stopped(open_run: Opener) -> None:

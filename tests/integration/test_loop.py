@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.learners import run_config
 from zerobeast.common.config.process import Instance
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.service import entry, loop
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
-from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
@@ -18,15 +18,7 @@ from zerobeast.services.learner.service import Learner
 
 
 def test_the_four_services_train_in_one_thread(tmp_path: Path) -> None:
-    settings = {
-        "name": "x",
-        "root": str(tmp_path),
-        "env": {"id": "CartPole-v1"},
-        "actor": {"envs_per_group": 4},
-        "learner": {"batch_size": 8, "unroll_length": 5, "when_done": "exit"},
-        "total_steps": 4000,
-    }
-    config = RunConfig.model_validate(settings)
+    config = run_config(tmp_path, env="CartPole-v1", total_steps=4000, batch_size=8, when_done="exit")
     roles = {role: getattr(config, role) for role in ("learner", "broker", "envserver")}
     inside = {role: own.model_copy(update={"endpoint": f"inproc://{role}"}) for role, own in roles.items()}
     config = config.model_copy(update=inside)
@@ -67,15 +59,7 @@ def test_services_that_see_the_run_end_a_while_after_its_end(tmp_path: Path, mon
 
 
 def test_a_run_is_over_once_its_last_policy_is_evaluated(tmp_path: Path) -> None:
-    config = RunConfig.model_validate(
-        {
-            "name": "x",
-            "root": str(tmp_path),
-            "total_steps": 40,
-            "evaluate": {"times": 1},
-            "learner": {"when_done": "evaluated"},
-        }
-    )
+    config = run_config(tmp_path, total_steps=40, evaluate={"times": 1}, when_done="evaluated")
     waiting = config.folder / "evaluate" / "40.pt"
     waiting.parent.mkdir(parents=True)
     queue = EvaluationQueue(config.folder, 60.0)

@@ -74,13 +74,6 @@ def test_each_rank_stores_and_draws_its_share(folder: Path, found: Found) -> Non
     assert {path.parent.name for path in files} == {"store", "rank-1"}
 
 
-def test_all_ranks_begin_with_the_weights_of_the_first(found: Found) -> None:
-    first, other = (found[2, rank]["begun"] for rank in range(2))
-    assert first["before"] is None, "nobody knows yet whether they are alike"
-    assert first["after"]
-    assert other == first
-
-
 def test_a_rank_that_works_for_longer_than_a_collective_waits_gives_signs_of_life(
     two: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

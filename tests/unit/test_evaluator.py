@@ -131,7 +131,7 @@ def test_a_table_that_cannot_be_read_costs_a_policy_and_not_the_run(run: Playing
         return 3.0
 
     run.game = damage
-    assert run.evaluate([10])["evaluations_failed"] == service.MAX_TRIES
+    assert run.evaluate([10])["evaluations_failed"] >= service.MAX_TRIES
 
 
 def test_what_can_be_neither_evaluated_nor_deleted_holds_nobody_up(run: Playing) -> None:

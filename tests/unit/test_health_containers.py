@@ -77,17 +77,24 @@ def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, list[st
     return code, [each["name"] for each in found], [(each["state"], each["note"]) for each in found]
 
 
-def test_services_of_pods_are_shown_like_local_ones(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    beside = pod("actor-59c8-zt4wq", "actor")
+@pytest.mark.parametrize(("flags", "namespace"), [(["--kubernetes"], "zerobeast"), (["-n", "cat"], "cat")])
+def test_services_of_pods_are_shown_like_local_ones(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], flags: list[str], namespace: str
+) -> None:
+    beside, learner, worker = (
+        pod(name, name.partition("-")[0]) for name in ("actor-59c8-zt4wq", "learner-0", "worker-6d4b-x7k2p")
+    )
     beside["spec"]["initContainers"] = [{"name": "envserver", "restartPolicy": "Always"}]
     beside["status"]["initContainerStatuses"] = [{"name": "envserver", "state": RUNNING, "lastState": {}}]
     for role in ("actor", "envserver"):
-        cluster.serves("actor-59c8-zt4wq", role)
-    cluster.serves("learner-0", "learner", agent_steps=20, total_steps=20)
-    cluster.serves("worker-6d4b-x7k2p", "worker")
-    cluster.holds(pod("learner-0", "learner"), beside, pod("worker-6d4b-x7k2p", "worker"))
-    code, names, states = shown(capsys, "--kubernetes")
-    assert (code, set(states)) == (0, {("ready", "")})
+        cluster.serves("actor-59c8-zt4wq", role, namespace=namespace)
+    cluster.serves("learner-0", "learner", namespace=namespace)
+    cluster.serves("worker-6d4b-x7k2p", "worker", namespace=namespace)
+    for each in (beside, learner, worker):
+        each["metadata"]["namespace"] = namespace
+    cluster.holds(learner, beside, worker, namespace=namespace)
+    _, names, states = shown(capsys, *flags)
+    assert set(states) == {("ready", "")}
     assert names == [
         *("actor zt4wq", "envserver zt4wq", "learner 0"),
         *("broker x7k2p", "envserver x7k2p", "actor x7k2p"),
@@ -126,14 +133,6 @@ def test_a_pod_that_does_not_run_is_shown_with_the_reason(cluster: Cluster, caps
             "actor q2w3e": ("ended (2)", "why"),
         },
     )
-
-
-def test_a_namespace_is_enough_to_find_a_run(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    there = pod("broker-0", "broker")
-    there["metadata"]["namespace"] = "breakout-1"
-    cluster.holds(there, namespace="breakout-1")
-    cluster.serves("broker-0", "broker", namespace="breakout-1")
-    assert shown(capsys, "-n", "breakout-1", "broker") == (0, ["broker 0"], [("ready", "")])
 
 
 @pytest.mark.parametrize("text", ["<html>", "[]", '{"items": [{}]}', json.dumps({"items": []}), ""])

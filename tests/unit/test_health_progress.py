@@ -19,32 +19,21 @@ def test_work_left_undone_stalls_a_service_and_progress_ends_the_stall() -> None
     assert progress.page(170.0) == {"progress_age_s": 70.0, "stalled_s": 70.0, "refused_since_progress": {}}
     note(progress, 171.0, 6)
     assert progress.page(172.0) == {"progress_age_s": 1.0, "stalled_s": 1.0, "refused_since_progress": {}}
+    note(progress, 3771.0, 6, awake_since=3770.0)
+    assert progress.page(3771.0)["stalled_s"] == 1.0, "the machine was stopped"
 
 
-def test_a_service_with_nothing_to_do_gets_nothing_done_and_does_not_stall() -> None:
-    progress = Progress(0.0)
-    for now in range(100):
-        note(progress, now, 5, idle=True)
-    assert progress.page(99.0) == {"progress_age_s": 99.0, "stalled_s": 0.0, "refused_since_progress": {}}
-    note(progress, 130.0, 5)
-    assert progress.page(130.0)["stalled_s"] == 31.0
-
-
-def test_time_while_the_machine_was_stopped_is_no_stall() -> None:
-    progress = Progress(0.0)
-    note(progress, 1.0, 5)
-    note(progress, 3601.0, 5, awake_since=3600.0)
-    assert progress.page(3601.0)["stalled_s"] == 1.0
-
-
-def test_refusals_count_from_the_last_progress_on_even_if_the_service_is_idle() -> None:
+def test_a_service_with_nothing_to_do_does_not_stall_and_refusals_count_from_the_last_progress_on() -> None:
     progress = Progress(0.0)
     note(progress, 1.0, 1, payload=2)
     note(progress, 2.0, 2, payload=3)
-    note(progress, 3.0, 2, idle=True, payload=7, terms=1)
-    assert progress.page(3.0)["refused_since_progress"] == {"payload": 4, "terms": 1}
-    note(progress, 4.0, 3, payload=7, terms=1)
-    assert progress.page(4.0)["refused_since_progress"] == {}
+    note(progress, 99.0, 2, idle=True, payload=7, terms=1)
+    refused = {"payload": 4, "terms": 1}
+    assert progress.page(99.0) == {"progress_age_s": 97.0, "stalled_s": 0.0, "refused_since_progress": refused}
+    note(progress, 130.0, 2, payload=7, terms=1)
+    assert progress.page(130.0)["stalled_s"] == 31.0
+    note(progress, 131.0, 3, payload=7, terms=1)
+    assert progress.page(131.0)["refused_since_progress"] == {}
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 9.0), st.integers(0, 2), st.booleans()), max_size=30))

@@ -76,7 +76,7 @@ class Run(ListedRun):
 
 
 @BOTH
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     rows=st.lists(st.integers(1, 9), min_size=1, max_size=4),
     batch=st.integers(1, 12),

@@ -161,14 +161,6 @@ def test_a_learner_that_starts_on_a_full_disk_writes_its_rows_once_there_is_room
     assert len(list((run.folder / "tensorboard").iterdir())) == 1
 
 
-def test_the_header_comes_with_the_first_row_that_could_be_written(run: Keeping) -> None:
-    run.kept.begin(0)
-    with no_file_longer_than(20):
-        run.record(1)
-    run.record(1)
-    assert steps(run.folder) == ["1"]
-
-
 @pytest.mark.parametrize(("room", "code"), [(100, 75), (None, 2)])
 def test_a_last_checkpoint_that_a_full_disk_has_lost_is_worth_another_start(
     tmp_path: Path, room: int | None, code: int

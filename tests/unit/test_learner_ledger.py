@@ -128,7 +128,8 @@ class World(ListedRun):
                 if self.random.random() < 0.5:
                     self.outboxes[header.sender].accept(header, self.now)
             self.restart()
-        self.look()
+        if acts:
+            self.look()
 
     def look(self) -> None:
         """Check that no row was taken twice, and that a store has every row that was acknowledged."""
@@ -150,8 +151,9 @@ class World(ListedRun):
     def balance(self) -> None:
         """Let everything arrive, then check that the accounts close."""
         self.fuse = -1
-        for _ in range(400):
+        for _ in range(300):
             self.turn(acts=False)
+        self.look()
         found, ledger = self.audit.balance(), self.intake.ledger
         assert (found.gap, found.waiting) == (0, 0)
         assert ledger.used + ledger.skipped == len(self.taken)
@@ -163,12 +165,12 @@ class World(ListedRun):
 @pytest.mark.parametrize("stores", [False, True], ids=["no store", "a store"])
 @pytest.mark.parametrize("bad", [0.0, 0.1], ids=["good", "some refused"])
 @pytest.mark.parametrize("rows", [1, 3, 4, 6])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_learners_that_are_killed_at_any_moment_use_every_rollout_once_and_count_what_is_undone(
     tmp_path: Path, seed: int, rows: int, bad: float, *, stores: bool
 ) -> None:
     world = World(tmp_path, seed, rows, bad, stores=stores)
-    while world.epoch < 10:
+    while world.epoch < 7:
         if world.fuse <= 0:
             world.fuse = world.random.randrange(1, 20)
         world.turn(0.2 if world.random.random() < 0.05 else 0.0)

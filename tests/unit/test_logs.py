@@ -28,12 +28,6 @@ def say(text: str) -> None:
     logging.getLogger("zerobeast.services.x").warning("refused: %s", text)
 
 
-def test_an_event_is_a_line_with_time_process_and_level(written: io.StringIO) -> None:
-    say("no")
-    time, name, level, *rest = written.getvalue().split()
-    assert (time.count(":"), name, level, rest) == (2, "learner-0", "W", ["refused:", "no"])
-
-
 def test_a_peer_can_neither_forge_a_line_nor_control_the_terminal(written: io.StringIO) -> None:
     say(f"x\n12:00:00.000 learner-0 I all is well{ERASE}\x9b31m\u2028y")
     first, second = written.getvalue().splitlines()
@@ -41,12 +35,11 @@ def test_a_peer_can_neither_forge_a_line_nor_control_the_terminal(written: io.St
     assert first.isprintable()
     assert second.isprintable()
     assert r"\x1b[2K\r\x9b31m\u2028y" in second
-
-
-def test_a_long_event_is_cut(written: io.StringIO) -> None:
+    time, name, level, *_ = first.split()
+    assert (time.count(":"), name, level) == (2, "learner-0", "W")
+    before = len(written.getvalue())
     say("x" * 1_000_000)
-    assert len(written.getvalue()) < logs.MAX_TEXT + 100
-    assert "characters)" in written.getvalue()
+    assert len(written.getvalue()) - before < logs.MAX_TEXT + 100
 
 
 def test_a_log_statement_is_rate_limited_and_reports_later_how_much_it_left_out(

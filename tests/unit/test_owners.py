@@ -10,25 +10,15 @@ from zerobeast.common.transport.subscriptions import MAX_IDS, Owners
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header, unpack_header
 
 
-def test_a_client_id_belongs_to_the_first_key_that_uses_it() -> None:
+def test_a_client_id_belongs_to_the_first_key_that_uses_it_and_ever_new_ones_cost_a_key_its_own() -> None:
     owners = Owners()
-    for _ in range(2):
-        owners.check(1, "mine")
-        owners.check(2, "yours")
-    with pytest.raises(RemoteProtocolError, match="uses the id of another client") as caught:
-        owners.check(1, "yours")
-    assert caught.value.reason == "sender"
-
-
-def test_a_key_that_uses_ever_new_ids_loses_only_its_own_earlier_ids() -> None:
-    owners = Owners()
+    for sender in (1, *range(2, MAX_IDS + 3)):
+        owners.check(sender, "mine" if sender == 1 else "yours")
     owners.check(1, "mine")
-    for sender in range(2, MAX_IDS + 3):
-        owners.check(sender, "yours")
-    with pytest.raises(RemoteProtocolError):
-        owners.check(1, "yours")
-    with pytest.raises(RemoteProtocolError):
-        owners.check(3, "mine")
+    for sender, key in ((1, "yours"), (3, "mine")):
+        with pytest.raises(RemoteProtocolError) as caught:
+            owners.check(sender, key)
+        assert caught.value.reason == "sender"
     owners.check(2, "mine")
 
 

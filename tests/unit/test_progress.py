@@ -35,22 +35,20 @@ def test_any_object_with_write_can_stand_for_stdout(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stdout", tee)
     shown()
     assert tee.text == "cart in runs/cart\n1/3\n2/3\n"
+    with Progress("cart", lambda: "1/3", wanted=False) as progress:
+        progress.update()
+    assert tee.text.count("\n") == 3, "nothing is shown unless it is wanted"
 
 
-def test_there_may_be_no_stdout(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("stdout", "stderr"):
-        monkeypatch.setattr(sys, name, None)
-    assert not is_terminal()
-    shown()
-    write("text")
-
-
-def test_a_closed_stdout_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_may_be_no_stdout_or_a_closed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
-    monkeypatch.setattr(sys, "stdout", closed)
-    assert not is_terminal()
-    shown()
+    for stream in (closed, None):
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, name, stream)
+        assert not is_terminal()
+        shown()
+    write("text")
 
 
 def test_a_terminal_has_one_line_that_is_overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,9 +57,3 @@ def test_a_terminal_has_one_line_that_is_overwritten(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "10")
     shown()
     assert terminal.getvalue() == "cart in runs/cart\n1/3      \r2/3      \n"
-
-
-def test_nothing_is_shown_unless_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress("cart", lambda: "1/3", wanted=False) as progress:
-        progress.update()
-    assert capsys.readouterr().out == ""

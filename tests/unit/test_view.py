@@ -178,22 +178,6 @@ def test_a_run_that_stops_shows_that_and_no_longer_what_limits_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "state"),
-    [
-        (ServiceView("a", "actor"), "starting"),
-        (ServiceView("a", "actor", {"state": "draining"}), "draining"),
-        (ServiceView("a", "actor", {"state": "ready"}, silent_s=60), "no answer"),
-        (ServiceView("a", "actor", {"state": "ready", "loop_age_s": 60}), "stuck"),
-        (ServiceView("a", "actor", {"state": "ready", "loop_age_s": 0.1}), "ready"),
-        (ServiceView("a", "actor", {"state": "ready"}, code=0), "ended"),
-        (ServiceView("a", "actor", {"state": "ready"}, code=-9), "ended (-9)"),
-    ],
-)
-def test_the_state_of_a_service_in_a_word(view: ServiceView, state: str) -> None:
-    assert figures.state(view) == state
-
-
-@pytest.mark.parametrize(
     ("values", "blocks"),
     [
         ([], ""),
@@ -213,12 +197,11 @@ def test_times_and_sizes_read_well() -> None:
     times = [figures.duration(seconds) for seconds in (None, 0, 59.9, 3725, 90_061)]
     assert times == ["-", "0:00:00", "0:00:59", "1:02:05", "1d 01:01:01"]
     assert [figures.size(n) for n in (None, 5 << 20, 3 << 29)] == ["-", "5 MB", "1.5 GB"]
-
-
-def test_the_eta_needs_a_rate_and_never_is_negative() -> None:
-    assert figures.eta_s(100, {"agent_steps": 50, "agent_steps_per_s": 10}) == 5
-    assert figures.eta_s(100, {"agent_steps": 150, "agent_steps_per_s": 10}) == 0
-    assert figures.eta_s(100, {"agent_steps": 50, "agent_steps_per_s": 0}) is None
+    etas = [
+        figures.eta_s(100, {"agent_steps": at, "agent_steps_per_s": rate})
+        for at, rate in ((50, 10), (150, 10), (50, 0))
+    ]
+    assert etas == [5, 0, None], "it needs a rate and never is negative"
 
 
 def test_the_summary_has_steps_and_return() -> None:

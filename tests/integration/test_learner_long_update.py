@@ -161,13 +161,12 @@ def test_an_update_that_no_checkpoint_precedes_or_that_other_ranks_share_is_fini
 
 
 def test_a_run_goes_on_after_an_update_that_is_longer_than_any_timeout(tmp_path: Path) -> None:
-    names = ("learner", "broker", "envserver")
-    settings: dict[str, Any] = {name: {"endpoint": f"ipc://{tmp_path}/{name[0]}"} for name in names}
-    settings["learner"] |= {"unroll_length": 5, "batch_size": 4, "checkpoint_every_s": 1000.0}
-    settings["actor"] = {"env_groups": 1, "envs_per_group": 4, "connect_timeout_s": 0.8}
-    settings["envserver"]["in_process"] = True
-    run = {"name": "run", "root": str(tmp_path), "total_steps": 10_000, "env": {"id": "CartPole-v1"}, **settings}
-    config, gate = RunConfig.model_validate(run), Gate(shut=2)
+    small = run_config(tmp_path, env="CartPole-v1", total_steps=10_000).model_dump()
+    for name in ("learner", "broker", "envserver"):
+        small[name]["endpoint"] = f"ipc://{tmp_path}/{name[0]}"
+    small["actor"] |= {"env_groups": 1, "connect_timeout_s": 0.8}
+    small["envserver"]["in_process"] = True
+    config, gate = RunConfig.model_validate(small), Gate(shut=2)
     timeouts = Timeouts(silent=0.3, no_progress=0.3)
     learner = Learner(config, Instance(index=0), make_trainer=gate.trainer)
     actor = Actor(config, Instance(index=0), timeouts=timeouts)

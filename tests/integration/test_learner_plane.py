@@ -62,23 +62,6 @@ def test_a_hello_behind_rollouts_that_find_no_room_is_answered(endpoint: str, op
     assert run.page["agent_steps"] == 5 * 4 * 5
 
 
-def test_no_more_is_received_than_credit_was_given_for(open_run: Opener) -> None:
-    run = open_run()
-    actors = run.crowd(3)
-    for actor in actors:
-        for seq in range(1, 7):
-            actor.push(seq, rollout_rows(4, seq))
-
-    def received() -> int:
-        run.intake.receive(run.learner.clock())
-        return len(run.queue)
-
-    wait_until(lambda: received() == 4)
-    assert max(received() for _ in range(200)) == 4, "one of each actor, and one that shows that this is all"
-    run.drive(actors, lambda: run.learner.stopping)
-    assert run.page["agent_steps"] == 160
-
-
 def test_rollouts_are_not_trained_twice_when_a_connection_breaks(endpoint: str, open_run: Opener) -> None:
     run = open_run(endpoint=endpoint, window=4)
     actor = run.welcomed()
@@ -90,20 +73,6 @@ def test_rollouts_are_not_trained_twice_when_a_connection_breaks(endpoint: str, 
     actor.push(2, rollout_rows(1, 2))
     run.drive([actor], lambda: run.queue.usable == 3)
     assert run.page["agent_steps"] == 0
-
-
-def test_rollouts_after_a_missing_one_have_to_come_again(endpoint: str, open_run: Opener) -> None:
-    run = open_run(endpoint=endpoint, window=4)
-    actor = run.welcomed()
-    actor.push(3, rollout_rows(2, 3))
-    actor.push(5, rollout_rows(2, 5))
-    run.drive([actor], lambda: actor.replies[-1].kind is Kind.ERROR)
-    assert (actor.replies[-1].seq, actor.replies[-1].body[0]) == (5, Reason.UNKNOWN_SESSION)
-    run.greet_again(actor)
-    for seq in (3, 4, 5):
-        actor.push(seq, rollout_rows(2, seq))
-    run.drive([actor], lambda: 4 in actor.acked and run.queue.usable == 2)
-    assert (run.page["updates"], run.page["refused_by_reason"]) == (1, {"session": 1})
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["as the first", "as the second"])

@@ -123,6 +123,9 @@ def interrupt(number: int = signal.SIGINT) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
+LOST = dies("broker: it stayed away", 75)
+EVALUATED = {"evaluator": "print('up')", "broker": LOST}
+UNEXPLAINED = "broker 0 ended with exit code {}; its log: {{folder}}/broker-0.log\n  {}"
 NOW = {"supervisor.STOP_LIMIT_S": 1.0, "supervisor.QUIET_S": 0.3}
 SAVING = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 60.0}
 TOO_LONG = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 0.2}
@@ -145,20 +148,16 @@ AT_ONCE = {"AT_ONCE_S": 0.0}
         ({"learner": IGNORES}, [interrupt()], NOW, Ending(1), {"learner"}),
         ({"broker": dies("broker: cannot listen", 2)}, [], {}, Ending(2, "cannot listen"), set()),
         ({"broker": dies("broker: one\nbroker: two", 2)}, [], {}, Ending(2, "one\ntwo"), set()),
-        ({"broker": dies("broker: it stayed away", 75)}, [], {},
-         Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
-        ({"broker": dies("ValueError: boom", 1)}, [], {},
-         Ending(1, "broker 0 ended with exit code 1; its log: {folder}/broker-0.log\n  ValueError: boom"), set()),
-        ({"broker": dies("bye", 0)}, [], {},
-         Ending(1, "broker 0 ended with exit code 0; its log: {folder}/broker-0.log\n  bye"), set()),
-        ({"evaluator": "print('up')", "broker": dies("broker: it stayed away", 75)}, [], {},
-         Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
+        ({"broker": LOST}, [], {}, Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
+        ({"broker": dies("ValueError: boom", 1)}, [], {}, Ending(1, UNEXPLAINED.format(1, "ValueError: boom")), set()),
+        ({"broker": dies("bye", 0)}, [], {}, Ending(1, UNEXPLAINED.format(0, "bye")), set()),
+        (EVALUATED, [], {}, Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
     ],
     ids=[
         *("done", "interrupt", "SIGTERM", "SIGHUP", "ignored", "two at once", "a second one", "not saved", "saves"),
         *("saves for too long", "learner hangs", "bad input", "two lines", "lost peer", "bug", "ends", "no evaluator"),
     ],
-)  # fmt: skip
+)
 def test_how_a_run_ends(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

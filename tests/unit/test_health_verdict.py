@@ -50,6 +50,7 @@ PAGES: dict[str, Page] = {
 }
 STALLED = {"stalled": True, "stalled_s": 75.0}
 TWO = ["a 0", "a 1"]
+BOUND = {**dict.fromkeys(PAGES, TWO), "broker": TWO[:1]}
 DONE = "12:00:00.000 learner I all 300 agent steps are done"
 
 
@@ -173,16 +174,14 @@ def on(cores: dict[str, list[str]] | list[str], **changes: Page) -> list[Service
     ("seen", "most"),
     [
         (on(TWO, learner={"cpu_share": 0.84}, broker={"cpu_share": 0.46}, envserver={"cpu_share": 0.56}), "learner 0"),
-        (on({**dict.fromkeys(PAGES, TWO), "broker": ["a 0"]}, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95}),
-         "broker 0"),
+        (on(BOUND, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95}), "broker 0"),
         (on(["a 3"], learner={"cpu_share": 0.95}), "learner 0"),
-        (on({**dict.fromkeys(PAGES, TWO), "broker": ["a 0"]}, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4}),
-         ""),
+        (on(BOUND, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4}), ""),
         (services(learner={"cpu_share": 1.9}), ""),
         (on(TWO, learner={"cpu_share": 0.2}, **{role: {"cpu_pressure": 0.97} for role in ROLES[1:]}), "learner 0"),
     ],
     ids=["full", "bound", "one core", "room", "other machines have room", "other programs"],
-)  # fmt: skip
+)
 def test_a_full_machine_comes_before_any_service_of_it(seen: list[ServiceView], most: str) -> None:
     kind, names = named(seen)
     assert (kind, {name for name in names if " " in name}) == (

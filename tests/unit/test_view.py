@@ -134,6 +134,7 @@ def test_warnings_are_cut_to_the_width_and_neither_mark_up_nor_colour_anything(m
 
 BEGINS = "1,234,567/10,000,000 agent steps | 12.3%, ETA 1:58:20 | return -3.46, 1,500 episodes | "
 RATES = "1,234 steps/s, 4,938 frames/s"
+LEARNED = LEARNER | {"loss": 0.12345, "entropy": 0.6789}
 ALONE = ServiceView("learner 0", "learner", LEARNER, code=0)
 EVALUATOR = ServiceView("evaluator 0", "evaluator")
 FULL = f"{BEGINS}{RATES} | lag 1.2 mean 3 max | 7 updates | batch 27.5/256 | queue 12/64 | environment-bound"
@@ -144,8 +145,7 @@ FULL = f"{BEGINS}{RATES} | lag 1.2 mean 3 max | 7 updates | batch 27.5/256 | que
     [
         (snapshot(), False, BEGINS + RATES),
         (snapshot(), True, FULL),
-        (snapshot(learner=LEARNER | {"loss": 0.12345, "entropy": 0.6789}), False,
-         f"{BEGINS}loss 0.123, entropy 0.679 | {RATES}"),
+        (snapshot(learner=LEARNED), False, f"{BEGINS}loss 0.123, entropy 0.679 | {RATES}"),
         (Snapshot((*snapshot().services, EVALUATOR)), False, BEGINS + RATES),
         (Snapshot((*snapshot().services, EVALUATOR)), True, FULL.replace("environment-bound", "starting")),
         (snapshot(learner={}, broker={}), False, "starting"),
@@ -153,7 +153,7 @@ FULL = f"{BEGINS}{RATES} | lag 1.2 mean 3 max | 7 updates | batch 27.5/256 | que
         (Snapshot((ALONE,)), False, "trained"),
         (Snapshot((ALONE, EVALUATOR)), False, "trained, the last policies are evaluated"),
     ],
-)  # fmt: skip
+)
 def test_a_line_shows_how_well_the_run_does(shown: Snapshot, full: bool, text: str) -> None:
     assert line(RUN, shown, full=full) == text
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.build.pages import PAGES, Page, services
 from zerobeast.common.health.command import exit_code, render
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import EDGES_S, Histogram
@@ -13,51 +14,10 @@ from zerobeast.common.health.table import as_json, table
 from zerobeast.common.health.verdict import ELSEWHERE, Verdict, judge, ready
 from zerobeast.common.process.roles import ROLES
 
-Page = dict[str, Any]
-PAGES: dict[str, Page] = {
-    "learner": {
-        "agent_steps": 1000,
-        "agent_steps_per_s": 900.0,
-        "total_steps": 10_000,
-        "waiting_fraction": 0.4,
-        "progress_age_s": 0.2,
-        "queue_rows": 3,
-        "queue_capacity": 32,
-        "update_ms": 120.0,
-        "policy_version": 50,
-        "policy_lag_mean": 1.5,
-        "peers": 2,
-    },
-    "broker": {
-        "busy_fraction": 0.4,
-        "batch_rows_mean": 9.2,
-        "max_batch_rows": 64,
-        "rows_per_s": 910.0,
-        "policy_version": 50,
-        "clients": 2,
-    },
-    "envserver": {"busy_fraction": 0.5, "envs": 32, "sessions": 2, "agent_steps_per_s": 905.0},
-    "actor": {
-        "busy_fraction": 0.1,
-        "envs": 32,
-        "groups": 2,
-        "agent_steps_per_s": 900.0,
-        "waiting_env_fraction": 0.4,
-        "waiting_broker_fraction": 0.5,
-        "waiting_credit_fraction": 0.0,
-        "waiting_connect_fraction": 0.0,
-    },
-}
 STALLED = {"stalled": True, "stalled_s": 75.0}
 TWO = ["a 0", "a 1"]
 BOUND = {**dict.fromkeys(PAGES, TWO), "broker": TWO[:1]}
 DONE = "12:00:00.000 learner I all 300 agent steps are done"
-
-
-def services(**changes: Page) -> list[ServiceView]:
-    """A healthy run except for `changes`; every service is on its own machine."""
-    own = {role: {"role": role, "state": "ready", "cores": [f"{role} 0", f"{role} 1"]} for role in PAGES}
-    return [ServiceView(f"{role} 0", role, own[role] | page | changes.get(role, {})) for role, page in PAGES.items()]
 
 
 def hops(**seconds: float) -> Page:
@@ -96,14 +56,14 @@ def with_round_trips(env_s: float, broker_s: float) -> dict[str, Page]:
         ({"learner": {"agent_steps_per_s": 0.0}, "envserver": {"sessions_making": 2}}, "starting", True),
         ({"learner": {"agent_steps_per_s": 0.0, "replay_fill": 0.25}}, "filling", True),
         ({"learner": {"state": "starting"}}, "starting", False),
-        ({"learner": {"progress_age_s": 99.0, "agent_steps": 10_000}, "actor": STALLED}, "finished", True),
+        ({"learner": {"progress_age_s": 99.0, "agent_steps": 10_000_000}, "actor": STALLED}, "finished", True),
         ({"broker": {"state": "draining"}}, "not well", False),
         ({"actor": {"loop_age_s": 40.0}}, "not well", False),
         ({"broker": STALLED}, "not well", False),
         ({"actor": STALLED}, "stalled", False),
         ({"learner": {"unsaved": "the disk is full"}}, "not saved", False),
         ({"learner": {"unsaved": "the disk is full", "stalled": True}}, "not saved", False),
-        ({"learner": {"unsaved": "the disk is full", "agent_steps": 10_000}}, "not saved", False),
+        ({"learner": {"unsaved": "the disk is full", "agent_steps": 10_000_000}}, "not saved", False),
         ({"learner": {"unsaved": ""}}, "latency-bound", True),
     ],
 )
@@ -243,15 +203,15 @@ def test_a_learner_whose_actors_are_on_machines_that_cannot_be_asked_trains() ->
 
 
 def test_the_table_has_a_line_for_each_service_with_what_a_person_needs() -> None:
-    full = {"uptime_s": 3725.0, "memory_bytes": 512 << 20, "refused": 3, "dropped": 1, "write_errors": 3}
+    full = {"memory_bytes": 512 << 20, "refused": 3, "dropped": 1, "write_errors": 3}
     header, learner, broker, envserver, actor = table(
         services(learner=full, broker={"progress_age_s": 75.0})
     ).splitlines()
     assert header.split()[:3] == ["service", "state", "uptime"]
-    for text in ("1:02:05", "900 steps/s", "now", "queue 3/32", "v50 lag 1.5", "512 MB", "3 refused", "1 dropped"):
+    for text in ("1:02:05", "1,234 steps/s", "now", "queue 12/64", "v50 lag 1.2", "512 MB", "3 refused", "1 dropped"):
         assert text in learner
     assert "3 failed writes" in learner
-    assert "batch 9.2/64" in broker
+    assert "batch 27.5/256" in broker
     assert "0:01:15 ago" in broker
     assert "32 envs" in envserver
     assert "actions 50%" in actor
@@ -261,7 +221,7 @@ def test_json_has_every_page_and_marks_what_is_healthy() -> None:
     found = as_json(services(broker={"state": "starting"}), Verdict("a sentence", good=False))
     assert (found["verdict"], found["healthy"]) == ("a sentence", False)
     assert [entry["healthy"] for entry in found["services"]] == [True, False, True, True]
-    assert found["services"][0]["page"]["queue_rows"] == 3
+    assert found["services"][0]["page"]["queue_rows"] == 12
     assert not as_json([], Verdict("", good=True))["healthy"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
+from tests.build.pages import PAGES
 from zerobeast.common.health import figures
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.settings import EnvConfig
@@ -20,35 +21,13 @@ from zerobeast.launcher.view import MAX_SERVICES, line, screen, summary
 
 PONG = "PongNoFrameskip-v4"
 RUN = RunConfig(name=f"{PONG}-impala-20260131-120000", env=EnvConfig(id=PONG), total_steps=10_000_000)
-LEARNER: dict[str, Any] = {
-    "state": "ready",
-    "uptime_s": 3725.0,
-    "agent_steps": 1_234_567,
-    "env_frames": 4_938_268,
-    "agent_steps_per_s": 1234.4,
-    "updates": 7,
-    "episodes": 1500,
-    "mean_return_100": -3.456,
-    "return_history": [-21.0, -20.0, -15.0, -3.456],
-    "policy_lag_mean": 1.25,
-    "policy_lag_max": 3,
-    "queue_rows": 12,
-    "queue_capacity": 64,
-    "waiting_fraction": 0.31,
-}
-BROKER = {"state": "ready", "rows_per_s": 1300.0, "batch_rows_mean": 27.5, "max_batch_rows": 256, "busy_fraction": 0.4}
-ACTOR = {
-    "state": "ready",
-    "agent_steps_per_s": 1240.0,
-    "waiting_env_fraction": 0.2,
-    "waiting_broker_fraction": 0.5,
-    "waiting_credit_fraction": 0.1,
-}
-ENVSERVER = {"state": "ready", "agent_steps_per_s": 1240.0, "busy_fraction": 0.9}
+LEARNER, ACTOR = ({"state": "ready"} | PAGES[role] for role in ("learner", "actor"))
+ENVSERVER = {"state": "ready"} | PAGES["envserver"] | {"busy_fraction": 0.9}
 
 
 def snapshot(*warnings: str, **pages: dict[str, Any]) -> Snapshot:
-    known = {"envserver": ENVSERVER, "actor": ACTOR, "broker": BROKER, "learner": LEARNER} | pages
+    ready = {role: {"state": "ready"} | PAGES[role] for role in ("envserver", "actor", "broker", "learner")}
+    known = ready | {"envserver": ENVSERVER} | pages
     page = {"memory_bytes": 321 << 20}
     views = [ServiceView(f"{role} 0", role, own and page | own, 0.5, 0.873) for role, own in known.items()]
     return Snapshot(tuple(views), warnings)

@@ -179,7 +179,7 @@ def test_how_a_run_ends(
     if limits == AT_ONCE:
         killed |= {role for role in ROLES if not fleet.down(role)}
     assert {role for role, child in fleet.children.items() if child.code == -signal.SIGKILL} == killed
-    obeying = [role for role in ("actor", "envserver", "broker", "learner") if role not in {**scripts} | killed]
+    obeying = [role for role in ("actor", "envserver", "broker", "learner") if role not in {*scripts, *killed}]
     times = [fleet.down(role) for role in obeying]
     assert all(times), "each was asked, and could write a checkpoint"
     assert times == sorted(times)

@@ -124,7 +124,7 @@ def _played(envs: Shard, made: list[Watched], seconds: float, most: float) -> It
     rng, odd, lost, lengths, steps = np.random.default_rng(SEED), dict[str, str](), Counter[str](), list[int](), 0
     while not steps or (steps < MOST and time.monotonic() < until and (not envs.over() or there_is_time())):
         failures, steps = len(envs.failures), steps + 1
-        envs.step(_drawn(rng, envs))
+        envs.step(random_actions(rng, envs))
         lost.update(reason for reason, _ in envs.lost)
         lengths += [one[1] for one in envs.episodes if one]
         if len(envs.failures) == failures and made[-1].answer:
@@ -162,7 +162,7 @@ def _milliseconds(made: list[Watched], name: str) -> str:
     return f"{taken.mean():.2g} ms, at most {taken.max():.2g}"
 
 
-def _drawn(rng: np.random.Generator, envs: Shard) -> Any:
+def random_actions(rng: np.random.Generator, envs: Shard | VectorEnv) -> Any:
     """Random legal actions, [N, *shape]."""
     actions, start = np.zeros(envs.num_envs, action_record(envs.spec.action).dtype)["action"], 0
     ranks = rng.random((envs.num_envs, sum(envs.spec.action.choices)))

@@ -1,0 +1,363 @@
+"""The contract of a backend of environments: what a session with environments of an id does.
+
+    import pytest
+    from zerobeast.testing import backend
+
+    @pytest.mark.parametrize("rule", backend.RULES, ids=str)
+    def test_contract(rule):
+        rule("my_package/Game-v0", kwargs={"size": 5})
+
+Settings beside the id are those of `env`. Episodes of some tens of steps keep it fast.
+"""
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from zerobeast.common.errors import EnvError
+from zerobeast.common.wire import ArraySpace, EnvSpec, step_record
+from zerobeast.common.wire.checks import flaw, forbidden, illegal
+from zerobeast.common.wire.episodes import ends_of, lost_of
+from zerobeast.services.envserver.backend import backend_of
+from zerobeast.services.envserver.padding import refuse_unlike
+from zerobeast.testing.rules import rule, rules_in
+from zerobeast.testing.sessions import ENVS, SEED, STEPS, Rows, Session, session
+
+STRANGE = "no_such_argument"
+FLAGS = ("reward", "terminated", "truncated", "first")
+
+
+@rule
+def rows_have_the_described_layout(env_id: str, **env: Any) -> None:
+    """Peers read the bytes of rows by the description alone, which is that of every environment of a session."""
+    with session(env_id, env) as several, session(env_id, env, envs=1) as one:
+        spec = several.env.spec
+        assert spec == EnvSpec.from_wire(spec.to_wire()), "the description changes on its way to a peer"
+        assert spec == one.env.spec, "one environment is described in another way than several"
+        assert several.env.rows.dtype == step_record(spec).dtype, f"rows are {several.env.rows.dtype}"
+        assert several.env.rows.shape == (ENVS * several.block,), f"there are {several.env.rows.shape} rows"
+
+
+@rule
+def values_are_numbers_of_their_spaces(env_id: str, **env: Any) -> None:
+    """One value that is not finite, or a choice out of range, spoils the weights for every environment."""
+    with session(env_id, env) as played:
+        for rows in (played.reset(), *played.play(ends=2)):
+            assert (sentence := flaw(rows)) is None, sentence
+            assert (sentence := illegal("obs", rows["obs"], played.env.spec.obs)) is None, sentence
+
+
+@rule
+def a_reset_begins_episodes(env_id: str, **env: Any) -> None:
+    """The first row of an episode answers no action: it has no reward and ends nothing."""
+    with session(env_id, env) as played:
+        for _ in range(2):
+            rows = played.reset()
+            assert rows["first"].all(), "a row after a reset is not first"
+            assert not any(rows[name].any() for name in FLAGS[:3]), "a first row has a reward or an end"
+            assert played.episodes == [], "a reset reports episodes"
+            assert len(list(played.play(2))) == 2
+
+
+@rule
+def the_row_after_an_end_is_first(env_id: str, **env: Any) -> None:
+    """Learners take the row after an episode's last for the first observation of the next, whose reward is 0."""
+    with session(env_id, env) as played:
+        over = np.zeros(len(played.reset()), np.bool_)
+        for rows in played.play(ends=4):
+            assert rows["first"][over].all(), "the row after an end is not first"
+            away = ~over & rows["first"]
+            assert played.block > 1 or not away.any(), "a row is first in the middle of an episode"
+            over = rows["terminated"] | rows["truncated"]
+            assert not (over & rows["first"]).any(), "a first row ends an episode"
+            assert not rows["reward"][rows["first"]].any(), "a first row has a reward"
+
+
+@rule
+def the_action_after_an_end_is_ignored(env_id: str, **env: Any) -> None:
+    """The policy answers a last observation too, and its answer must change nothing."""
+    with session(env_id, env) as one, session(env_id, env) as other:
+        over = np.zeros(len(one.reset()), np.bool_)
+        other.reset()
+        for _ in range(4 * STEPS):
+            actions = one.draw()
+            different = actions.copy()
+            if one.block == 1:  # of several agents, one that is away may be waited for
+                different[over] = np.roll(actions, 1, 0)[over]
+            rows = one.step(actions)
+            _same(rows, other.step(different), "an action after an end")
+            over = rows["terminated"] | rows["truncated"]
+
+
+@rule
+def returns_and_lengths_are_those_of_the_rows(env_id: str, **env: Any) -> None:
+    """What is reported of an episode is its sum of rewards and its number of actions, whatever came before."""
+    refused: list[Any] = []
+    with session(env_id, env) as played:
+        for _ in range(2):  # the second reset cuts episodes off
+            total, length = np.zeros((2, len(played.reset())))
+            for rows in played.play(ends=3):
+                total, length = total + rows["reward"], length + ~rows["first"]
+                over = np.flatnonzero(rows["terminated"] | rows["truncated"])
+                found = ends_of(played.episodes, refused.append)
+                assert not refused, refused[0]
+                assert len(found) == len(over), f"{len(over)} rows end episodes, {len(found)} are reported"
+                for row, episode in zip(over, found, strict=True):
+                    if episode is None:  # not of a whole one, such as a lost life
+                        continue
+                    assert np.isclose(episode.value, total[row], rtol=1e-4), f"{episode.value} is not {total[row]}"
+                    assert episode.length == length[row], f"{episode.length} steps are not {length[row]:g}"
+                    total[row] = length[row] = 0
+
+
+@rule
+def the_same_seed_gives_the_same_episodes(env_id: str, **env: Any) -> None:
+    """A run can be repeated, and two algorithms compared in the same episodes."""
+    with session(env_id, env) as one, session(env_id, env) as other:
+        _same(one.reset(), other.reset(), "the same seed")
+        for rows, others in zip(one.play(ends=2), other.play(ends=2), strict=True):
+            _same(rows, others, "the same seed")
+
+
+@rule
+def a_later_seed_begins_again(env_id: str, **env: Any) -> None:
+    """A reset with a seed begins the episodes that a new session of that seed has, whatever was played before."""
+    with session(env_id, env) as new, session(env_id, env, seed=SEED + 100) as old:
+        begun = new.reset(SEED)
+        old.reset()
+        assert len([old.step() for _ in range(5)]) == 5
+        _same(begun, old.reset(SEED), "a reset with a seed")
+        for _ in range(STEPS):
+            actions = new.draw()
+            _same(new.step(actions), old.step(actions), "a reset with a seed")
+
+
+@rule
+def environments_have_consecutive_seeds(env_id: str, **env: Any) -> None:
+    """Environment i has seed + i, so that no two play the same, and how many a session has changes none of them."""
+    if not _independent(env_id, env):  # one generator serves all, or several agents are one environment
+        return
+    with session(env_id, env, masks=True) as several, session(env_id, env, envs=1, seed=SEED + 1, masks=True) as one:
+        part = several.part(1)
+        _same(several.reset()[part], one.reset(), "seed + 1")
+        for _ in range(STEPS):
+            actions = several.draw()
+            _same(several.step(actions)[part], one.step(actions[part]), "seed + 1")
+
+
+@rule
+def a_reset_of_some_leaves_the_others(env_id: str, **env: Any) -> None:
+    """Clients reset each environment when its own episode has ended, while others play on."""
+    if not _independent(env_id, env):
+        return
+    with session(env_id, env, masks=True) as one, session(env_id, env, masks=True) as other:
+        chosen = np.arange(ENVS) == 1
+        for each in (one, other):
+            each.reset()
+        for count in range(STEPS):
+            if count % 8 == 5:
+                before, rows = one.env.rows.copy(), one.reset(only=chosen)
+                assert rows["first"][chosen].all(), "what was reset has no first row"
+                _same(one.env.rows[~chosen], before[~chosen], "a reset of others")
+            actions = one.draw()
+            _same(one.step(actions)[~chosen], other.step(actions)[~chosen], "a reset of others")
+
+
+@rule
+def an_action_is_always_legal(env_id: str, **env: Any) -> None:
+    """A policy has to answer each row, so that of each component one choice at least is legal."""
+    with session(env_id, env) as played:
+        for rows in (played.reset(), *played.play(ends=2)) if played.env.spec.action_mask else ():
+            sentence = forbidden(rows["action_mask"], played.env.spec.action)
+            assert sentence is None, f"a mask {sentence}"
+
+
+@rule
+def infos_have_an_entry_for_each_row(env_id: str, **env: Any) -> None:
+    """Clients look up the info of row i in entry i of each array, if the mask of its name is true there."""
+    with session(env_id, env) as played:
+        for rows in (played.reset(), *played.play(ends=2)):
+            infos = played.env.infos.infos if played.env.infos else {}
+            for name, values in _flat(infos):
+                assert len(values) == len(rows), f"info {name!r} has {len(values)} entries"
+                assert name[0] != "_" or values.dtype == np.bool_, f"{name} is no mask"
+
+
+@rule
+def options_reach_a_reset_or_are_refused(env_id: str, **env: Any) -> None:
+    """Whoever sets `env.options` or gives options to a reset must not train without them in silence."""
+    with session(env_id, env) as played:
+        if played.env.takes_options:
+            played.reset()
+            assert played.reset(options={})["first"].all(), "a row after a reset with options is not first"
+            return
+    with _refused("options"), session(env_id, {**env, "options": {"level": 1}}) as played:
+        assert played.env.takes_options, f"options of {env_id}"
+
+
+@rule
+def a_strange_id_is_refused(env_id: str, **env: Any) -> None:
+    """A slip in an id must not train in another environment."""
+    with _refused(f"the id {env_id}-x"), session(f"{env_id}-x", env):
+        pass
+
+
+@rule
+def a_strange_argument_is_refused(env_id: str, **env: Any) -> None:
+    """A slip in the name of an argument must not train in another environment than is meant."""
+    with _refused(STRANGE), session(env_id, {**env, "kwargs": {**env.get("kwargs", {}), STRANGE: 1}}):
+        pass
+
+
+@rule
+def one_that_raises_costs_its_own_episode_alone(env_id: str, **env: Any) -> None:
+    """An environment that fails is made anew and counted, and its neighbours do not notice."""
+    made: list[Any] = []
+
+    def watch(single: Any) -> Any:
+        made.append(single)
+        return _Failing(single) if len(made) == 2 else single
+
+    alike = {"masks": _independent(env_id, env)}
+    with session(env_id, env, watch=watch, **alike) as failing, session(env_id, env, **alike) as sound:
+        part = failing.part(1)
+        others = np.delete(np.arange(ENVS * failing.block), part)
+        failing.reset()
+        sound.reset()
+        for count in range(10 if made else 0):  # others step together
+            actions, own = sound.draw(), failing.draw()
+            own[others] = actions[others]
+            rows, lost = failing.step(own), lost_of(failing.episodes)
+            _same(rows[others], sound.step(actions)[others], "the failure of another")
+            assert bool(lost) == (count == _Failing.AT), f"{len(lost)} episodes are lost in step {count}"
+            assert {one.row for one in lost} <= {*range(part.start, part.stop)}, "another's episode is lost"
+            assert count != _Failing.AT or rows["first"][part].all(), "a new episode has no first row"
+        assert failing.env.errors == bool(made), f"{failing.env.errors} failures are counted"
+
+
+@rule
+def padded_rows_are_those_without_padding_and_zeros(env_id: str, **env: Any) -> None:
+    """Environments of several sizes share a policy, so that padding adds zeros and forbids what it adds."""
+    with session(env_id, env) as plain:
+        spec, sizes = plain.env.spec, dict[str, Any]()
+        if isinstance(spec.obs, ArraySpace) and spec.obs.kind == "box" and not env.get("pad_obs"):
+            sizes["pad_obs"] = [size + 1 for size in spec.obs.shape]
+        if isinstance(spec.action, ArraySpace) and spec.action.kind == "discrete" and not env.get("pad_actions"):
+            sizes["pad_actions"] = spec.action.choices[0] + 1
+        with session(env_id, env | sizes) as padded:
+            for begin in (Session.reset, *[Session.step] * STEPS):
+                given = (plain.draw(),) if begin is Session.step else ()
+                _padded(begin(padded, *given), begin(plain, *given), sizes)
+                assert padded.episodes == plain.episodes, "padding changes episodes"
+
+
+@rule
+def worker_processes_give_the_same_rows(env_id: str, **env: Any) -> None:
+    """What steps in processes of its own, so that a crash costs little, plays as it does in this one."""
+    with session(env_id, env, apart=True) as apart:
+        if apart.env.inline:
+            return
+        with session(env_id, env) as here:
+            assert apart.env.spec == here.env.spec, "they are described in another way"
+            _same(apart.reset(), here.reset(), "another process")
+            for _ in range(STEPS):
+                actions = here.draw()
+                _same(apart.step(actions), here.step(actions), "another process")
+                assert apart.episodes == here.episodes, "another process changes episodes"
+
+
+@rule
+def levels_are_alike(env_id: str, **env: Any) -> None:
+    """A policy that was trained in one level is evaluated in each, of which its own is one."""
+    backend = backend_of(env_id)
+    levels = backend.levels(env_id) if backend else {}
+    assert not levels or env_id in levels.values(), f"{env_id} is none of its own levels"
+    with session(env_id, env, envs=1) as own:
+        for level in levels.values():
+            with session(level, env, envs=1) as other:
+                refuse_unlike(own.env.spec, other.env.spec)
+
+
+@rule
+def closing_leaves_nothing_behind(env_id: str, **env: Any) -> None:
+    """An env-server serves many sessions, each of which must give back its processes and its files."""
+    import psutil
+
+    held = list[tuple[int, int]]()
+    for _ in range(3):  # what a package opens once it may keep
+        with session(env_id, env) as played:
+            played.reset()
+            played.step()
+        del played
+        gc.collect()
+        held.append((len(psutil.Process().children(recursive=True)), len(os.listdir("/proc/self/fd"))))
+    (processes, files), (more_processes, more_files) = held[-2:]
+    assert more_processes <= processes, f"{more_processes - processes} processes are left"
+    assert more_files <= files, f"{more_files - files} files are left open"
+
+
+class _Failing:
+    """An environment that raises in a step, once."""
+
+    AT = 3
+
+    def __init__(self, env: Any) -> None:
+        self._env, self._steps = env, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        if self._steps > self.AT:
+            raise RuntimeError("this environment raises on purpose")
+        return self._env.step(action)
+
+
+def _independent(env_id: str, env: dict[str, Any]) -> bool:
+    """Whether some may be reset while others play on."""
+    try:
+        with session(env_id, env, envs=1, masks=True) as one:
+            return one.env.independent
+    except EnvError:
+        return False
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    try:
+        yield
+    except EnvError:
+        return
+    raise AssertionError(f"{what} is accepted")
+
+
+def _same(found: Rows, expected: Rows, why: str) -> None:
+    for name in found.dtype.names or ():
+        one, other = found[name], expected[name]
+        assert np.array_equal(one, other), f"{why}: {name} is {one!r:.100} instead of {other!r:.100}"
+
+
+def _padded(found: Rows, plain: Rows, sizes: dict[str, Any]) -> None:
+    for name in FLAGS:
+        assert (found[name] == plain[name]).all(), f"padding changes {name}"
+    if "pad_actions" in sizes:
+        mask = plain["action_mask"] if "action_mask" in (plain.dtype.names or ()) else np.True_
+        assert (found["action_mask"][:, :-1] == mask).all(), "padding changes the mask"
+        assert not found["action_mask"][:, -1].any(), "a choice of padding is legal"
+    if "pad_obs" in sizes:
+        inner = found["obs"][:, *(slice(size - 1) for size in sizes["pad_obs"])]
+        assert (inner == plain["obs"]).all(), "padding changes observations"
+        assert np.count_nonzero(found["obs"]) == np.count_nonzero(inner), "padding is not zeros"
+
+
+def _flat(infos: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, values in infos.items():
+        yield from _flat(values) if isinstance(values, dict) else [(name, values)]
+
+
+RULES: tuple[Callable[..., None], ...] = rules_in(globals())

@@ -1,0 +1,111 @@
+"""Sessions of a backend's environments, as contracts drive them: each answer is waited for."""
+
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.common.wire.episodes import Entry
+from zerobeast.services.envserver.catalogue import make_vector_env
+from zerobeast.services.envserver.check import random_actions
+from zerobeast.services.envserver.infos import InfoTable
+from zerobeast.services.envserver.vector import VectorEnv
+
+ENVS, SEED, STEPS, MOST = 3, 7, 40, 1000
+LIMIT_S = 60.0  #: to make, reset or step one environment
+Rows = NDArray[Any]
+
+
+class Session:
+    """Environments of a session.
+
+    Args:
+      env_id: of the environments.
+      settings: others of `env`.
+      envs: how many, each of which is as many rows as it has agents.
+      seed: of the first.
+      masks: whether some may be reset while others play on.
+      apart: whether those that the backend makes one by one step in a worker process.
+      watch: takes each single environment, and returns what is stepped in its place.
+
+    Attributes:
+      env: the vector environment.
+      block: how many rows an environment has.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        settings: dict[str, Any],
+        *,
+        envs: int = ENVS,
+        seed: int = SEED,
+        masks: bool = False,
+        apart: bool = False,
+        watch: Callable[[Any], Any] = lambda env: env,
+    ) -> None:
+        config = EnvConfig.model_validate({"id": env_id, **settings})
+        self.block, server = config.agents or 1, EnvServerConfig(in_process=not apart, workers=1)
+        self.env: VectorEnv = make_vector_env(config, envs * self.block, seed, server, masks=masks, watch=watch)
+        self.env.infos = InfoTable(envs * self.block)
+        self._rng = np.random.default_rng(SEED)
+        self._finish()
+
+    def reset(self, *args: Any, **asked: Any) -> Rows:
+        """The rows of a reset, as `VectorEnv.reset`."""
+        self.env.reset(*args, **asked)
+        return self._finish()
+
+    def step(self, actions: NDArray[Any] | None = None) -> Rows:
+        """The rows of a step, with legal actions that are drawn if none are given."""
+        self.env.step(self.draw() if actions is None else actions.copy())
+        return self._finish()
+
+    def draw(self) -> NDArray[Any]:
+        """Legal actions at random, the same in sessions of which the same was asked."""
+        found: NDArray[Any] = random_actions(self._rng, self.env)
+        return found
+
+    def play(self, steps: int = STEPS, ends: int = 0) -> Iterator[Rows]:
+        """The rows of at least so many steps, and of so many ends of episodes, if they come."""
+        taken = 0
+        while taken < steps or (ends > 0 and taken < MOST):
+            rows = self.step()
+            taken, ends = taken + 1, ends - int((rows["terminated"] | rows["truncated"]).sum())
+            yield rows
+
+    def part(self, env: int) -> slice:
+        """The rows of an environment."""
+        return slice(env * self.block, (env + 1) * self.block)
+
+    @property
+    def episodes(self) -> list[Entry]:
+        """What the newest rows report of episodes."""
+        return self.env.episodes
+
+    def close(self) -> None:
+        self.env.close()
+        while not self.env.closed(force=True):
+            select.select((), (), (), 0.01)
+
+    def _finish(self) -> Rows:
+        while not self.env.collect():
+            select.select(self.env.files, (), (), 0.05 if self.env.files else 0.0)
+            self.env.tend(time.monotonic(), LIMIT_S)
+        return unpacked_rows(self.env.rows, self.env.spec).copy()
+
+
+@contextmanager
+def session(env_id: str, settings: dict[str, Any], **more: Any) -> Iterator[Session]:
+    """A session that is closed in the end; see `Session`."""
+    opened = Session(env_id, settings, **more)
+    try:
+        yield opened
+    finally:
+        opened.close()

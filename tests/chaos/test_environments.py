@@ -12,10 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.build.envservers import running
+from tests.build.odd import ODD
 from tests.chaos.conftest import Note
 from tests.chaos.runs import TO_SEE_S
 from tests.helpers import python, running_still, wait_until
-from tests.integration.envservers import ODD, running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
@@ -86,7 +87,7 @@ def test_a_misbehaving_environment_costs_its_own_process_an_episode_and_no_other
         assert page["env_timeouts"] == int(hangs)
     if deed in ("raise", "crash", "hang", "ignore"):
         told = caplog.text + capfd.readouterr().err
-        assert "odd_env.py" in told, "the log says where"
+        assert "odd.py" in told, "the log says where"
         assert ("ZeroDivisionError" in told) == (deed == "raise")
 
 

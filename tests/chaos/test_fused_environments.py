@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.odd import ODD
 from tests.chaos.odd_worker import FOLDER
 from tests.chaos.runs import TO_SEE_S
 from tests.chaos.workers import FUSED, all_take_part
 from tests.helpers import wait_until
-from tests.integration.envservers import ODD
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health.figures import ServiceView, state
 from zerobeast.common.process.roles import HOSTED

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.build.odd import ODD
 from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, learned, log, page, seen
 from tests.helpers import wait_until
-from tests.integration.envservers import ODD
 from zerobeast.common.files import run_files
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.services.learner.checkpoint import load_checkpoint

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.build.odd import ODD
 from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen
 from tests.helpers import wait_until
-from tests.integration.envservers import ODD
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.process.roles import ROLES

@@ -12,7 +12,7 @@ from tests.helpers import finished
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 
-INFO = "tests.integration.info_env:Info-v0"
+INFO = "tests.build.envs:Info-v0"
 QUICK = ("--net.hidden_size", "16", "--local.workers", "1", "--evaluate.episodes", "3", "--learner.log_every_s", "0.5")
 
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 import torch
 
+from tests.build.envservers import running
 from tests.helpers import ROOT, finished, killed_at_last, python, wait_until
-from tests.integration.envservers import running
 from zerobeast.common.process.roles import ROLES
 
 SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--local.workers", "1")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.odd import ODD
 from tests.helpers import wait_until
-from tests.integration.envservers import ODD
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.process.roles import ROLES

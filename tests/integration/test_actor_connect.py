@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import pytest
 
+from tests.build.envservers import running
+from tests.build.odd import ODD
 from tests.helpers import free_port, poll, wait_until
-from tests.integration.envservers import ODD, running
 from tests.integration.ports import bound_again
 from zerobeast.common.config.process import Instance
 from zerobeast.common.endpoints import Endpoint

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.build.envs import Clock
 from tests.helpers import wait_until
-from tests.integration.alignment_env import LENGTH
 from zerobeast.common.config.process import Instance
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
@@ -161,7 +161,7 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> StubLearner:
     folder = tmp_path_factory.mktemp("counter")
-    return play(folder, {"id": "tests.integration.alignment_env:AlignmentCounter-v0"}, CountingAlgorithm)
+    return play(folder, {"id": "tests.build.envs:Clock"}, CountingAlgorithm)
 
 
 class StackAlgorithm(CountingAlgorithm):
@@ -213,11 +213,11 @@ def test_rewards_and_ends_belong_to_the_action_before_them(learner: StubLearner)
         first, obs = rollout["first"], rollout["obs"][:, -T - 1 :, 0]
         rewarded = np.where(first, 0, rollout["last_action"])
         np.testing.assert_array_equal(rollout["reward"][:, 1:], rewarded[:, 1:])
-        np.testing.assert_array_equal(rollout["terminated"] | rollout["truncated"], obs == LENGTH)
+        np.testing.assert_array_equal(rollout["terminated"] | rollout["truncated"], obs == Clock.LENGTH)
         np.testing.assert_array_equal(first, obs == 0)
 
 
 def test_episodes_are_whole_and_their_returns_exact(learner: StubLearner) -> None:
     assert learner.episodes
-    expected = sum((step + 1) % 3 for step in range(LENGTH))
-    assert {tuple(episode) for episode in learner.episodes} == {(float(expected), LENGTH)}
+    expected = sum((step + 1) % 3 for step in range(Clock.LENGTH))
+    assert {tuple(episode) for episode in learner.episodes} == {(float(expected), Clock.LENGTH)}

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from tests.build.envs import COUNTER
+from tests.build.envservers import running
 from tests.helpers import free_port, killed_at_last, python
-from tests.integration.envservers import COUNTER, running
 from zerobeast import ClusterVectorEnv, RemoteVectorEnv
 from zerobeast.clients.remote import part
 from zerobeast.common.errors import ConfigError, PeerLost

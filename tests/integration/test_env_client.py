@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.integration.envservers import running
+from tests.build.envservers import running
 from zerobeast.clients import env_client
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.remote import part

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Text, Tuple
 
-from tests.integration.envservers import running
+from tests.build.envservers import running
 from zerobeast import ConfigError, Context, EnvError, OwnEnv, RemoteVectorEnv
 from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.services.envserver.agents import AgentReading

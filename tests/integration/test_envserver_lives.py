@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.integration.envservers import running
+from tests.build.envservers import running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.process import endings, usage
@@ -19,7 +19,7 @@ from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.worker import Wear
 
 LOCAL = EnvServerConfig(in_process=True)
-NUMBERED = "tests.integration.numbered_env:Numbered"
+NUMBERED = "tests.build.odd:Numbered"
 
 
 def numbered(folder: Path) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def leaked() -> int:
 def test_a_process_whose_children_have_grown_too_much_is_replaced_at_the_end_of_an_episode(
     context: Context, ipc: str
 ) -> None:
-    env = {"id": "tests.integration.numbered_env:Leaking", "kwargs": {"leak_mb": 100}}
+    env = {"id": "tests.build.odd:Leaking", "kwargs": {"leak_mb": 100}}
     with (
         running(ipc, max_process_memory_mb=600) as server,
         EnvClient(context, ipc, env, 1, seed=0) as client,

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.build.envservers import running
+from tests.build.odd import ODD
 from tests.helpers import bring, free_port, poll, wait_until
-from tests.integration.envservers import ODD, running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.endpoints import Endpoint

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from tests.build.envservers import running
 from tests.build.streams import ListedRun
-from tests.integration.envservers import running
 from tests.unit.test_group import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, World
 from zerobeast import ConfigError, Context, EnvError, RemoteVectorEnv
 from zerobeast.clients.env_client import EnvClient

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import zmq
 
+from tests.build.envs import COUNTER
+from tests.build.envservers import running
 from tests.helpers import wait_until
-from tests.integration.envservers import COUNTER, running
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, Poller, random_id
 from zerobeast.common.wire import session

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
 
+from tests.build.envservers import running
 from tests.helpers import wait_until
-from tests.integration.envservers import running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, LocalProtocolError
 from zerobeast.common.transport import Context
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES
 
-INFO = "tests.integration.info_env:Info-v0"
+INFO = "tests.build.envs:Info-v0"
 PONG = "PongNoFrameskip-v4"
 N = 5  #: makes two parts of Atari games, and two slices of worker processes
 LEFT_OUT = {"text", "none", "list", "large", "nd", "_hidden", "deep", "x" * 101, "object"}  #: infos of `Info`

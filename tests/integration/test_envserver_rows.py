@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv as Reference
 
-from tests.integration.envservers import COUNTER, STRANGE, running
+from tests.build.envs import COUNTER, STRANGE
+from tests.build.envservers import running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.transport import Context
 

@@ -11,8 +11,10 @@ import numpy as np
 import psutil
 import pytest
 
+from tests.build.envs import COUNTER
+from tests.build.envservers import running
+from tests.build.odd import ODD
 from tests.helpers import killed_at_last, python, running_still, wait_until
-from tests.integration.envservers import COUNTER, ODD, running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
@@ -70,7 +72,7 @@ def test_an_environment_that_raises_at_every_step_ends_its_session_with_the_reas
 
 
 def test_an_environment_without_gymnasiums_interface_is_refused_at_once(context: Context, ipc: str) -> None:
-    env = {"id": "tests.integration.odd_env:Old-v0"}
+    env = {"id": "tests.build.odd:Old"}
     with running(ipc) as server, EnvClient(context, ipc, env, 2, seed=0) as client:
         with pytest.raises(ConfigError, match=r"refuses: .* must return .*, but reset returned ndarray$") as caught:
             client.reset()

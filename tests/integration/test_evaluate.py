@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.envservers import running
 from tests.helpers import free_port, poll, wait_until
-from tests.integration.envservers import running
 from tests.unit.test_policy import saved
 from zerobeast.cli import evaluate
 from zerobeast.common.config.load import load
@@ -22,8 +22,8 @@ from zerobeast.services.envserver.check import look
 from zerobeast.services.evaluator import service
 from zerobeast.services.evaluator.service import Evaluator
 
-COUNTER = "tests.integration.counter_env:Counter"
-ENDLESS, ODD = "tests.integration.endless_env:Endless", "tests.integration.odd_env:Odd"
+COUNTER = "tests.build.envs:Counter"
+ENDLESS, ODD = "tests.build.envs:Endless", "tests.build.odd:Odd"
 
 
 def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.build.brokers import ECHO_ENV, Stage
+from tests.build.envs import COUNTER
+from tests.build.envservers import running
 from tests.build.learners import ENV, B, Clock, FakeActor, Opener, OpenRun, T, rollout_rows
 from tests.helpers import wait_until
-from tests.integration.envservers import COUNTER, running
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import session

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.build.envservers import running
 from tests.helpers import finished, free_port, killed_at_last, python, wait_until
-from tests.integration.envservers import running
 from zerobeast.cli.main import main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import main as probe

@@ -13,8 +13,8 @@ import pytest
 import torch
 from gymnasium.spaces import Discrete
 
+from tests.build.envs import Clock
 from tests.helpers import ROOT, free_port, killed_at_last, node, wait_until
-from tests.integration.alignment_env import LENGTH, AlignmentCounter
 from tests.integration.test_alignment import (
     ROLLOUTS,
     CountingAlgorithm,
@@ -39,8 +39,8 @@ from zerobeast.rl.ops.frames import stack_frames
 from zerobeast.services.broker import sessions
 from zerobeast.services.broker.service import Broker
 
-COUNTER = "tests.integration.alignment_env:AlignmentCounter-v0"
-ENV = OwnEnv(COUNTER, AlignmentCounter.observation_space, AlignmentCounter.action_space)
+COUNTER = "tests.build.envs:Clock"
+ENV = OwnEnv(COUNTER, Clock.observation_space, Clock.action_space)
 
 
 class Stage:
@@ -116,7 +116,7 @@ class Game:
     """One agent, in the environment whose rollouts by an actor are known; the program steps it."""
 
     def __init__(self, client: PolicyClient, agent: int = 0) -> None:
-        self.client, self.agent, self.env = client, agent, AlignmentCounter()
+        self.client, self.agent, self.env = client, agent, Clock()
         self.over = True
 
     def first(self) -> Any:
@@ -229,7 +229,7 @@ def test_a_broker_that_starts_again_costs_the_rollout_in_progress(
                 step = game.next(client.act(*step))
         assert client.report()["rollouts_cut"] <= 3
     assert in_step(stage.rollouts())
-    assert {tuple(episode) for episode in stage.learner.episodes} == {(6.0, LENGTH)}, "episodes go on"
+    assert {tuple(episode) for episode in stage.learner.episodes} == {(6.0, Clock.LENGTH)}, "episodes go on"
 
 
 def test_a_client_waits_while_the_window_is_full(open_stage: Opener) -> None:
@@ -257,7 +257,9 @@ def test_a_client_that_drops_is_not_held_up_by_a_full_window(open_stage: Opener)
         game.play(lambda: len(stage.rollouts()) >= 4)
         steps = client.report()["agent_steps"]
     assert in_step(stage.rollouts())
-    assert len(stage.learner.episodes) > T * len(stage.rollouts()) // LENGTH, "returns of what was dropped are reported"
+    assert len(stage.learner.episodes) > T * len(stage.rollouts()) // Clock.LENGTH, (
+        "returns of what was dropped are reported"
+    )
     assert steps > T * (len(stage.rollouts()) + 3)
 
 
@@ -311,7 +313,7 @@ def test_a_client_that_does_not_fit_the_run_gets_a_sentence(open_stage: Opener) 
     stage = open_stage()
     refusal = r"broker at ipc://\S+ refuses: environment .*: action.sizes is \[4\], this"
     with stage.client(), pytest.raises(ConfigError, match=refusal):  # the first one begins the run
-        stage.client(OwnEnv(COUNTER, AlignmentCounter.observation_space, Discrete(4)))
+        stage.client(OwnEnv(COUNTER, Clock.observation_space, Discrete(4)))
 
 
 @pytest.mark.parametrize(
@@ -356,4 +358,4 @@ def test_bad_calls_are_refused_in_a_sentence_and_change_nothing(open_stage: Open
         Game(client).play(lambda: len(stage.rollouts()) >= 2)
     (begun, *_), episodes = stage.rollouts(), stage.learner.episodes
     assert begun["first"][0, :3].tolist() == [True, True, False], "an episode that was given up is followed by another"
-    assert {length for _, length in episodes} == {LENGTH}
+    assert {length for _, length in episodes} == {Clock.LENGTH}

@@ -9,8 +9,7 @@ import av
 import pytest
 
 import zerobeast as zb
-from tests.integration.envservers import running
-from tests.integration.test_rendering import Odd
+from tests.build.envservers import running
 from tests.unit.test_policy import saved
 from zerobeast.api.saved import load
 from zerobeast.cli.record import main
@@ -23,8 +22,6 @@ from zerobeast.services.envserver.check import look
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.service import Evaluator
 from zerobeast.services.evaluator.video import record
-
-ODD = f"{Odd.__module__}:Odd"
 
 
 def policy_for(
@@ -77,10 +74,10 @@ def test_every_environment_of_a_run_is_in_the_video(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "sentence"), [({}, "cannot be drawn: render"), ({"raise_at": 3}, "failed: RuntimeError: the simulator")]
+    ("kwargs", "sentence"), [({}, "cannot be drawn: render"), ({"raise_at": 3}, "failed: RuntimeError: this env")]
 )
 def test_an_environment_that_fails_leaves_no_video(tmp_path: Path, kwargs: dict[str, Any], sentence: str) -> None:
-    policy, config = policy_for(tmp_path, ODD, kwargs=kwargs)
+    policy, config = policy_for(tmp_path, DRAWN, kwargs=kwargs)
     with pytest.raises(BeastError, match=sentence):
         record(policy, config, tmp_path / "videos" / "x.mp4")
     assert not list(tmp_path.glob("videos/*"))
@@ -144,7 +141,7 @@ def test_an_evaluator_records_the_first_episode_of_every_nth_evaluation(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("env_id", "stopping", "sentence"), [(ODD, False, "cannot be drawn"), ("CartPole-v1", True, "the evaluator ends")]
+    ("env_id", "stopping", "sentence"), [(DRAWN, False, "cannot be drawn"), ("CartPole-v1", True, "the evaluator ends")]
 )
 def test_no_video_costs_an_evaluator_a_line_of_its_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, env_id: str, sentence: str, *, stopping: bool

@@ -16,15 +16,16 @@ from gymnasium.wrappers.vector import (
     RecordEpisodeStatistics,
 )
 
-from tests.integration.envservers import COUNTER, running
+from tests.build.envs import COUNTER
+from tests.build.envservers import running
 from zerobeast import RemoteVectorEnv
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.services.envserver.catalogue import make_env
 
 pytestmark = pytest.mark.timeout(600)
 
-INFO = "tests.integration.info_env:Info-v0"
-PARTS = "tests.integration.parts_env:Parts-v0"
+INFO = "tests.build.envs:Info-v0"
+PARTS = "tests.build.envs:Parts"
 CARTPOLE, CHEETAH, PONG = "CartPole-v1", "HalfCheetah-v5", "PongNoFrameskip-v4"
 FRAMES = 400  #: after which a game of Pong is truncated
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.integration.envservers import ODD
+from tests.build.odd import ODD
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.bits import unpacked_rows

@@ -23,7 +23,7 @@ from zerobeast.launcher.start import settle
 from zerobeast.services.envserver import describe as envserver
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
-AIM, ODD = "tests.e2e.action_envs:Aim-v0", "tests.integration.odd_env:Odd-v0"
+AIM, ODD = "tests.e2e.action_envs:Aim-v0", "tests.build.odd:Odd"
 
 
 def given(env_id: str, **kwargs: object) -> dict[str, Given]:
@@ -44,8 +44,8 @@ def test_the_arguments_of_a_known_environment_may_change_its_spaces(tmp_path: Pa
 
 
 def test_the_output_of_an_environment_does_not_mix_with_its_spec(tmp_path: Path) -> None:
-    spec = spec_of(given("tests.integration.loud_env:Loud-v0"))
-    assert (spec.env_id, spec.obs.shape) == ("tests.integration.loud_env:Loud-v0", (3,))
+    spec = spec_of(given("tests.build.odd:Loud"))
+    assert (spec.env_id, spec.obs.shape) == ("tests.build.odd:Loud", (3,))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -67,7 +67,7 @@ def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, meth
         ),
         (ODD, {"at": 1, "deed": "say and exit"}, 60.0, r"^env.id '.*': its process ended before .*, exit code 2$"),
         (ODD, {"at": 1, "deed": "answer"}, 60.0, r"^env.id '.*': its process ended before .*, exit code 0$"),
-        (ODD, {"dtype": "none"}, 60.0, r"^env.id '.*Odd-v0' cannot be made: .*; to see where: .* describe --env.id="),
+        (ODD, {"dtype": "none"}, 60.0, r"^env.id '.*Odd' cannot be made: .*; to see where: .* describe --env.id="),
         (
             ODD,
             {"make_s": 50},
@@ -126,7 +126,7 @@ def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused
     assert spec is not None
     assert (spec.env_id, spec.obs.arrays[0].shape, spec.action_mask) == ("CartPole-v1", (6,), True)
     assert spaces.padded(run) == run, "a run that continues"
-    for_two = config("tests.integration.relay_env:Relay")
+    for_two = config("tests.build.agents:Relay")
     small = for_two.model_copy(update={"broker": for_two.broker.model_copy(update={"max_batch_rows": 16})})
     with pytest.raises(
         ConfigError, match=r"broker\.max_batch_rows 16: expected at least 18, because actor\.envs_per_gr"

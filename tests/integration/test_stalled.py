@@ -5,9 +5,10 @@ from contextlib import closing
 import pytest
 
 from tests.build.brokers import OpenStage
+from tests.build.envservers import running
 from tests.build.learners import Opener
+from tests.build.odd import ODD
 from tests.helpers import poll, wait_until
-from tests.integration.envservers import ODD, running
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import PeerLost

@@ -10,9 +10,9 @@ import pytest
 import zmq
 
 from tests.build.brokers import OpenStage
+from tests.build.envservers import running
 from tests.build.learners import Opener
 from tests.helpers import poll, wait_until
-from tests.integration.envservers import running
 from zerobeast.clients.env_session import EnvSession
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import VersionMismatch

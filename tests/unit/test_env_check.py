@@ -248,7 +248,7 @@ def test_what_closing_an_environment_does_not_finish_is_not_waited_for(monkeypat
 
 
 def test_several_agents_are_checked_as_one_is() -> None:
-    relay = "tests.integration.relay_env:Relay"
+    relay = "tests.build.agents:Relay"
     spec, agents, (*_, (level, sentence)) = look(RunConfig(env=EnvConfig(id=relay)), relay, BRIEF)
     assert (spec.env_id, agents, level) == (relay, 3, "ok")
     assert "episodes of 2 steps" in sentence

@@ -15,7 +15,7 @@ from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.evaluator.play import EpisodeCounter
 
 RELAY, TURNS, TEAMS, UNNAMED, NUMBERED, ODD = (
-    f"tests.integration.relay_env:{name}" for name in ("Relay", "Turns", "Teams", "Unnamed", "Numbered", "Odd")
+    f"tests.build.agents:{name}" for name in ("Relay", "Turns", "Teams", "Unnamed", "Numbered", "Odd")
 )
 CONNECT_FOUR = "pettingzoo/classic/connect_four_v3"
 #: obs, reward, terminated, truncated, first of a, b and c, if the action of each is its number plus 1

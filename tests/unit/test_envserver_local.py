@@ -4,7 +4,7 @@ import select
 
 import numpy as np
 
-from tests.integration.envservers import COUNTER
+from tests.build.envs import COUNTER
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.vector import VectorEnv

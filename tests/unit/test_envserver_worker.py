@@ -11,7 +11,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.integration.envservers import COUNTER, ODD, STRANGE
+from tests.build.envs import COUNTER, STRANGE
+from tests.build.odd import ODD
 from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire.checks import illegal
@@ -80,7 +81,7 @@ def test_an_environment_that_raises_at_every_step_is_given_up_with_a_sentence(mo
     shard = counters(1, raise_at=1)
     for _ in range(MAX_FAILURES - 1):
         shard.step(np.array([0]))
-    told = r"RuntimeError: this environment raises on purpose \(.*counter_env.py:\d+\)$"
+    told = r"RuntimeError: this environment raises on purpose \(.*envs.py:\d+\)$"
     with pytest.raises(EnvError, match=f"failed {MAX_FAILURES} times in a row, the last time with {told}"):
         shard.step(np.array([0]))
     shard = shard_of(ODD, {"at": -1, "answer": ["nan", 0.0]}, 1, None, failed=[MAX_FAILURES - 1])
@@ -281,7 +282,7 @@ def test_an_environment_that_cannot_be_made_is_refused_with_the_reason() -> None
     assert "observation space Text" in refusal(STRANGE, kind="text")
     assert "unexpected keyword argument 'lenght'" in refusal(COUNTER, lenght=3)
     assert "No module named 'no_such_module'" in refusal("no_such_module:Counter-v0")
-    assert "did you mean Counter-v0?" in refusal("tests.integration.counter_env:Cuonter-v0")
+    assert "did you mean Counter-v0?" in refusal("tests.build.envs:Cuonter")
     assert "Did you mean: `Breakout`" in refusal("MinAtar/Brekout-v1")
 
 

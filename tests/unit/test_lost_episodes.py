@@ -54,7 +54,7 @@ def test_an_environment_that_raises_reports_which_episode_it_costs_and_where_it_
         assert [row for _, row in shard.lost] == expected
         if expected:
             reason, _ = shard.lost[0]
-            assert reason.startswith("RuntimeError: this environment raises on purpose (counter_env.py:")
+            assert reason.startswith("RuntimeError: this environment raises on purpose (envs.py:")
             assert shard.failures[0][1].startswith(reason + "\n"), "the log has it in its first line"
     shard.reset()
     assert shard.lost == []

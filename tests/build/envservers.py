@@ -10,10 +10,6 @@ from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.envserver.service import EnvServer
 
-COUNTER = "tests.integration.counter_env:Counter-v0"
-STRANGE = "tests.integration.counter_env:Strange-v0"
-ODD = "tests.integration.odd_env:Odd-v0"
-
 
 @contextmanager
 def running(endpoint: str, *, keys: str = "", **settings: object) -> Iterator[EnvServer]:

@@ -11,16 +11,14 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Text, Tuple
 
 from tests.build.envservers import running
 from zerobeast import ConfigError, Context, EnvError, OwnEnv, RemoteVectorEnv
-from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
+from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.services.envserver.agents import AgentReading
-from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.spaces import arrays
-from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.testing.sessions import Session, session
 
 TALKING = "tests.integration.test_envserver_leave_out:Talking"
 NUMBER, TEXT = Box(0, 9, (2,), np.float32), Text(9)
-LOCAL = EnvServerConfig(in_process=True)
 
 
 class Talking(gymnasium.Env[Any, Any]):
@@ -50,45 +48,33 @@ class Talking2(Talking): ...
 UNWANTED = ("mission", "others", "map")
 
 
-def finished(env: VectorEnv) -> VectorEnv:
-    while not env.collect():
-        pass
-    return env
-
-
 @pytest.mark.parametrize("env_id", [TALKING, f"uniform({TALKING},{TALKING}2)"])
 def test_what_cannot_be_sent_is_named_with_the_way_out_until_nothing_is_left_of_it(env_id: str) -> None:
-    left_out = ""
+    left_out = list[str]()
     for entry in ("log.text", "map", "mission", "others"):
-        env = make_vector_env(EnvConfig(id=env_id, leave_out=left_out), 2, 0, LOCAL)
-        with pytest.raises(EnvError, match=rf"observation space\.{entry} .*; env.leave_out {entry} leaves it out"):
-            finished(env)
-        left_out += f",{entry}" if left_out else entry
-    env = finished(make_vector_env(EnvConfig(id=env_id, leave_out=left_out), 2, 0, LOCAL))
-    env.reset()
-    finished(env).step(np.array([0, 1]))
-    rows = finished(env).rows
-    assert rows["obs"].dtype.names == ("log",)
-    assert rows["obs"]["log"]["seen"].all()
+        with pytest.raises(EnvError, match=rf"env.leave_out {entry} "):
+            Session(env_id, {"leave_out": left_out}, envs=2)
+        left_out.append(entry)
+    with session(env_id, {"leave_out": left_out}, envs=2) as envs:
+        envs.reset()
+        rows = envs.step(np.array([0, 1]))
+        assert rows["obs"].dtype.names == ("log",)
+        assert rows["obs"]["log"]["seen"].all()
 
 
 @pytest.mark.parametrize(
-    ("left_out", "sentence"),
+    ("env_id", "left_out", "named"),
     [
-        ("mision", "no entry 'mision', expected some of log, map, mission, others, log.text, log.seen"),
-        ("mission,others,map,log", "env.leave_out mission,others,map,log: nothing is left of the observation"),
-        ("log.text,log.seen", "env.leave_out log.text,log.seen: nothing is left of log"),
+        (TALKING, "mision", "log, map, mission, others, log.text, log.seen"),
+        (TALKING, "mission,others,map,log", "of the observation"),
+        (TALKING, "log.text,log.seen", "left of log"),
+        ("ALE/Pong-v5", "mission", r"env\.leave_out"),
+        ("CartPole-v1", "mission", r"env\.leave_out"),
     ],
 )
-def test_other_entries_are_refused_with_those_that_there_are(left_out: str, sentence: str) -> None:
-    with pytest.raises(EnvError, match=sentence):
-        finished(make_vector_env(EnvConfig(id=TALKING, leave_out=left_out), 1, 0, LOCAL))
-
-
-@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "CartPole-v1"])
-def test_environments_without_entries_refuse_the_setting(env_id: str) -> None:
-    with pytest.raises(EnvError, match=r"env\.leave_out"):
-        finished(make_vector_env(EnvConfig(id=env_id, leave_out="mission"), 1, 0, LOCAL))
+def test_other_entries_are_refused(env_id: str, left_out: str, named: str) -> None:
+    with pytest.raises(EnvError, match=named):
+        Session(env_id, {"leave_out": left_out}, envs=1)
 
 
 def test_the_rest_of_a_tuple_is_a_dict_by_number_in_which_tuples_are_read() -> None:

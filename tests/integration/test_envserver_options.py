@@ -1,6 +1,5 @@
 """`env.options` reach every reset, and the progress of a run takes the place of "{progress}" in them."""
 
-import select
 from typing import Any
 
 import gymnasium
@@ -11,13 +10,12 @@ from gymnasium.spaces import Box, Discrete
 from tests.build.envservers import running
 from tests.build.streams import ListedRun
 from tests.unit.test_group import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, World
-from zerobeast import ConfigError, Context, EnvError, RemoteVectorEnv
-from zerobeast.clients.env_client import EnvClient
+from zerobeast import Context, EnvError, RemoteVectorEnv
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.testing.sessions import Session, session
 
 STAGED = "tests.integration.test_envserver_options:Staged"
 OPTIONS = {"stage": ["{progress}"], "fixed": 7}
@@ -38,32 +36,16 @@ class Staged(gymnasium.Env[Any, Any]):
         return self.seen, 0.0, True, False, {}
 
 
-def rows_of(env: VectorEnv) -> list[list[float]]:
-    while not env.collect():
-        select.select(env.files, (), (), 0.1)
-    return np.unique(env.rows["obs"], axis=0).tolist()
-
-
-@pytest.mark.parametrize(
-    "server", [EnvServerConfig(in_process=True), EnvServerConfig(workers=1)], ids=["here", "apart"]
-)
-def test_every_reset_has_the_options_and_the_progress_of_that_time(server: EnvServerConfig) -> None:
-    env = make_vector_env(EnvConfig(id=STAGED, options=OPTIONS), 2, 0, server)
-    rows_of(env)
-    env.progress = 0.25
-    env.reset()
-    assert rows_of(env) == [[0.25, 7]]
-    for progress in (0.5, 0.75, 1.0):
-        env.progress = progress
-        for _ in range(2):  # the last step of an episode, and the first observation of the next
-            env.step(np.zeros(2, np.int64))
-            seen = rows_of(env)
-        assert seen == [[progress, 7]]
-    env.reset(options={"fixed": 3})
-    assert rows_of(env) == [[-1, 3]], "instead of those of the setting"
-    env.close()
-    while not env.closed(force=True):
-        pass
+@pytest.mark.parametrize("apart", [False, True])
+def test_every_reset_has_the_options_and_the_progress_of_that_time(apart: bool) -> None:
+    with session(STAGED, {"options": OPTIONS}, envs=2, apart=apart) as envs:
+        envs.env.progress = 0.25
+        assert envs.reset()["obs"].tolist() == [[0.25, 7]] * 2
+        for progress in (0.5, 0.75, 1.0):
+            envs.env.progress = progress
+            envs.step()  # the last of an episode
+            assert envs.step()["obs"].tolist() == [[progress, 7]] * 2
+        assert envs.reset(options={"fixed": 3})["obs"].tolist() == [[-1, 3]] * 2, "instead of those of the setting"
 
 
 def test_a_client_that_trains_nothing_has_all_progress(context: Context, ipc: str) -> None:
@@ -71,16 +53,12 @@ def test_a_client_that_trains_nothing_has_all_progress(context: Context, ipc: st
         envs = RemoteVectorEnv(ipc, STAGED, 1, env={"options": OPTIONS}, context=context)
         assert envs.reset()[0].tolist() == [[1, 7]]
         envs.close()
-        refusal = pytest.raises(ConfigError, match=r"progress: 1\.5, expected a number from 0 to 1")
-        with EnvClient(context, ipc, {"id": STAGED}, 1, seed=0) as client, refusal:
-            client._request(Kind.RESET, (None, None, None, 1.5), ())  # which may have the answer already
-            client._wait()
 
 
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "football/academy_corner"])
 def test_environments_that_take_no_options_refuse_the_setting(env_id: str) -> None:
     with pytest.raises(EnvError, match=r"env\.options"):
-        rows_of(make_vector_env(EnvConfig(id=env_id, options=OPTIONS), 1, 0, EnvServerConfig(in_process=True)))
+        Session(env_id, {"options": OPTIONS}, envs=1)
 
 
 def test_vector_environments_make_way_for_single_ones_that_take_options_at_each_reset() -> None:

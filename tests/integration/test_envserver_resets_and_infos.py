@@ -29,10 +29,6 @@ def local(env_id: str) -> Any:
     return gymnasium.make_vec(env_id, N, vectorization_mode=mode)
 
 
-def shown(obs: np.ndarray, env_id: str) -> np.ndarray:
-    return obs[:, 0] if env_id == PONG else obs
-
-
 def numbers(infos: dict[str, Any]) -> dict[str, Any]:
     """The infos of a local vector environment that can travel, in comparable form."""
     kept = {name: each for name, each in infos.items() if name.removeprefix("_") not in {*LEFT_OUT, "hidden"}}
@@ -41,36 +37,6 @@ def numbers(infos: dict[str, Any]) -> dict[str, Any]:
         for name, each in kept.items()
         if name not in ("t", "_t")  # the duration of an episode
     }
-
-
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", PONG])
-def test_a_seed_begins_the_same_episodes_as_in_a_local_vector_environment(
-    context: Context, ipc: str, env_id: str
-) -> None:
-    twin, generator = local(env_id), np.random.default_rng(0)
-    with running(ipc, workers=2), EnvClient(context, ipc, {"id": env_id}, N, seed=1) as client:
-        for asked, meant in ((None, 1), (9, 9), (None, None), (9, 9)):
-            rows = client.reset(asked)
-            obs, _ = twin.reset(seed=meant)
-            assert rows["first"].all()
-            np.testing.assert_array_equal(rows["obs"], shown(obs, env_id))
-            for _ in range(10):
-                actions = generator.integers(0, 2, N)
-                rows, *_ = client.step(actions)
-                obs, reward, *_ = twin.step(actions)
-                np.testing.assert_array_equal(rows["obs"], shown(obs, env_id))
-                np.testing.assert_array_equal(rows["reward"], reward.astype(np.float32))
-    twin.close()
-
-
-def test_a_seed_of_the_first_reset_replaces_that_of_hello(context: Context, ipc: str) -> None:
-    with running(ipc, workers=2):
-        for env_id in ("Acrobot-v1", PONG):
-            first = []
-            for hello, seed in ((1, 9), (9, None)):
-                with EnvClient(context, ipc, {"id": env_id}, N, seed=hello) as client:
-                    first.append(client.reset(seed))
-            assert (first[0] == first[1]).all()
 
 
 def test_options_reach_every_environment_at_that_reset_alone(context: Context, ipc: str) -> None:
@@ -142,47 +108,6 @@ def test_infos_are_the_numeric_ones_of_a_local_vector_environment(context: Conte
             client.reset()
             assert client.step([0] * N)[2] == {}, "they were not asked for"
         assert server.report()["infos_left_out"] == before, "and closed sessions keep counting"
-
-
-def test_infos_of_atari_are_the_emulators_own(context: Context, ipc: str) -> None:
-    twin = local(PONG)
-    with running(ipc), EnvClient(context, ipc, {"id": PONG}, N, seed=5, infos=True) as client:
-        client.reset()
-        twin.reset(seed=5)
-        for _ in range(5):
-            infos = client.step([0] * N)[2]
-            *_, expected = twin.step(np.zeros(N, np.int64))
-            del expected["env_id"]
-            assert {name: infos[name].tolist() for name in expected} == {
-                name: values.tolist() for name, values in expected.items()
-            }
-            assert all(infos[f"_{name}"].all() for name in expected)
-
-
-@pytest.mark.parametrize(("env_id", "settings"), [(INFO, {"workers": 2}), (INFO, {"in_process": True}), (PONG, {})])
-def test_a_reset_with_a_mask_resets_the_masked_environments_alone(
-    context: Context, ipc: str, env_id: str, settings: dict[str, Any]
-) -> None:
-    env = {"id": env_id, "max_episode_frames": 100}
-    played, mask = np.zeros(N, np.int64), np.arange(N) == 1
-    with running(ipc, **settings), EnvClient(context, ipc, env, N, seed=0, infos=True) as client:
-        rows = client.reset()
-        for t in range(120):
-            before = rows
-            if t % 4 == 3:
-                rows = client.reset(seed=t, mask=mask)
-                assert (rows[~mask] == before[~mask]).all()
-                assert rows["first"][mask].all()
-                assert all(values[~mask].any() == 0 for name, values in client.infos.items() if name[0] == "_")
-                played[mask] = 0
-                continue
-            over = before["terminated"] | before["truncated"]
-            rows, episodes, _ = client.step([0] * N)
-            assert (rows["first"] == over).all(), "what has begun anew already does not do it again"
-            played = np.where(over, 0, played + 1)
-            ended = rows["terminated"] | rows["truncated"]
-            assert [length for _, length in episodes] == played[ended].tolist()
-        assert t > 100
 
 
 def test_an_invalid_mask_is_refused_in_a_sentence(context: Context, ipc: str) -> None:

@@ -47,20 +47,6 @@ def children() -> list[psutil.Process]:
     return found
 
 
-def test_an_environment_that_raises_costs_its_episode_and_no_other(
-    context: Context, ipc: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    env = counter(raise_at=3, length=100)
-    with running(ipc, workers=2) as server, EnvClient(context, ipc, env, 3, seed=0) as client:
-        client.reset()
-        rows = [client.step([1, 1, 1])[0] for _ in range(6)]
-        assert [row["first"].tolist() for row in rows] == [[False] * 3, [False] * 3, [True] * 3] * 2
-        assert [row["obs"][:, 0].tolist() for row in rows] == [[1] * 3, [2] * 3, [0] * 3] * 2
-        assert server.report()["env_errors"] == 6
-        assert server.report()["episodes"] == 0, "an episode that was cut off is not an episode"
-    assert "RuntimeError: this environment raises on purpose" in caplog.text
-
-
 def test_an_environment_that_raises_at_every_step_ends_its_session_with_the_reason(context: Context, ipc: str) -> None:
     with running(ipc) as server, EnvClient(context, ipc, counter(raise_at=1), 1, seed=0) as client:
         client.reset()

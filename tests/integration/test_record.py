@@ -10,6 +10,7 @@ import pytest
 
 import zerobeast as zb
 from tests.build.envservers import running
+from tests.build.odd import DRAWN
 from tests.unit.test_policy import saved
 from zerobeast.api.saved import load
 from zerobeast.cli.record import main

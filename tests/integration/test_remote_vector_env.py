@@ -10,8 +10,6 @@ import pytest
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import (
-    DictInfoToList,
-    NormalizeObservation,
     NormalizeReward,
     RecordEpisodeStatistics,
 )
@@ -170,15 +168,6 @@ def test_gymnasiums_wrappers_compute_the_same_as_around_a_local_one(ipc: str, mo
                         each.reset(options={"reset_mask": over})
 
 
-def test_wrappers_of_observations_and_infos_run_on_it(ipc: str) -> None:
-    with remote(ipc, INFO, 3) as envs:
-        wrapped = DictInfoToList(NormalizeObservation(envs))
-        wrapped.reset(seed=1)
-        for _ in range(20):
-            _, _, _, _, infos = wrapped.step(envs.action_space.sample())
-        assert len(infos) == 3
-
-
 def test_async_and_wait_give_the_same_as_a_whole_step(ipc: str) -> None:
     with remote(ipc, CARTPOLE) as envs:
         twin = local(CARTPOLE, 3)
@@ -189,15 +178,6 @@ def test_async_and_wait_give_the_same_as_a_whole_step(ipc: str) -> None:
         with pytest.raises(ConfigError, match="a step is under way, expected step_wait first"):
             envs.reset(seed=5)
         assert_same(envs.step_wait()[0], twin.step(np.array([0, 1, 0]))[0], ())
-
-
-def test_options_reach_the_environments_and_episodes_are_counted(ipc: str) -> None:
-    with remote(ipc, INFO) as envs:
-        obs, infos = envs.reset(seed=1, options={"start": 7})
-        assert obs.tolist() == [[7]] * 3
-        assert infos["_options"].all()
-        counted = sum(len(envs.episodes) for _ in range(40) if envs.step([0, 0, 0]))
-        assert counted > 6
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))

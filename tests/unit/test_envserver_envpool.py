@@ -102,35 +102,6 @@ def test_frames_of_an_atari_game_are_those_of_its_emulator_after_as_many_no_ops(
             each.step(np.array([action]))
 
 
-def test_the_row_after_an_episode_is_the_first_of_the_next() -> None:
-    envs = pool("envpool/CartPole-v1", 4, kwargs={"max_episode_steps": 9})
-    over, episodes = np.zeros(4, np.bool_), []
-    for _ in range(60):
-        envs.step(np.arange(4) % 2)
-        rows = envs.rows
-        assert (rows["first"] == over).all()
-        assert (rows["reward"] == ~over).all()
-        over = rows["terminated"] | rows["truncated"]
-        assert not (over & rows["first"]).any()
-        assert not (rows["terminated"] & rows["truncated"]).any()
-        episodes += envs.episodes
-    assert {length for _, length, *_ in episodes} >= {8, 9}, "by a fall and by the limit"
-    assert all(total == length for total, length, *_ in episodes)
-
-
-def test_environment_i_has_seed_plus_i_and_a_reset_with_a_seed_begins_with_it_again() -> None:
-    envs, second = pool("envpool/CartPole-v1", 3, seed=7), pool("envpool/CartPole-v1", 1, seed=8)
-    start = envs.rows["obs"].copy()
-    assert (start[1] == second.rows["obs"][0]).all()
-    envs.reset()
-    assert (envs.rows["obs"] != start).any()
-    envs.reset(7)
-    assert (envs.rows["obs"] == start).all()
-    assert (
-        pool("envpool/CartPole-v1", seed=None).rows["obs"] != pool("envpool/CartPole-v1", seed=None).rows["obs"]
-    ).any()
-
-
 def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
     envs = pool(FOOTBALL, 4)
     assert (envs.spec.obs.shape, envs.spec.obs.dtype, envs.spec.frame_stack) == ((72, 96, 4), "|b1", 4)
@@ -146,36 +117,28 @@ def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "settings", "sentence"),
+    ("env_id", "settings", "named"),
     [
-        ("envpool/CartPol-v1", {}, "did you mean envpool/CartPole-v1"),
-        ("envpool/gfootball/academy_empty_goal-v1", {}, f"did you mean g{FOOTBALL}"),
-        ("football/academy_emty_goal", {}, f"did you mean {FOOTBALL}"),
-        ("football/golf", {}, "expected football/11_vs_11_competition, "),
-        ("envpool/Chess-v1", {}, "expected an environment for one player, it is for 2"),
-        ("envpool/BinPack-v2", {}, "action.dtype is '<i4', expected <f4"),
-        ("envpool/Pong-v5", {"episodic_life": True}, "env.episodic_life true: expected false"),
-        ("envpool/Pong-v5", {"noop_max": 0}, "env.noop_max 0: expected at least 1"),
-        ("envpool/Pong-v5", {"kwargs": {"frame_skip": 2}}, "env.kwargs: 'frame_skip' is not for envpool/Pong-v5"),
-        ("envpool/Pong-v5", {"kwargs": {"episodic_life": True}}, "env.kwargs: 'episodic_life' is not for"),
-        ("envpool/Pong-v5", {"kwargs": {"reward_clip": True}}, "env.kwargs: 'reward_clip' is not for"),
-        ("envpool/CartPole-v1", {"kwargs": {"num_envs": 2}}, "'num_envs' is not for envpool/CartPole-v1, expected any"),
-        ("envpool/CartPole-v1", {"kwargs": {"max_episode_steps": "x"}}, "envpool/CartPole-v1' cannot be made: "),
-        (FOOTBALL, {"kwargs": {"rewards": "scoring,checkpoints"}}, f"'rewards' is not for .*; expected g{FOOTBALL}"),
+        ("envpool/Chess-v1", {}, "one player"),
+        ("envpool/BinPack-v2", {}, "action.dtype"),
+        ("envpool/Pong-v5", {"episodic_life": True}, "env.episodic_life"),
+        ("envpool/Pong-v5", {"noop_max": 0}, "env.noop_max"),
+        *(("envpool/Pong-v5", {"kwargs": {name: 1}}, f"'{name}'") for name in ("frame_skip", "reward_clip")),
+        ("envpool/Pong-v5", {"kwargs": {"episodic_life": True}}, "'episodic_life'"),
+        ("envpool/CartPole-v1", {"kwargs": {"num_envs": 2}}, "'num_envs'"),
+        ("envpool/CartPole-v1", {"kwargs": {"max_episode_steps": "x"}}, "envpool/CartPole-v1"),
+        (FOOTBALL, {"kwargs": {"rewards": "scoring,checkpoints"}}, f"expected g{FOOTBALL}"),
         (FOOTBALL, {"kwargs": {"number_of_left_players_agent_controls": 3}}, f"expected g{FOOTBALL}"),
     ],
 )
-def test_what_envpool_does_not_have_is_refused_in_one_sentence(
-    env_id: str, settings: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(EnvError, match=sentence) as caught:
+def test_what_envpool_does_not_have_is_refused(env_id: str, settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(EnvError, match=named):
         pool(env_id, **settings)
-    assert "\n" not in str(caught.value)
 
 
 def test_single_environments_are_refused_where_they_are_needed() -> None:
     config = EnvConfig(id="envpool/CartPole-v1", action_mask="legal")
-    with pytest.raises(EnvError, match="makes no single ones"):
+    with pytest.raises(EnvError, match=config.id):
         make_vector_env(config, 1, 0, EnvServerConfig(in_process=True)).collect()
 
 

@@ -1,3 +1,5 @@
+"""Spaces as peers see them, observations and actions in them, and masks of choices."""
+
 from typing import Any
 
 import numpy as np
@@ -5,10 +7,11 @@ import pytest
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
-from zerobeast.services.envserver.spaces import action_adapter, env_spec, obs_adapter, space_of
+from zerobeast.services.envserver.reading import mask_of, without_mask
+from zerobeast.services.envserver.spaces import action_adapter, env_spec, legal, obs_adapter, space_of
 
 IMAGE, WORD = spaces.Box(0, 255, (4, 6), np.uint8), spaces.Discrete(5, start=2)
 FIVE = ArraySpace.discrete(5)
@@ -58,15 +61,18 @@ def test_anything_else_is_refused_by_its_path(space: spaces.Space, path: str) ->
         space_of(space, "space")
 
 
-def test_an_environment_that_no_peer_would_accept_is_refused_here() -> None:
-    with pytest.raises(EnvError, match="'Huge-v0' is not supported"):
-        env_spec("Huge-v0", IMAGE, spaces.Discrete(1 << 17))
-    with pytest.raises(EnvError, match=r"action.dtype is '<i8', expected <f4 for a box"):
-        env_spec("Whole-v0", IMAGE, spaces.Box(0, 9, (1,), np.int64))
-    with pytest.raises(EnvError, match=r"take \d+ bytes to describe"):
-        env_spec("Huge-v0", IMAGE, spaces.Box(-np.arange(7000, dtype=np.float32), np.arange(7000, dtype=np.float32)))
-    with pytest.raises(EnvError, match="no choices to forbid"):
-        env_spec("Reach-v0", IMAGE, spaces.Box(-1, 1, (2,)), masked=True)
+@pytest.mark.parametrize(
+    ("action", "masked"),
+    [
+        (spaces.Discrete(1 << 17), False),
+        (spaces.Box(0, 9, (1,), np.int64), False),
+        (spaces.Box(-np.arange(7000, dtype=np.float32), np.arange(7000, dtype=np.float32)), False),  # too long a text
+        (spaces.Box(-1, 1, (2,)), True),  # there are no choices to forbid
+    ],
+)
+def test_an_environment_that_no_peer_would_accept_is_refused_here(action: spaces.Space, masked: bool) -> None:
+    with pytest.raises(EnvError):
+        env_spec("Any-v0", IMAGE, action, masked=masked)
 
 
 def test_bounds_that_do_not_fit_a_message_are_left_out() -> None:
@@ -106,3 +112,63 @@ def test_observations_survive_the_wire_with_choices_counted_from_0(space: spaces
             assert value.shape == array.shape
             assert array.kind == "box" or ((value >= 0).all() and (value.ravel() < array.choices).all())
         np.testing.assert_array_equal(flatten(space, back(sent)), flatten(space, sample))
+
+
+COMPONENTS = CompositeSpace(
+    "dict", (Part("go", ArraySpace.discrete(2)), Part("aim", ArraySpace.box((1,))), Part("who", ArraySpace.discrete(3)))
+)
+
+
+@pytest.mark.parametrize(
+    ("space", "actions", "expected"),
+    [
+        (ArraySpace.multi_discrete(2, 5), [[1, 4], [0, 0]], [[1, 4], [0, 0]]),
+        (ArraySpace.multi_discrete(2, 5), [[1, 4], [2, 0]], None),
+        *((ArraySpace.discrete(3), [2, bad], None) for bad in (-1, 3, 2**62, -(2**63))),
+        (ArraySpace.box((2,), low=(-1.0, -np.inf), high=(1.0, 0.5)), [[5.0, 5.0], [-5.0, -5.0]], [[1, 0.5], [-1, -5]]),
+        *((ArraySpace.box((1,), low=(-1.0,), high=(1.0,)), [[bad]], None) for bad in (np.nan, np.inf)),
+    ],
+)
+def test_choices_have_to_be_in_range_and_reals_are_clipped(space: ArraySpace, actions: Any, expected: Any) -> None:
+    given = np.array(actions)
+    if expected is not None:
+        assert legal(given, space).tolist() == expected
+        return
+    with pytest.raises(RemoteProtocolError) as caught:
+        legal(given, space)
+    assert caught.value.reason == "action"
+
+
+def test_legal_actions_are_a_contiguous_copy() -> None:
+    received = np.zeros(3, np.dtype({"names": ["action"], "formats": ["<i8"], "itemsize": 64}))
+    actions = legal(received["action"], ArraySpace.discrete(2))
+    actions[:] = 1
+    assert actions.flags.c_contiguous
+    assert received["action"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("obs", "info"),
+    [
+        ({"legal": np.array([1, 0, 1, 1, 0])}, {}),
+        ({}, {"legal": np.array([True, False, True, True, False])}),
+        (np.zeros(3), {"legal": (np.array([1, 0], np.int8), np.array([1.0, 1.0, 0.0]))}),
+    ],
+)
+def test_a_mask_is_read_from_the_observation_or_the_info(obs: Any, info: Any) -> None:
+    assert mask_of("legal", obs, info, COMPONENTS, over=False).tolist() == [True, False, True, True, False]
+
+
+@pytest.mark.parametrize("mask", [None, np.ones(4), np.array([1, 2, 0, 0, 1]), np.array([1, 0, 0, 0, 0])])
+def test_a_mask_that_cannot_be_used_is_an_error_of_the_environment(mask: Any) -> None:
+    with pytest.raises(EnvError):
+        mask_of("legal", {}, {} if mask is None else {"legal": mask}, COMPONENTS, over=False)
+    if mask is not None and mask.size == 5 and mask.max() == 1:  # after an end nothing needs to be legal
+        assert mask_of("legal", {}, {"legal": np.zeros(5)}, COMPONENTS, over=True).all()
+
+
+def test_the_mask_is_no_part_of_the_observation() -> None:
+    one = spaces.Dict({"see": spaces.Discrete(2), "legal": spaces.MultiBinary(5)})
+    assert list(without_mask(one, "legal")) == ["see"]
+    assert without_mask(one, "") is one
+    assert without_mask(spaces.Discrete(2), "legal") == spaces.Discrete(2)

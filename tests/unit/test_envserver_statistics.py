@@ -115,20 +115,8 @@ def standard() -> Any:
     return Lives(wrappers.RecordEpisodeStatistics(Game()))
 
 
-def monitored() -> Any:
-    return Lives(Monitor(Game()))
-
-
 def plainly_monitored() -> Any:
     return Monitor(Game())
-
-
-def silent() -> Any:
-    return Silent(Monitor(Game()))
-
-
-def under_another_name() -> Any:
-    return wrappers.RecordEpisodeStatistics(Game(), stats_key="mine")
 
 
 def entries_of(env: InlineEnvs, steps: int) -> list[list[Any]]:
@@ -141,26 +129,23 @@ def entries_of(env: InlineEnvs, steps: int) -> list[list[Any]]:
     return found
 
 
-@pytest.mark.parametrize("make", [standard, monitored])
-def test_a_lost_life_is_no_episode_from_the_first_one_on(make: Callable[[], Any]) -> None:
-    found = entries_of(Shard("Game", Numbered(make), 1, 1), 18)
-    assert found == [[], [], [12.0, 6], [], [], [12.0, 6]], "a row that opens an episode or a life is no step"
-
-
-@pytest.mark.parametrize("recorder", [wrappers.RecordEpisodeStatistics, Monitor])
-def test_a_limit_outside_of_what_records_ends_an_episode(recorder: Callable[[Any], Any]) -> None:
-    limited = Shard("Game", Numbered(lambda: wrappers.TimeLimit(recorder(Game()), 4)), 1, 1)
-    assert entries_of(limited, 10) == [[8.0, 4]] * 2
-
-
-def test_what_records_by_itself_is_believed_from_its_first_record_on() -> None:
-    found = entries_of(Shard("Game", Numbered(lambda: Lives(Itself())), 1, 1), 18)
-    assert found == [[4.0, 2], [4.0, 2], [12.0, 2], [], [], [12.0, 6]]
-
-
-@pytest.mark.parametrize("make", [silent, under_another_name])
-def test_records_that_do_not_arrive_cost_no_episode(make: Callable[[], Any]) -> None:
-    assert entries_of(Shard("Game", Numbered(make), 1, 1), 14) == [[12.0, 6]] * 2
+@pytest.mark.parametrize(
+    ("make", "steps", "expected"),
+    [
+        *((make, 18, [[], [], [12.0, 6]] * 2) for make in (standard, lambda: Lives(Monitor(Game())))),  # from the first
+        *(
+            (lambda kind=kind: wrappers.TimeLimit(kind(Game()), 4), 10, [[8.0, 4]] * 2)  # a limit outside of it
+            for kind in (wrappers.RecordEpisodeStatistics, Monitor)
+        ),
+        (lambda: Lives(Itself()), 18, [[4.0, 2], [4.0, 2], [12.0, 2], [], [], [12.0, 6]]),  # from its first record on
+        (lambda: Silent(Monitor(Game())), 14, [[12.0, 6]] * 2),  # records that do not arrive cost no episode
+        (lambda: wrappers.RecordEpisodeStatistics(Game(), stats_key="mine"), 14, [[12.0, 6]] * 2),
+    ],
+)
+def test_a_lost_life_is_no_episode_and_a_row_that_opens_one_is_no_step(
+    make: Callable[[], Any], steps: int, expected: list[list[float]]
+) -> None:
+    assert entries_of(Shard("Game", Numbered(make), 1, 1), steps) == expected
 
 
 @pytest.mark.parametrize("recording", [standard, lambda: Lives(Itself())])
@@ -182,7 +167,7 @@ def test_of_a_mix_those_that_record_leave_others_in_the_statistics() -> None:
 
 
 def test_an_evaluation_counts_whole_games_as_training_does() -> None:
-    envs = [Shard("Game", Numbered(make), 1, 1) for make in (standard, Game, monitored)]
+    envs = [Shard("Game", Numbered(make), 1, 1) for make in (standard, Game, lambda: Lives(Monitor(Game())))]
     counter = EpisodeCounter(6, 3, max_steps=50)
     for delay, env in enumerate(envs):  # so that ends of whole games and of lives coincide
         entries_of(env, 2 * delay)

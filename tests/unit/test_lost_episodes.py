@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.build.envs import COUNTER, ON_PURPOSE
 from tests.unit.test_cli_evaluate import MANY, rows
-from tests.unit.test_envserver_agents import RELAY, made, stepped
-from tests.unit.test_envserver_worker import counters
 from zerobeast.common.errors import BeastError, RemoteProtocolError
 from zerobeast.common.files import metrics
 from zerobeast.common.wire.episodes import MAX_REASON, MAX_REASONS, Episode, Lost, ends_of, lightened, lost_of
@@ -18,6 +17,7 @@ from zerobeast.services.evaluator.play import EpisodeCounter
 from zerobeast.services.learner.episodes import LostEpisodes
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.queue import Message
+from zerobeast.testing.sessions import session
 
 ZERO = "ZeroDivisionError: division by zero (walk.py:9)"
 
@@ -48,23 +48,15 @@ def test_as_many_as_a_session_can_have_fit_a_header() -> None:
 
 
 def test_an_environment_that_raises_reports_which_episode_it_costs_and_where_it_raised() -> None:
-    shard = counters(raise_at=2)
-    for expected in ([], [0, 1], []):
-        shard.step(np.array([1, 1]))
-        assert [row for _, row in shard.lost] == expected
-        if expected:
-            reason, _ = shard.lost[0]
-            assert reason.startswith("RuntimeError: this environment raises on purpose (envs.py:")
-            assert shard.failures[0][1].startswith(reason + "\n"), "the log has it in its first line"
-    shard.reset()
-    assert shard.lost == []
-
-
-def test_of_several_agents_those_that_act_lose_an_episode() -> None:
-    env = made(RELAY, kwargs={"fault": "leaves"})
-    lost = lost_of(stepped(env, [0, 1, 2]).episodes)
-    assert [each.row for each in lost] == [0, 1], "the third has not joined"
-    assert "agent 'b' has left" in lost[0].reason
+    with session(COUNTER, {"kwargs": {"raise_at": 2}}, envs=2) as env:
+        env.reset()
+        for expected in ([], [0, 1], []):
+            env.step(np.array([1, 1]))
+            lost = lost_of(env.episodes)
+            assert [each.row for each in lost] == expected
+            assert all(each.reason.startswith(f"RuntimeError: {ON_PURPOSE} (envs.py:") for each in lost)
+        env.reset()
+        assert env.episodes == []
 
 
 def test_the_most_frequent_reason_is_named_whatever_values_it_has() -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.unit.test_envserver_catalogue import made, refusal
 from zerobeast.common.settings import EnvConfig, EnvServerConfig, NetConfig, Reading
 from zerobeast.services.envserver import gridworld
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
@@ -162,23 +161,29 @@ def test_the_view_is_centred_on_the_agent_and_has_the_cue(room: Gridworlds) -> N
     assert [np.unique(plane).tolist() for plane in cue] == [[1], [0], [0], [1]]
 
 
+def collected(env: VectorEnv) -> VectorEnv:
+    while not env.collect():
+        pass
+    return env
+
+
 @pytest.mark.parametrize(("env_id", "shape"), [("zipf/Gridworld", (63, 63, 3)), ("zipf/Gridworld-small", (7, 7, 25))])
 def test_environments_of_a_session_are_single_ones_of_the_seeds_that_follow(
     env_id: str, shape: tuple[int, ...]
 ) -> None:
-    env = made(make_vector_env(EnvConfig(id=env_id), 3, 5, EnvServerConfig()))
+    env = collected(make_vector_env(EnvConfig(id=env_id), 3, 5, EnvServerConfig()))
     assert (env.spec.obs.shape, env.spec.action.sizes, env.processes) == (shape, (8,), 0)  # type: ignore[union-attr]
     assert Reading.of(env.spec.obs, NetConfig()) == (True, 1.0 if SIZES[env_id].planes else 1 / 255)  # type: ignore[arg-type]
     assert env.spec.obs.image_size == shape[:2]  # type: ignore[union-attr]
     env.reset()
-    made(env)
+    collected(env)
     singles = [make_env(env_id, {}) for _ in range(3)]
     assert (env.rows["obs"] == [single.reset(seed=5 + i)[0] for i, single in enumerate(singles)]).all()
     over, generator, infos = [False] * 3, np.random.default_rng(0), Counter[Any]()
     for _ in range(150):
         actions = generator.integers(0, 8, 3)
         env.step(actions)
-        made(env)
+        collected(env)
         ended = []
         for i, single in enumerate(singles):
             first = over[i]
@@ -192,38 +197,3 @@ def test_environments_of_a_session_are_single_ones_of_the_seeds_that_follow(
                 infos.update(info.keys())
         assert [episode[2] for episode in env.episodes] == ended
     assert infos.keys() == {"map", "object", "is_success"}
-
-
-def test_a_reset_of_some_leaves_the_others_and_seeds_each() -> None:
-    env = made(make_vector_env(EnvConfig(id="zipf/Gridworld-small"), 2, 0, EnvServerConfig(), masks=True))
-    first = rows_after_reset(env)
-    env.step(np.array([4, 4]))
-    made(env)
-    before = env.rows.copy()
-    env.reset([None, 1], only=np.array([False, True]))
-    made(env)
-    assert env.rows[0] == before[0]
-    assert env.rows[1] == first[1]
-
-
-def rows_after_reset(env: VectorEnv) -> NDArray[Any]:
-    env.reset()
-    made(env)
-    return env.rows.copy()
-
-
-@pytest.mark.parametrize(
-    ("env_id", "kwargs", "sentence"),
-    [
-        ("zipf/Gridworld-smal", {}, "is unknown; did you mean zipf/Gridworld-small?"),
-        ("zipf/Gridworld", {"maps": 3}, "env.kwargs: 'maps' is not for zipf/Gridworld, expected any of exponent"),
-        (
-            "zipf/Gridworld",
-            {"exponent": -1},
-            "env.kwargs: exponent -1 of zipf/Gridworld, expected a number of at least 0",
-        ),
-        ("zipf/Gridworld", {"exponent": "two"}, "env.kwargs: exponent 'two' of zipf/Gridworld, expected a number"),
-    ],
-)
-def test_unknown_ids_and_arguments_are_refused_with_a_sentence(env_id: str, kwargs: Any, sentence: str) -> None:
-    assert sentence in refusal(env_id, kwargs=kwargs)

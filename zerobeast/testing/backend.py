@@ -126,14 +126,18 @@ def the_same_seed_gives_the_same_episodes(env_id: str, **env: Any) -> None:
 @rule
 def a_later_seed_begins_again(env_id: str, **env: Any) -> None:
     """A reset with a seed begins the episodes that a new session of that seed has, whatever was played before."""
-    with session(env_id, env) as new, session(env_id, env, seed=SEED + 100) as old:
-        begun = new.reset(SEED)
-        old.reset()
-        assert len([old.step() for _ in range(5)]) == 5
-        _same(begun, old.reset(SEED), "a reset with a seed")
+    other = {"seed": SEED + 100}
+    with session(env_id, env) as new, session(env_id, env, **other) as late, session(env_id, env, **other) as first:
+        begun = new.reset()
+        late.reset()
+        assert len([late.step() for _ in range(5)]) == 5
+        _same(begun, late.reset(SEED), "a later reset with a seed")
+        _same(begun, first.reset(SEED), "a first reset with a seed")
         for _ in range(STEPS):
             actions = new.draw()
-            _same(new.step(actions), old.step(actions), "a reset with a seed")
+            rows = new.step(actions)
+            for each in (late, first):
+                _same(rows, each.step(actions), "a reset with a seed")
 
 
 @rule

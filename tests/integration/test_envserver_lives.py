@@ -9,17 +9,15 @@ import psutil
 import pytest
 
 from tests.build.envservers import running
+from tests.build.odd import HOME, NUMBERED
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.process import endings, usage
-from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
+from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.transport import Context
-from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.worker import Wear
-
-LOCAL = EnvServerConfig(in_process=True)
-NUMBERED = "tests.build.odd:Numbered"
+from zerobeast.testing.sessions import Session, session
 
 
 def numbered(folder: Path) -> dict[str, Any]:
@@ -55,16 +53,13 @@ def test_every_environment_has_a_number_that_no_other_has_whichever_server_it_is
 
 
 def test_environments_of_a_mix_have_a_number_each_and_those_without_it_may_step_as_a_vector(tmp_path: Path) -> None:
-    mix = numbered(tmp_path) | {"id": f"uniform({NUMBERED},{NUMBERED.replace('Numbered', 'Twin')})"}
+    ids = f"uniform({NUMBERED},{HOME}:Twin)"
     for _ in range(2):
-        env = make_vector_env(EnvConfig(**mix), 2, 0, LOCAL)
-        while not env.collect():
-            pass
-        assert len(alive(tmp_path)) == 4
-        env.close()
+        with session(ids, {"kwargs": numbered(tmp_path)["kwargs"]}, envs=2):
+            assert len(alive(tmp_path)) == 4
         assert not alive(tmp_path)
-    with pytest.raises(EnvError, match=r"cannot be made: TypeError: .*'port'"):  # as a single one, with that argument
-        make_vector_env(EnvConfig(id="CartPole-v1", kwargs={"port": "{number}"}), 1, 0, LOCAL).collect()
+    with pytest.raises(EnvError, match=r"TypeError: .*'port'"):  # as a single one, with that argument
+        Session("CartPole-v1", {"kwargs": {"port": "{number}"}}, envs=1)
 
 
 def test_first_processes_wear_at_different_times() -> None:
@@ -111,7 +106,7 @@ def leaked() -> int:
 def test_a_process_whose_children_have_grown_too_much_is_replaced_at_the_end_of_an_episode(
     context: Context, ipc: str
 ) -> None:
-    env = {"id": "tests.build.odd:Leaking", "kwargs": {"leak_mb": 100}}
+    env = {"id": f"{HOME}:Leaking", "kwargs": {"leak_mb": 100}}
     with (
         running(ipc, max_process_memory_mb=600) as server,
         EnvClient(context, ipc, env, 1, seed=0) as client,
@@ -133,11 +128,10 @@ def test_a_process_whose_children_have_grown_too_much_is_replaced_at_the_end_of_
 def test_a_bound_on_memory_that_a_fresh_process_has_already_is_refused(
     context: Context, ipc: str, tmp_path: Path
 ) -> None:
-    sentence = r"envserver.max_process_memory_mb 20: expected more than the \d+ MB"
     with (
         running(ipc, max_process_memory_mb=20),
         EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client,
-        pytest.raises(ConfigError, match=sentence),
+        pytest.raises(ConfigError, match=r"envserver\.max_process_memory_mb"),
     ):
         client.reset()
 
@@ -154,10 +148,10 @@ def test_a_process_that_is_killed_is_reported_as_killed(
         machine.write_text("oom_kill 5\n")
         os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)
         client.step([0])
-        assert "killed by SIGKILL (signal 9): out of memory, or `kill -9` or `docker kill`" in caplog.text
+        assert "`kill -9`" in caplog.text
         group.write_text("oom_kill 6\n")
         os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)
         client.step([0])
-        assert "out of memory: the kernel's OOM killer has ended 2 here since it began" in caplog.text
+        assert "OOM killer has ended 2" in caplog.text
     group.unlink()
     assert endings.oom_kills() == {"elsewhere": 5}

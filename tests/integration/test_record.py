@@ -101,25 +101,17 @@ def test_the_command_reports_what_it_has_recorded(tmp_path: Path, capsys: pytest
     assert (run / "parent-0.mp4").exists(), "not among the videos of the run, whose policy it is not"
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--out", "x.avi"], r"x.avi: expected a file that ends in \.mp4 or \.gif"),
-        (["--greedy", "--sample"], "--sample: not allowed with argument --greedy"),
-        (["--episodes", "0"], "--episodes: '0', expected a whole number, at least 1"),
-    ],
-)
-def test_flags_of_no_use_are_a_sentence(tmp_path: Path, flags: list[str], sentence: str) -> None:
+@pytest.mark.parametrize("flags", [["--out", "x.avi"], ["--greedy", "--sample"], ["--episodes", "0"]])
+def test_flags_of_no_use_are_refused(tmp_path: Path, flags: list[str]) -> None:
     policy_for(tmp_path, "CartPole-v1")
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=rf"{flags[-1]}"):
         main([str(tmp_path / "run"), *flags])
 
 
-def test_a_missing_run_is_a_sentence() -> None:
-    with pytest.raises(ConfigError, match="required: RUN"):
-        main(["--episodes", "3"])
-    with pytest.raises(ConfigError, match="there is no run 'nowhere'"):
-        main(["nowhere"])
+def test_a_missing_run_is_refused() -> None:
+    for flags, named in ((["--episodes", "3"], "RUN"), (["nowhere"], "'nowhere'")):
+        with pytest.raises(ConfigError, match=named):
+            main(flags)
 
 
 def evaluator_of(config: RunConfig, every: int) -> Evaluator:

@@ -211,41 +211,32 @@ def test_unsupported_calls_and_bad_arguments_are_refused(ipc: str) -> None:
     with remote(ipc, PARTS, 2, autoreset_mode=DISABLED) as envs:
         assert envs.get_attr("action_space") == (envs.single_action_space,) * 2
         assert envs.call("render_mode") == (None, None)
-        for wrong, why in (
-            (lambda: envs.get_attr("np_random"), "attribute 'np_random' stays in the env-server"),
-            (lambda: envs.call("seed", 1), "an env-server runs no methods"),
-            (lambda: envs.set_attr("spec", 1), "'spec' cannot be set"),
-            (envs.render, "an env-server sends no frames"),
-            (lambda: envs.step(envs.action_space.sample()), "step before reset"),
-            (lambda: envs.reset(seed=[1, 2, 3]), r"seed is .*, None, or a list of 2 such"),
-            (lambda: envs.reset(seed=[1, -2]), "seed is .*, expected an integer"),
-            (lambda: envs.reset(seed=-1), "seed is -1, expected an integer from 0 to 2147483647"),
-            (lambda: envs.reset(seed=2**31), "seed is 2147483648, expected an integer"),
-            (lambda: envs.reset(options={"reset_mask": np.ones(2, bool)}), "before there was a reset of all"),
-            (lambda: envs.reset(options={"reset_mask": [True]}), "expected an array of 2 booleans"),
+        for wrong, named in (
+            (lambda: envs.get_attr("np_random"), "'np_random'"),
+            (lambda: envs.call("seed", 1), "methods"),
+            (lambda: envs.set_attr("spec", 1), "'spec'"),
+            (envs.render, "frames"),
+            (lambda: envs.step(envs.action_space.sample()), "before reset"),
+            *((lambda seed=seed: envs.reset(seed=seed), "seed is") for seed in ([1, 2, 3], [1, -2], -1, 2**31)),
+            (lambda: envs.reset(options={"reset_mask": np.ones(2, bool)}), "reset of all"),
+            (lambda: envs.reset(options={"reset_mask": [True]}), "2 booleans"),
         ):
-            with pytest.raises(BeastError, match=why):
+            with pytest.raises(BeastError, match=named):
                 wrong()
         envs.reset()
         right = envs.action_space.sample()
-        for actions, why in (
-            (right["aim"], r"action is .*, expected a dict of aim, pick"),
-            (right | {"pick": 5}, r"action.pick is 5, expected a tuple of 0, 1"),
-            (right | {"aim": right["aim"][:1]}, r"action.aim has shape \[1, 2\], expected \[2, 2\]"),
-            (right | {"aim": right["aim"] * np.nan}, "action.aim is .*, expected finite numbers"),
-            (right | {"aim": [["a", "b"]] * 2}, "action.aim is .* of type <U1, expected float32"),
-            (right | {"aim": [[1], [1, 2]]}, "action.aim is .*, expected numbers of shape"),
-            (
-                right | {"pick": ([2, 6], right["pick"][1])},
-                "action.pick.0 of environment 1 holds the choice 6, expected 2 to 5$",
-            ),
-            (right | {"pick": ([0, 0.5], right["pick"][1])}, "action.pick.0 is .*, expected values of int64"),
+        aim, pick = right["aim"], right["pick"]
+        for actions, path in (
+            (aim, "action"),
+            (right | {"pick": 5}, "action.pick"),
+            *((right | {"aim": bad}, "action.aim") for bad in (aim[:1], aim * np.nan, [["a", "b"]] * 2, [[1], [1, 2]])),
+            *((right | {"pick": (bad, pick[1])}, "action.pick.0") for bad in ([2, 6], [0, 0.5])),
         ):
-            with pytest.raises(ConfigError, match=why):
+            with pytest.raises(ConfigError, match=f"^{path} "):
                 envs.step(actions)
         while not (over := np.logical_or(*envs.step(envs.action_space.sample())[2:4])).any():
             pass
-        with pytest.raises(ConfigError, match=f"environment {np.argmax(over)} has ended and was not reset"):
+        with pytest.raises(ConfigError, match=f"environment {np.argmax(over)} "):
             envs.step(right)
         envs.close()
         envs.close()
@@ -253,22 +244,22 @@ def test_unsupported_calls_and_bad_arguments_are_refused(ipc: str) -> None:
             envs.reset()
 
 
-def test_environments_that_cannot_be_opened_are_refused_with_a_sentence(ipc: str) -> None:
-    with pytest.raises(PeerLost, match=r"no answer from the env-server at ipc://.* for 0.2 s: timeout_s is 0.2$"):
+def test_environments_that_cannot_be_opened_are_refused(ipc: str) -> None:
+    with pytest.raises(PeerLost, match="timeout_s is"):
         RemoteVectorEnv(ipc, CARTPOLE, 2, timeout_s=0.2)
-    with pytest.raises(ConfigError, match="endpoint 'nowhere': expected tcp"):
+    with pytest.raises(ConfigError, match="'nowhere'"):
         RemoteVectorEnv("nowhere", CARTPOLE, 2)
-    with pytest.raises(ConfigError, match="autoreset_mode is 'never', expected NEXT_STEP, SAME_STEP, DISABLED"):
+    with pytest.raises(ConfigError, match="autoreset_mode"):
         RemoteVectorEnv(ipc, CARTPOLE, 2, autoreset_mode="never")
     with running(ipc, max_envs=10):
-        for arguments, settings, why in (
-            (("CartPol-v1", 2), {}, "env.id 'CartPol-v1' is unknown; did you mean CartPole-v1"),
-            ((CARTPOLE, 0), {}, "num_envs: Input should be greater than or equal to 1"),
-            ((CARTPOLE, 2), {"frame_stak": 1}, "env.frame_stak: Extra inputs are not permitted"),
+        for arguments, settings, named in (
+            (("CartPol-v1", 2), {}, "CartPole-v1"),
+            ((CARTPOLE, 0), {}, "num_envs"),
+            ((CARTPOLE, 2), {"frame_stak": 1}, "env.frame_stak"),
         ):
-            with pytest.raises(ConfigError, match=why):
+            with pytest.raises(ConfigError, match=named):
                 RemoteVectorEnv(ipc, *arguments, env=settings)
-        with pytest.raises(PeerLost, match="no room at the env-server"):
+        with pytest.raises(PeerLost, match="no room"):
             RemoteVectorEnv(ipc, CARTPOLE, 11, timeout_s=0.5)
 
 

@@ -6,46 +6,20 @@ from contextlib import closing, contextmanager
 from ctypes.util import find_library
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.build.odd import ODD
+from tests.build.envs import ON_PURPOSE
+from tests.build.odd import DRAWN, ODD
 from zerobeast.common.errors import EnvError
-from zerobeast.common.settings import EnvConfig, EnvServerConfig
-from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.common.settings import EnvConfig
 from zerobeast.services.envserver import atari
-from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.rendering import RenderedEnv
 from zerobeast.services.envserver.scenes import drawn, scene, scene_of
-from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.testing.sessions import session
 
 SEED = 7
-
-
-class Odd(gymnasium.Env[Any, Any]):
-    """Draws nothing, or ends its process or raises at a step."""
-
-    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, render_mode: str | None = None, die_at: int = 0, raise_at: int = 0) -> None:
-        self.render_mode, self.steps, self._die_at, self._raise_at = render_mode, 0, die_at, raise_at
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        if self.steps == self._die_at:
-            os._exit(3)
-        if self.steps == self._raise_at:
-            raise RuntimeError("the simulator is out of order")
-        return np.zeros(2, np.float32), 0.0, False, False, {}
-
-    def render(self) -> Any:
-        return np.zeros((4, 6, 3), np.uint8) if self._die_at or self._raise_at else None
 
 
 @contextmanager
@@ -53,25 +27,6 @@ def rendered(env_id: str, **settings: Any) -> Iterator[RenderedEnv]:
     with closing(RenderedEnv(EnvConfig(id=env_id, **settings), 60.0)) as env:
         env.reset(SEED)
         yield env
-
-
-def answered(env: VectorEnv) -> VectorEnv:
-    while not env.collect():
-        pass
-    return env
-
-
-@contextmanager
-def served(env_id: str, **settings: Any) -> Iterator[VectorEnv]:
-    """The environment of a session of one."""
-    env = answered(make_vector_env(EnvConfig(id=env_id, **settings), 1, SEED, EnvServerConfig()))
-    try:
-        env.reset()
-        yield answered(env)
-    finally:
-        env.close()
-        while not env.closed(force=True):
-            pass
 
 
 def steps(step: Callable[[], None], count: int) -> None:
@@ -100,15 +55,15 @@ def random_actions(env: RenderedEnv, count: int) -> Iterator[NDArray[Any]]:
 )
 def test_it_steps_as_the_environment_of_the_env_server(env_id: str, count: int, settings: dict[str, Any]) -> None:
     ends = 0
-    with rendered(env_id, **settings) as env, served(env_id, **settings) as other:
-        assert env.spec == other.spec
+    with rendered(env_id, **settings) as env, session(env_id, settings, envs=1, seed=SEED) as other:
+        other.reset()
+        assert env.spec == other.env.spec
         for actions in random_actions(env, count):
-            assert env.rows.tobytes() == unpacked_rows(other.rows, other.spec).tobytes()
+            assert env.rows.tobytes() == other.rows.tobytes()
             env.step(lambda into, actions=actions: np.copyto(into, actions))  # type: ignore[misc]
-            other.step(actions.copy())
-            answered(other)
+            other.step(actions)
             ends += int(env.rows["terminated"][0] | env.rows["truncated"][0])
-        assert env.rows.tobytes() == unpacked_rows(other.rows, other.spec).tobytes()
+        assert env.rows.tobytes() == other.rows.tobytes()
         assert env.scene.picture.shape[2] == 3
         if "MinAtar" in env_id:
             assert env.scene.names == ["no-op", "left", "right"]
@@ -145,19 +100,19 @@ def test_mujoco_draws_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("env_id", "kwargs", "sentence"),
+    ("env_id", "kwargs", "named"),
     [
-        (f"{__name__}:Odd", {}, r"cannot be drawn: render\(\) returned None, expected an RGB array"),
-        (ODD, {"at": -1}, "what makes it takes no render_mode"),
-        (f"{__name__}:Odd", {"die_at": 2}, "failed: its process ended"),
-        (f"{__name__}:Odd", {"raise_at": 2}, "failed: RuntimeError: the simulator is out of order"),
+        (DRAWN, {}, "returned None"),
+        (ODD, {"at": -1}, "render_mode"),
+        (DRAWN, {"die_at": 2}, "process ended"),
+        (DRAWN, {"raise_at": 2}, ON_PURPOSE),
         ("Nope-v0", {}, "Nope-v0"),
-        ("football/5_vs_5", {}, "cannot be drawn: EnvPool's football has no pictures"),
-        ("envpool/Taxi-v3", {}, "cannot be drawn: RuntimeError: render not implemented"),
+        ("football/5_vs_5", {}, "no pictures"),
+        ("envpool/Taxi-v3", {}, "RuntimeError"),
     ],
 )
-def test_what_cannot_be_drawn_or_fails_is_a_sentence(env_id: str, kwargs: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(EnvError, match=sentence), rendered(env_id, kwargs=kwargs) as env:
+def test_what_cannot_be_drawn_or_fails_is_refused(env_id: str, kwargs: dict[str, Any], named: str) -> None:
+    with pytest.raises(EnvError, match=named), rendered(env_id, kwargs=kwargs) as env:
         steps(lambda: env.step(lambda into: into.fill(0)), 5)
 
 

@@ -95,8 +95,8 @@ def test_infos_of_any_size_fit_a_header_together_with_any_episodes(num_envs: int
         found.put_one({"m" * 99: {f"{'ü' * 90}{n}": float(n) for n in range(70)}, "n" * 99: {"x": 1}}, env)
     assert found.infos
     assert found.left_out
-    assert found._names <= MAX_NAMES
-    assert len(pack(found.infos)) <= found._bytes <= MAX_BYTES
+    assert sum(len(each) if isinstance(each, dict) else 1 for each in found.infos.values()) <= 2 * MAX_NAMES
+    assert len(pack(found.infos)) <= MAX_BYTES
     before, episodes = found.left_out, [[1.5, 1 << 40]] * num_envs
     header = Header(Kind.OBS, 2**62, 2**62, 2**62, 2**62, (episodes, found.beside(episodes)))
     if num_envs * 20 < MAX_HEADER_BYTES:

@@ -57,43 +57,39 @@ def test_masks_mark_what_is_legal_and_without_one_all_is() -> None:
     mask = [True, False, False, True, True]
     assert MASKED.row([0.0], mask=mask)["action_mask"][0].tolist() == mask
     assert MASKED.row([0.0])["action_mask"].all()
-    with pytest.raises(EnvError, match="mask forbids all 2 choices of component 0"):
+    with pytest.raises(EnvError, match="component 0"):
         MASKED.row([0.0], mask=[0, 0, 1, 1, 1])
-    with pytest.raises(EnvError, match=r"mask has shape \[2\], expected \[5\]"):
+    with pytest.raises(EnvError, match=r"\[5\]"):
         MASKED.row([0.0], mask=[True, True])
 
 
 GOOD = {"eye": [0.0, 0.0], "gear": 0}
 
 
+EYE = np.zeros((2, 2), np.uint8)
+
+
 @pytest.mark.parametrize(
-    ("env", "obs", "reward", "sentence"),
+    ("env", "obs", "reward", "path"),
     [
-        (OURS, {"eye": [0.0, 0.0]}, 0.0, "obs is {'eye': .*, expected a dict of eye, gear"),
-        (OURS, 3, 0.0, "obs is 3, expected a dict of eye, gear"),
-        (OURS, GOOD | {"eye": [0.0]}, 0.0, r"obs.eye has shape \[1\], expected \[2\]"),
-        (OURS, GOOD | {"eye": [[0.0], [1.0, 2.0]]}, 0.0, r"obs.eye is .*, expected numbers of shape \[2\]"),
-        (OURS, GOOD | {"eye": ["a", "b"]}, 0.0, r"obs.eye is \['a', 'b'\] of type <U1, expected float32"),
-        (OURS, GOOD | {"eye": [0.0, np.inf]}, 0.0, "obs.eye is .*inf.*, expected finite numbers"),
-        (OURS, GOOD | {"eye": [0.0, 1e300]}, 0.0, "obs.eye is .*, expected finite numbers"),
-        (OURS, GOOD | {"gear": 1.5}, 0.0, "obs.gear is 1.5 of type float64, expected int64"),
-        (OURS, GOOD | {"gear": 3}, 0.0, "obs.gear holds the choice 3, expected 0 to 2"),
-        (OURS, GOOD, np.nan, "reward is nan, expected finite numbers"),
-        (OURS, GOOD, "1", "reward is '1' of type <U1, expected float32"),
-        (OURS, GOOD, [1.0], r"reward has shape \[1\], expected \[\]"),
-        (GYM, {"gear": 1}, 0.0, "an observation is {'gear': 1}, without the entry 'eye'"),
-        (GYM, {"eye": np.full((2, 2), 256), "gear": 1}, 0.0, "obs.eye is .*, expected values of uint8"),
-        (GYM, {"eye": np.zeros((2, 2)), "gear": 1}, 0.0, "obs.eye is .* of type float64, expected uint8"),
-        (GYM, {"eye": np.zeros((2, 2), np.uint8), "gear": 0}, 0.0, "obs.gear holds the choice -1, expected 0 to 2"),
+        (OURS, {"eye": [0.0, 0.0]}, 0.0, "obs"),
+        (OURS, 3, 0.0, "obs"),
+        *((OURS, GOOD | {"eye": bad}, 0.0, "obs.eye") for bad in ([0.0], [[0.0], [1.0, 2.0]], ["a", "b"])),
+        *((OURS, GOOD | {"eye": bad}, 0.0, "obs.eye") for bad in ([0.0, np.inf], [0.0, 1e300])),
+        *((OURS, GOOD | {"gear": bad}, 0.0, "obs.gear") for bad in (1.5, 3)),
+        *((OURS, GOOD, bad, "reward") for bad in (np.nan, "1", [1.0])),
+        (GYM, {"gear": 1}, 0.0, "an observation"),
+        *((GYM, {"eye": bad, "gear": 1}, 0.0, "obs.eye") for bad in (np.full((2, 2), 256), EYE / 2)),
+        (GYM, {"eye": EYE, "gear": 0}, 0.0, "obs.gear"),
     ],
 )
-def test_an_invalid_observation_or_reward_is_named(env: OwnEnv, obs: Any, reward: Any, sentence: str) -> None:
-    with pytest.raises(EnvError, match=f"^{sentence}"):
+def test_an_invalid_observation_or_reward_is_named(env: OwnEnv, obs: Any, reward: Any, path: str) -> None:
+    with pytest.raises(EnvError, match=f"^{path} "):
         env.row(obs, reward)
 
 
 def test_spaces_that_no_peer_would_accept_are_refused() -> None:
-    with pytest.raises(EnvError, match=r"observation space .* is not supported"):
+    with pytest.raises(EnvError):
         OwnEnv("Text-v0", spaces.Text(3), spaces.Discrete(2))
-    with pytest.raises(EnvError, match="environment 'Coin-v0' is not supported: frame_stack is 0, expected 1 or more"):
+    with pytest.raises(EnvError, match="frame_stack"):
         OwnEnv.of(EnvSpec("Coin-v0", ArraySpace.box((1,)), ArraySpace.discrete(2), frame_stack=0))

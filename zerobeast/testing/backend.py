@@ -12,23 +12,34 @@ Settings beside the id are those of `env`. Episodes of some tens of steps keep i
 
 import gc
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.wire import ArraySpace, EnvSpec, step_record
+from zerobeast.common.wire import EnvSpec, step_record
 from zerobeast.common.wire.checks import flaw, forbidden, illegal
 from zerobeast.common.wire.episodes import ends_of, lost_of
 from zerobeast.services.envserver.backend import backend_of
 from zerobeast.services.envserver.padding import refuse_unlike
 from zerobeast.testing.rules import rule, rules_in
-from zerobeast.testing.sessions import ENVS, SEED, STEPS, Rows, Session, session
+from zerobeast.testing.sessions import (
+    ENVS,
+    FLAGS,
+    SEED,
+    STEPS,
+    Failing,
+    Session,
+    independent,
+    larger,
+    refused,
+    same,
+    same_but_for_padding,
+    session,
+)
 
 STRANGE = "no_such_argument"
-FLAGS = ("reward", "terminated", "truncated", "first")
 
 
 @rule
@@ -89,22 +100,22 @@ def the_action_after_an_end_is_ignored(env_id: str, **env: Any) -> None:
             if one.block == 1:  # of several agents, one that is away may be waited for
                 different[over] = np.roll(actions, 1, 0)[over]
             rows = one.step(actions)
-            _same(rows, other.step(different), "an action after an end")
+            same(rows, other.step(different), "an action after an end")
             over = rows["terminated"] | rows["truncated"]
 
 
 @rule
 def returns_and_lengths_are_those_of_the_rows(env_id: str, **env: Any) -> None:
     """What is reported of an episode is its sum of rewards and its number of actions, whatever came before."""
-    refused: list[Any] = []
+    wrong: list[Any] = []
     with session(env_id, env) as played:
         for _ in range(2):  # the second reset cuts episodes off
             total, length = np.zeros((2, len(played.reset())))
             for rows in played.play(ends=3):
                 total, length = total + rows["reward"], length + ~rows["first"]
                 over = np.flatnonzero(rows["terminated"] | rows["truncated"])
-                found = ends_of(played.episodes, refused.append)
-                assert not refused, refused[0]
+                found = ends_of(played.episodes, wrong.append)
+                assert not wrong, wrong[0]
                 assert len(found) == len(over), f"{len(over)} rows end episodes, {len(found)} are reported"
                 for row, episode in zip(over, found, strict=True):
                     if episode is None:  # not of a whole one, such as a lost life
@@ -118,9 +129,9 @@ def returns_and_lengths_are_those_of_the_rows(env_id: str, **env: Any) -> None:
 def the_same_seed_gives_the_same_episodes(env_id: str, **env: Any) -> None:
     """A run can be repeated, and two algorithms compared in the same episodes."""
     with session(env_id, env) as one, session(env_id, env) as other:
-        _same(one.reset(), other.reset(), "the same seed")
+        same(one.reset(), other.reset(), "the same seed")
         for rows, others in zip(one.play(ends=2), other.play(ends=2), strict=True):
-            _same(rows, others, "the same seed")
+            same(rows, others, "the same seed")
 
 
 @rule
@@ -131,32 +142,32 @@ def a_later_seed_begins_again(env_id: str, **env: Any) -> None:
         begun = new.reset()
         late.reset()
         assert len([late.step() for _ in range(5)]) == 5
-        _same(begun, late.reset(SEED), "a later reset with a seed")
-        _same(begun, first.reset(SEED), "a first reset with a seed")
+        same(begun, late.reset(SEED), "a later reset with a seed")
+        same(begun, first.reset(SEED), "a first reset with a seed")
         for _ in range(STEPS):
             actions = new.draw()
             rows = new.step(actions)
             for each in (late, first):
-                _same(rows, each.step(actions), "a reset with a seed")
+                same(rows, each.step(actions), "a reset with a seed")
 
 
 @rule
 def environments_have_consecutive_seeds(env_id: str, **env: Any) -> None:
     """Environment i has seed + i, so that no two play the same, and how many a session has changes none of them."""
-    if not _independent(env_id, env):  # one generator serves all, or several agents are one environment
+    if not independent(env_id, env):  # one generator serves all, or several agents are one environment
         return
     with session(env_id, env, masks=True) as several, session(env_id, env, envs=1, seed=SEED + 1, masks=True) as one:
         part = several.part(1)
-        _same(several.reset()[part], one.reset(), "seed + 1")
+        same(several.reset()[part], one.reset(), "seed + 1")
         for _ in range(STEPS):
             actions = several.draw()
-            _same(several.step(actions)[part], one.step(actions[part]), "seed + 1")
+            same(several.step(actions)[part], one.step(actions[part]), "seed + 1")
 
 
 @rule
 def a_reset_of_some_leaves_the_others(env_id: str, **env: Any) -> None:
     """Clients reset each environment when its own episode has ended, while others play on."""
-    if not _independent(env_id, env):
+    if not independent(env_id, env):
         return
     with session(env_id, env, masks=True) as one, session(env_id, env, masks=True) as other:
         chosen = np.arange(ENVS) == 1
@@ -166,9 +177,9 @@ def a_reset_of_some_leaves_the_others(env_id: str, **env: Any) -> None:
             if count % 8 == 5:
                 before, rows = one.env.rows.copy(), one.reset(only=chosen)
                 assert rows["first"][chosen].all(), "what was reset has no first row"
-                _same(one.env.rows[~chosen], before[~chosen], "a reset of others")
+                same(one.env.rows[~chosen], before[~chosen], "a reset of others")
             actions = one.draw()
-            _same(one.step(actions)[~chosen], other.step(actions)[~chosen], "a reset of others")
+            same(one.step(actions)[~chosen], other.step(actions)[~chosen], "a reset of others")
 
 
 @rule
@@ -185,8 +196,7 @@ def infos_have_an_entry_for_each_row(env_id: str, **env: Any) -> None:
     """Clients look up the info of row i in entry i of each array, if the mask of its name is true there."""
     with session(env_id, env) as played:
         for rows in (played.reset(), *played.play(ends=2)):
-            infos = played.env.infos.infos if played.env.infos else {}
-            for name, values in _flat(infos):
+            for name, values in played.infos():
                 assert len(values) == len(rows), f"info {name!r} has {len(values)} entries"
                 assert name[0] != "_" or values.dtype == np.bool_, f"{name} is no mask"
 
@@ -206,14 +216,14 @@ def options_reach_a_reset_or_are_refused(env_id: str, **env: Any) -> None:
 @rule
 def a_strange_id_is_refused(env_id: str, **env: Any) -> None:
     """A slip in an id must not train in another environment."""
-    with _refused(f"the id {env_id}-x"), session(f"{env_id}-x", env):
+    with refused(f"the id {env_id}-x"), session(f"{env_id}-x", env):
         pass
 
 
 @rule
 def a_strange_argument_is_refused(env_id: str, **env: Any) -> None:
     """A slip in the name of an argument must not train in another environment than is meant."""
-    with _refused(STRANGE), session(env_id, {**env, "kwargs": {**env.get("kwargs", {}), STRANGE: 1}}):
+    with refused(STRANGE), session(env_id, {**env, "kwargs": {**env.get("kwargs", {}), STRANGE: 1}}):
         pass
 
 
@@ -224,9 +234,9 @@ def one_that_raises_costs_its_own_episode_alone(env_id: str, **env: Any) -> None
 
     def watch(single: Any) -> Any:
         made.append(single)
-        return _Failing(single) if len(made) == 2 else single
+        return Failing(single) if len(made) == 2 else single
 
-    alike = {"masks": _independent(env_id, env)}
+    alike = {"masks": independent(env_id, env)}
     with session(env_id, env, watch=watch, **alike) as failing, session(env_id, env, **alike) as sound:
         part = failing.part(1)
         others = np.delete(np.arange(ENVS * failing.block), part)
@@ -236,27 +246,21 @@ def one_that_raises_costs_its_own_episode_alone(env_id: str, **env: Any) -> None
             actions, own = sound.draw(), failing.draw()
             own[others] = actions[others]
             rows, lost = failing.step(own), lost_of(failing.episodes)
-            _same(rows[others], sound.step(actions)[others], "the failure of another")
-            assert bool(lost) == (count == _Failing.AT), f"{len(lost)} episodes are lost in step {count}"
+            same(rows[others], sound.step(actions)[others], "the failure of another")
+            assert bool(lost) == (count == Failing.AT), f"{len(lost)} episodes are lost in step {count}"
             assert {one.row for one in lost} <= {*range(part.start, part.stop)}, "another's episode is lost"
-            assert count != _Failing.AT or rows["first"][part].all(), "a new episode has no first row"
+            assert count != Failing.AT or rows["first"][part].all(), "a new episode has no first row"
         assert failing.env.errors == bool(made), f"{failing.env.errors} failures are counted"
 
 
 @rule
 def padded_rows_are_those_without_padding_and_zeros(env_id: str, **env: Any) -> None:
     """Environments of several sizes share a policy, so that padding adds zeros and forbids what it adds."""
-    with session(env_id, env) as plain:
-        spec, sizes = plain.env.spec, dict[str, Any]()
-        if isinstance(spec.obs, ArraySpace) and spec.obs.kind == "box" and not env.get("pad_obs"):
-            sizes["pad_obs"] = [size + 1 for size in spec.obs.shape]
-        if isinstance(spec.action, ArraySpace) and spec.action.kind == "discrete" and not env.get("pad_actions"):
-            sizes["pad_actions"] = spec.action.choices[0] + 1
-        with session(env_id, env | sizes) as padded:
-            for begin in (Session.reset, *[Session.step] * STEPS):
-                given = (plain.draw(),) if begin is Session.step else ()
-                _padded(begin(padded, *given), begin(plain, *given), sizes)
-                assert padded.episodes == plain.episodes, "padding changes episodes"
+    with session(env_id, env) as plain, session(env_id, env | larger(plain.env.spec, env)) as padded:
+        for begin in (Session.reset, *[Session.step] * STEPS):
+            given = (plain.draw(),) if begin is Session.step else ()
+            same_but_for_padding(begin(padded, *given), begin(plain, *given))
+            assert padded.episodes == plain.episodes, "padding changes episodes"
 
 
 @rule
@@ -267,10 +271,10 @@ def worker_processes_give_the_same_rows(env_id: str, **env: Any) -> None:
             return
         with session(env_id, env) as here:
             assert apart.env.spec == here.env.spec, "they are described in another way"
-            _same(apart.reset(), here.reset(), "another process")
+            same(apart.reset(), here.reset(), "another process")
             for _ in range(STEPS):
                 actions = here.draw()
-                _same(apart.step(actions), here.step(actions), "another process")
+                same(apart.step(actions), here.step(actions), "another process")
                 assert apart.episodes == here.episodes, "another process changes episodes"
 
 
@@ -304,64 +308,4 @@ def closing_leaves_nothing_behind(env_id: str, **env: Any) -> None:
     assert more_files <= files, f"{more_files - files} files are left open"
 
 
-class _Failing:
-    """An environment that raises in a step, once."""
-
-    AT = 3
-
-    def __init__(self, env: Any) -> None:
-        self._env, self._steps = env, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def step(self, action: Any) -> Any:
-        self._steps += 1
-        if self._steps > self.AT:
-            raise RuntimeError("this environment raises on purpose")
-        return self._env.step(action)
-
-
-def _independent(env_id: str, env: dict[str, Any]) -> bool:
-    """Whether some may be reset while others play on."""
-    try:
-        with session(env_id, env, envs=1, masks=True) as one:
-            return one.env.independent
-    except EnvError:
-        return False
-
-
-@contextmanager
-def _refused(what: str) -> Iterator[None]:
-    try:
-        yield
-    except EnvError:
-        return
-    raise AssertionError(f"{what} is accepted")
-
-
-def _same(found: Rows, expected: Rows, why: str) -> None:
-    for name in found.dtype.names or ():
-        one, other = found[name], expected[name]
-        assert np.array_equal(one, other), f"{why}: {name} is {one!r:.100} instead of {other!r:.100}"
-
-
-def _padded(found: Rows, plain: Rows, sizes: dict[str, Any]) -> None:
-    for name in FLAGS:
-        assert (found[name] == plain[name]).all(), f"padding changes {name}"
-    if "pad_actions" in sizes:
-        mask = plain["action_mask"] if "action_mask" in (plain.dtype.names or ()) else np.True_
-        assert (found["action_mask"][:, :-1] == mask).all(), "padding changes the mask"
-        assert not found["action_mask"][:, -1].any(), "a choice of padding is legal"
-    if "pad_obs" in sizes:
-        inner = found["obs"][:, *(slice(size - 1) for size in sizes["pad_obs"])]
-        assert (inner == plain["obs"]).all(), "padding changes observations"
-        assert np.count_nonzero(found["obs"]) == np.count_nonzero(inner), "padding is not zeros"
-
-
-def _flat(infos: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, values in infos.items():
-        yield from _flat(values) if isinstance(values, dict) else [(name, values)]
-
-
-RULES: tuple[Callable[..., None], ...] = rules_in(globals())
+RULES = rules_in(globals())

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.common.wire.episodes import Entry
 from zerobeast.services.envserver.catalogue import make_vector_env
@@ -18,6 +20,7 @@ from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.vector import VectorEnv
 
 ENVS, SEED, STEPS, MOST = 3, 7, 40, 1000
+FLAGS = ("reward", "terminated", "truncated", "first")
 LIMIT_S = 60.0  #: to make, reset or step one environment
 Rows = NDArray[Any]
 
@@ -94,6 +97,11 @@ class Session:
         """What the newest rows report of episodes."""
         return self.env.episodes
 
+    def infos(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """The infos of the newest rows, those of a map one by one."""
+        for name, values in (self.env.infos.infos if self.env.infos else {}).items():
+            yield from values.items() if isinstance(values, dict) else [(name, values)]
+
     def close(self) -> None:
         self.env.close()
         while not self.env.closed(force=True):
@@ -114,3 +122,71 @@ def session(env_id: str, settings: dict[str, Any], **more: Any) -> Iterator[Sess
         yield opened
     finally:
         opened.close()
+
+
+class Failing:
+    """An environment that raises in a step, once."""
+
+    AT = 3
+
+    def __init__(self, env: Any) -> None:
+        self._env, self._steps = env, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        if self._steps > self.AT:
+            raise RuntimeError("this environment raises on purpose")
+        return self._env.step(action)
+
+
+def independent(env_id: str, env: dict[str, Any]) -> bool:
+    """Whether some may be reset while others play on."""
+    try:
+        with session(env_id, env, envs=1, masks=True) as one:
+            return one.env.independent
+    except EnvError:
+        return False
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    try:
+        yield
+    except EnvError:
+        return
+    raise AssertionError(f"{what} is accepted")
+
+
+def same(found: Rows, expected: Rows, why: str) -> None:
+    for name in found.dtype.names or ():
+        one, other = found[name], expected[name]
+        assert np.array_equal(one, other), f"{why}: {name} is {one!r:.100} instead of {other!r:.100}"
+
+
+def larger(spec: EnvSpec, env: dict[str, Any]) -> dict[str, Any]:
+    """Sizes of padding that are larger by one than those of an environment, if it can be padded and is not yet."""
+    sizes = dict[str, Any]()
+    if isinstance(spec.obs, ArraySpace) and spec.obs.kind == "box" and not env.get("pad_obs"):
+        sizes["pad_obs"] = [size + 1 for size in spec.obs.shape]
+    if isinstance(spec.action, ArraySpace) and spec.action.kind == "discrete" and not env.get("pad_actions"):
+        sizes["pad_actions"] = spec.action.choices[0] + 1
+    return sizes
+
+
+def same_but_for_padding(found: Rows, plain: Rows) -> None:
+    """Check rows with padding by `larger` against those without it."""
+    for name in FLAGS:
+        assert (found[name] == plain[name]).all(), f"padding changes {name}"
+    if "action_mask" in (found.dtype.names or ()):
+        own = plain["action_mask"] if "action_mask" in (plain.dtype.names or ()) else np.True_
+        legal = found["action_mask"]
+        added = legal.shape[1] - (own.shape[1] if own.shape else legal.shape[1] - 1)
+        assert (legal[:, : legal.shape[1] - added] == own).all(), "padding changes the mask"
+        assert not legal[:, legal.shape[1] - added :].any(), "a choice of padding is legal"
+    if found["obs"].shape != plain["obs"].shape:
+        inner = found["obs"][tuple(map(slice, plain["obs"].shape))]
+        assert (inner == plain["obs"]).all(), "padding changes observations"
+        assert np.count_nonzero(found["obs"]) == np.count_nonzero(inner), "padding is not zeros"

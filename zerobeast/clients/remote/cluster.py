@@ -42,7 +42,7 @@ class ClusterFleet:
         timeout_s: float,
     ) -> None:
         self._endpoints, self._on_loss = endpoints, on_loss
-        self._step_timeout_s, self._timeout_s = step_timeout_s, timeout_s
+        self._step_timeout_s, self.timeout_s = step_timeout_s, timeout_s
         self._num_envs: int = terms["num_envs"]
         bounds = np.linspace(0, self._num_envs, len(endpoints) + 1).astype(int).tolist()
         self._parts: list[ClusterPart] = []
@@ -64,7 +64,7 @@ class ClusterFleet:
 
     def begin_reset(self, seed: EnvSeeds, options: dict[str, Any] | None, mask: Mask | None) -> None:
         """As in `EnvSource`. Environments that come back later are reset without a seed or options."""
-        self._begin(self._step_timeout_s if mask is not None else self._timeout_s)
+        self._begin(self._step_timeout_s if mask is not None else self.timeout_s)
         self._resets_all = mask is None
         for part in self._parts:
             if mask is None or mask[part.slot].any():
@@ -111,13 +111,13 @@ class ClusterFleet:
 
     def _open(self) -> None:
         """Open the first session of each part."""
-        self._begin(self._timeout_s)
+        self._begin(self.timeout_s)
         while not (self._is_done() and all(part.here for part in self._parts)):
             for part in self._parts:
                 if not isinstance(part.trouble, PeerLost | None):  # a lost peer may come back
                     raise part.trouble
                 if not part.here and time.monotonic() > self._deadline:
-                    raise PeerLost(f"{part.complaint(self._timeout_s)}: timeout_s is {self._timeout_s:g}")
+                    raise PeerLost(f"{part.complaint(self.timeout_s)}: timeout_s is {self.timeout_s:g}")
             self._wait()
         self.spec = self._parts[0].session.spec
         for part in self._parts:
@@ -160,7 +160,7 @@ class ClusterFleet:
         now = time.monotonic()
         if any(part.here for part in self._parts):
             self._here_at = now
-        elif now - self._here_at > self._timeout_s:
+        elif now - self._here_at > self.timeout_s:
             what = f"none of {len(self._endpoints)} env-servers has answered for {now - self._here_at:.0f} s"
             raise PeerLost(f"{what}, the last trouble: {self._parts[0].trouble}")
 

@@ -56,10 +56,10 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         terms = {"env": {**(env or {}), "id": env_id}, "num_envs": num_envs, "seed": secrets.randbelow(MAX_ENV_SEED)}
         terms |= {"infos": True, "reset_masks": self._mode is not AutoresetMode.NEXT_STEP}
         with contextlib.ExitStack() as stack:
-            self._source = opened(context or stack.enter_context(Context()), terms)
-            stack.callback(self._source.close)
+            self.source = opened(context or stack.enter_context(Context()), terms)
+            stack.callback(self.source.close)
             self._resources = stack.pop_all()  #: released by `close`
-        spec = self._source.spec
+        spec = self.source.spec
         self.num_envs = num_envs
         self.single_observation_space = gym_space(spec.obs, spec.frame_stack)
         self.single_action_space = gym_space(spec.action)
@@ -94,9 +94,9 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         mask = rest.pop(MASK, None)
         if mask is not None:
             refuse_mask(mask, self.num_envs, was_reset=self._was_reset)
-        self._source.begin_reset(seeds, rest or None, mask)
+        self.source.begin_reset(seeds, rest or None, mask)
         super().reset(seed=seeds if isinstance(seeds, int) else None)
-        answer, asked = self._source.finish(), ~self._none() if mask is None else mask
+        answer, asked = self.source.finish(), ~self._none() if mask is None else mask
         rows, lost = answer.rows, answer.lost
         back = self._lost & ~lost
         self._to_cut |= rows["first"] & ~self._first & ~asked & ~lost & ~back
@@ -127,9 +127,9 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         if self._mode is AutoresetMode.DISABLED and waiting.any():
             expected = f'with autoreset_mode DISABLED, expected reset(options={{"{MASK}": ...}}) before the next step'
             raise ConfigError(f"environment {np.argmax(waiting)} has ended and was not reset: {expected}")
-        rows = np.zeros(self.num_envs, action_record(self._source.spec.action).dtype)["action"]
-        fill_actions(rows, self._source.spec.action, actions, own=True)
-        self._source.begin_step(rows)
+        rows = np.zeros(self.num_envs, action_record(self.source.spec.action).dtype)["action"]
+        fill_actions(rows, self.source.spec.action, actions, own=True)
+        self.source.begin_step(rows)
         self._steps = True
 
     def step_wait(self) -> Step:
@@ -137,7 +137,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         if not self._steps:
             raise ConfigError("step_wait: no step is under way, expected step_async first")
         self._steps = False
-        answer = self._source.finish()
+        answer = self.source.finish()
         rows, lost, first = answer.rows, answer.lost, answer.rows["first"]
         begins = (first & (self._over | self._lost)) | self._unseen
         cut = ((first & ~begins) | (lost & ~self._lost) | self._to_cut) & ~self._over
@@ -170,8 +170,8 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         self._observations.take(rows, replaced, replaced)
         select(answer.infos, replaced, infos)
         if (asked := ended & ~cut).any():
-            self._source.begin_reset(None, None, asked)
-            second = self._source.finish()
+            self.source.begin_reset(None, None, asked)
+            second = self.source.finish()
             rows, here = second.rows, ~second.lost
             late = ((rows["first"] & ~self._first & ~answer.lost) | (second.lost & ~answer.lost)) & ~ended
             final_obs[late] = self._observations.each(late)[late]
@@ -225,7 +225,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     def _with_flags(self, infos: Infos, rows: NDArray[Any], gone: Mask) -> Infos:
         if gone.any():
             infos |= {"lost": gone.copy(), "_lost": gone.copy()}
-        if self._source.spec.action_mask:
+        if self.source.spec.action_mask:
             infos |= {"action_mask": rows["action_mask"].copy(), "_action_mask": ~self._none()}
         return infos
 

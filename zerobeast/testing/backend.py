@@ -10,8 +10,6 @@
 Settings beside the id are those of `env`. Episodes of some tens of steps keep it fast.
 """
 
-import gc
-import os
 from contextlib import suppress
 from typing import Any
 
@@ -26,11 +24,11 @@ from zerobeast.services.envserver.padding import refuse_unlike
 from zerobeast.testing.rules import rule, rules_in
 from zerobeast.testing.sessions import (
     ENVS,
-    FLAGS,
     SEED,
     STEPS,
-    Failing,
+    SecondFails,
     Session,
+    held,
     independent,
     larger,
     refused,
@@ -38,8 +36,6 @@ from zerobeast.testing.sessions import (
     same_but_for_padding,
     session,
 )
-
-STRANGE = "no_such_argument"
 
 
 @rule
@@ -69,7 +65,9 @@ def a_reset_begins_episodes(env_id: str, **env: Any) -> None:
         for _ in range(2):
             rows = played.reset()
             assert rows["first"].all(), "a row after a reset is not first"
-            assert not any(rows[name].any() for name in FLAGS[:3]), "a first row has a reward or an end"
+            assert not any(rows[name].any() for name in ("reward", "terminated", "truncated")), (
+                "a first row has a reward or an end"
+            )
             assert played.episodes == [], "a reset reports episodes"
             assert len(list(played.play(2))) == 2
 
@@ -118,11 +116,10 @@ def returns_and_lengths_are_those_of_the_rows(env_id: str, **env: Any) -> None:
                 assert not wrong, wrong[0]
                 assert len(found) == len(over), f"{len(over)} rows end episodes, {len(found)} are reported"
                 for row, episode in zip(over, found, strict=True):
-                    if episode is None:  # not of a whole one, such as a lost life
-                        continue
-                    assert np.isclose(episode.value, total[row], rtol=1e-4), f"{episode.value} is not {total[row]}"
-                    assert episode.length == length[row], f"{episode.length} steps are not {length[row]:g}"
-                    total[row] = length[row] = 0
+                    if episode:  # of a whole one, and not of a lost life
+                        assert np.isclose(episode.value, total[row], rtol=1e-4), f"{episode.value} is not {total[row]}"
+                        assert episode.length == length[row], f"{episode.length} steps are not {length[row]:g}"
+                        total[row] = length[row] = 0
 
 
 @rule
@@ -223,34 +220,30 @@ def a_strange_id_is_refused(env_id: str, **env: Any) -> None:
 @rule
 def a_strange_argument_is_refused(env_id: str, **env: Any) -> None:
     """A slip in the name of an argument must not train in another environment than is meant."""
-    with refused(STRANGE), session(env_id, {**env, "kwargs": {**env.get("kwargs", {}), STRANGE: 1}}):
+    given = {**env.get("kwargs", {}), "no_such_argument": 1}
+    with refused("no_such_argument"), session(env_id, {**env, "kwargs": given}):
         pass
 
 
 @rule
 def one_that_raises_costs_its_own_episode_alone(env_id: str, **env: Any) -> None:
     """An environment that fails is made anew and counted, and its neighbours do not notice."""
-    made: list[Any] = []
-
-    def watch(single: Any) -> Any:
-        made.append(single)
-        return Failing(single) if len(made) == 2 else single
-
+    watch = SecondFails()
     alike = {"masks": independent(env_id, env)}
     with session(env_id, env, watch=watch, **alike) as failing, session(env_id, env, **alike) as sound:
         part = failing.part(1)
         others = np.delete(np.arange(ENVS * failing.block), part)
         failing.reset()
         sound.reset()
-        for count in range(10 if made else 0):  # others step together
+        for count in range(10 if watch.made else 0):  # others step together
             actions, own = sound.draw(), failing.draw()
             own[others] = actions[others]
             rows, lost = failing.step(own), lost_of(failing.episodes)
             same(rows[others], sound.step(actions)[others], "the failure of another")
-            assert bool(lost) == (count == Failing.AT), f"{len(lost)} episodes are lost in step {count}"
+            assert bool(lost) == (count == watch.AT), f"{len(lost)} episodes are lost in step {count}"
             assert {one.row for one in lost} <= {*range(part.start, part.stop)}, "another's episode is lost"
-            assert count != Failing.AT or rows["first"][part].all(), "a new episode has no first row"
-        assert failing.env.errors == bool(made), f"{failing.env.errors} failures are counted"
+            assert count != watch.AT or rows["first"][part].all(), "a new episode has no first row"
+        assert failing.env.errors == bool(watch.made), f"{failing.env.errors} failures are counted"
 
 
 @rule
@@ -293,17 +286,14 @@ def levels_are_alike(env_id: str, **env: Any) -> None:
 @rule
 def closing_leaves_nothing_behind(env_id: str, **env: Any) -> None:
     """An env-server serves many sessions, each of which must give back its processes and its files."""
-    import psutil
-
-    held = list[tuple[int, int]]()
+    found = list[tuple[int, int]]()
     for _ in range(3):  # what a package opens once it may keep
         with session(env_id, env) as played:
             played.reset()
             played.step()
         del played
-        gc.collect()
-        held.append((len(psutil.Process().children(recursive=True)), len(os.listdir("/proc/self/fd"))))
-    (processes, files), (more_processes, more_files) = held[-2:]
+        found.append(held())
+    (processes, files), (more_processes, more_files) = found[-2:]
     assert more_processes <= processes, f"{more_processes - processes} processes are left"
     assert more_files <= files, f"{more_files - files} files are left open"
 

@@ -1,5 +1,7 @@
 """Sessions of a backend's environments, as contracts drive them: each answer is waited for."""
 
+import gc
+import os
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -124,20 +126,31 @@ def session(env_id: str, settings: dict[str, Any], **more: Any) -> Iterator[Sess
         opened.close()
 
 
+class SecondFails:
+    """Takes each environment that is made, of which the second will raise in a step, once."""
+
+    AT = 3  #: steps before that
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self, env: Any) -> Any:
+        self.made += 1
+        return Failing(env, self.AT) if self.made == 2 else env
+
+
 class Failing:
-    """An environment that raises in a step, once."""
+    """An environment that raises after some steps."""
 
-    AT = 3
-
-    def __init__(self, env: Any) -> None:
-        self._env, self._steps = env, 0
+    def __init__(self, env: Any, steps: int) -> None:
+        self._env, self._left = env, steps
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
 
     def step(self, action: Any) -> Any:
-        self._steps += 1
-        if self._steps > self.AT:
+        self._left -= 1
+        if self._left < 0:
             raise RuntimeError("this environment raises on purpose")
         return self._env.step(action)
 
@@ -190,3 +203,11 @@ def same_but_for_padding(found: Rows, plain: Rows) -> None:
         inner = found["obs"][tuple(map(slice, plain["obs"].shape))]
         assert (inner == plain["obs"]).all(), "padding changes observations"
         assert np.count_nonzero(found["obs"]) == np.count_nonzero(inner), "padding is not zeros"
+
+
+def held() -> tuple[int, int]:
+    """How many processes and open files this process has."""
+    import psutil
+
+    gc.collect()
+    return len(psutil.Process().children(recursive=True)), len(os.listdir("/proc/self/fd"))

@@ -209,24 +209,24 @@ class RenderedAtari(AtariVectorEnv):
     def __init__(self, config: EnvConfig, seed: int) -> None:
         rom = rom_of(config.id)
         super().__init__(rom, config, 1, seed, threads=1)
-        self._twin = _make(rom, config, 1, 1, img_height=HEIGHT, img_width=WIDTH, grayscale=False)
+        self.twin = _make(rom, config, 1, 1, img_height=HEIGHT, img_width=WIDTH, grayscale=False)
         self._names = [action.name for action in self._env.ale.get_action_set()]
         self._fps = FRAMES_PER_S / config.frame_skip
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         first = self._seed if seed is None else one_by_one(seed, 1)[0]
         super().reset(seed, options, only)
-        obs, info = self._twin.reset(seed=np.array([GOES_ON if first is None else first % MAX_SEED]))
+        obs, info = self.twin.reset(seed=np.array([GOES_ON if first is None else first % MAX_SEED]))
         self._see(obs, info)
 
     def begin_step(self, actions: NDArray[Any]) -> None:
         own = actions.copy()
         super().begin_step(own)
-        self._twin.send(own)
+        self.twin.send(own)
 
     def finish_step(self) -> None:
         super().finish_step()
-        obs, reward, terminated, truncated, info = self._twin.recv()
+        obs, reward, terminated, truncated, info = self.twin.recv()
         same = self.rows["first"] | (self.rows["reward"] == reward)
         self._see(obs, info, alike=bool(same[0] and self._game_over[0] == (terminated | truncated)[0]))
 
@@ -240,7 +240,7 @@ class RenderedAtari(AtariVectorEnv):
         self._picture = obs[0, -1]
 
     def close(self) -> None:
-        del self._twin
+        del self.twin
         super().close()
 
 

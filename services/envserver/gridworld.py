@@ -97,7 +97,7 @@ class Gridworlds:
         self._target_odds = np.cumsum(odds(size.objects, level, exponent))
         self._generators = [np.random.default_rng() for _ in range(num_envs)]
         self.map, self.target, self._steps = (np.zeros(num_envs, np.int64) for _ in range(3))
-        self._at = np.zeros((num_envs, 2), np.int64)
+        self.at = np.zeros((num_envs, 2), np.int64)
 
     def seed(self, seeds: Iterable[int | None]) -> None:
         """Seed the generator of each agent, unless its seed is None."""
@@ -112,7 +112,7 @@ class Gridworlds:
         draws = np.array([self._generators[i].random(3) for i in envs.tolist()])
         maps = _drawn(self._map_odds, draws[:, 0])
         self.map[envs], self.target[envs] = maps, _drawn(self._target_odds, draws[:, 1])
-        self._at[envs] = self._maps.starts[maps, (draws[:, 2] * self._maps.num_starts[maps]).astype(np.int64)]
+        self.at[envs] = self._maps.starts[maps, (draws[:, 2] * self._maps.num_starts[maps]).astype(np.int64)]
         self._steps[envs] = 0
 
     def step(self, actions: NDArray[np.integer]) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
@@ -124,11 +124,11 @@ class Gridworlds:
         Returns:
           [N] each: the reward (whether the object is the target), terminated, truncated.
         """
-        ahead = self._at + MOVES[actions]
+        ahead = self.at + MOVES[actions]
         blocked = self._maps.walls[self.map, ahead[:, 0], ahead[:, 1]]
-        self._at = np.where(blocked[:, None], self._at, ahead)
+        self.at = np.where(blocked[:, None], self.at, ahead)
         self._steps += 1
-        found = self._maps.objects[self.map, self._at[:, 0], self._at[:, 1]]
+        found = self._maps.objects[self.map, self.at[:, 0], self.at[:, 1]]
         terminated = found != NO_OBJECT
         return found == self.target, terminated, ~terminated & (self._steps >= self.size.limit)
 
@@ -138,7 +138,7 @@ class Gridworlds:
 
     def observe(self) -> Picture:
         """The observations: [N, 63, 63, 3] pixels, or [N, 7, 7, planes]."""
-        seen: Picture = views_of(self.size)[self.map, self._at[:, 0], self._at[:, 1]]
+        seen: Picture = views_of(self.size)[self.map, self.at[:, 0], self.at[:, 1]]
         cues = tiles_of(self.size, planes=self.size.planes).cues[self.map, self.target]
         if self.size.planes:
             seen[..., -cues.shape[-1] :] = cues
@@ -152,7 +152,7 @@ class Gridworlds:
         """The whole map of an agent in pixels, with the cue in a corner of the walls."""
         tiles, number = tiles_of(self.size, planes=False), self.map[env]
         squares = _squares(self._maps.walls[number], self._maps.objects[number], tiles.wall, tiles.objects[number])
-        squares[tuple(self._at[env])] = AGENT
+        squares[tuple(self.at[env])] = AGENT
         squares[0, 0] = tiles.cues[number, self.target[env]]
         return _joined(squares)
 

@@ -109,7 +109,7 @@ class WorkerVectorEnv(VectorEnv):
         for worker in self._workers:
             if worker.pipe is None and worker.awaits and now >= worker.since and not self._lingers(worker, now):
                 try:
-                    self._start(worker)
+                    self.start(worker)
                 except EnvError as error:
                     if not self._opened:
                         raise
@@ -166,7 +166,7 @@ class WorkerVectorEnv(VectorEnv):
         if ended and (left := end_marked(ended)):
             log.warning("environments %r had left %d processes running: killed", self._env_id, left)
 
-    def _start(self, worker: Worker) -> None:
+    def start(self, worker: Worker) -> None:
         seed, failed = worker.seed if worker.seeded else None, worker.outcome.get("failed", ())
         wear = self._wear if self._opened else self._wear.sooner(worker.seed)
         wants_infos = self.infos is not None

@@ -164,7 +164,7 @@ class Evaluator(Service):
             if not path.exists() or not os.path.samestat(path.stat(), played):
                 raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
             evaluations.append(self.config.folder, rows)
-        self._record(policy)
+        self.record_video(policy)
         return rows
 
     def _play(self, policy: Policy, elapsed_s: float) -> list[Row]:
@@ -185,7 +185,7 @@ class Evaluator(Service):
             raise
         return rows
 
-    def _record(self, policy: Policy) -> None:
+    def record_video(self, policy: Policy) -> None:
         """Every Nth time, a video of the first episode in each environment. Without one, an evaluation is as good."""
         if not (every := self.config.evaluate.video_every):
             return

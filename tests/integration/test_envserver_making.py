@@ -106,8 +106,8 @@ class Processes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, make_s: float = MAKE_S) -> None:
         self.env = {"id": ODD, "kwargs": {"make_s": make_s}}
         self.begun: list[int] = []
-        self._own_start, self._lock = WorkerVectorEnv._start, threading.Lock()
-        monkeypatch.setattr(WorkerVectorEnv, "_start", lambda env, worker: self._start(env, worker))
+        self._own_start, self._lock = WorkerVectorEnv.start, threading.Lock()
+        monkeypatch.setattr(WorkerVectorEnv, "start", lambda env, worker: self._start(env, worker))
         monkeypatch.setattr(sessions, "MAX_IN_THE_MAKING", 1)
 
     def _start(self, env: WorkerVectorEnv, worker: Any) -> None:

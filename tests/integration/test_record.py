@@ -126,10 +126,10 @@ def test_an_evaluator_records_the_first_episode_of_every_nth_evaluation(tmp_path
     evaluator, video = evaluator_of(config, 2), config.folder / "videos" / "0.mp4"
     table, header = config.folder / "evaluations.csv", "agent_steps,env,actions,mean_return\n"
     table.write_text(f"{header}100,CartPole-v1,greedy,1.0\n")  # each is recorded once its row is there
-    evaluator._record(policy)
+    evaluator.record_video(policy)
     assert not video.exists(), "this is the first"
     table.write_text(f"{header}100,CartPole-v1,greedy,1.0\n200,CartPole-v1,greedy,1.0\n")
-    evaluator._record(policy)
+    evaluator.record_video(policy)
     assert video.exists()
 
 
@@ -142,7 +142,7 @@ def test_no_video_costs_an_evaluator_a_line_of_its_log(
     policy, config = policy_for(tmp_path, env_id)
     evaluator = evaluator_of(config, 1)
     evaluator.stopping = stopping
-    evaluator._record(policy)
+    evaluator.record_video(policy)
     (record_of,) = [entry for entry in caplog.records if entry.levelname == "WARNING"]
     assert record_of.getMessage().startswith("no video of step 0: ")
     assert sentence in record_of.getMessage()

@@ -83,7 +83,7 @@ def test_atari_is_drawn_in_colour_and_at_its_own_size_with_the_names_of_its_acti
 def test_an_emulator_that_goes_another_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     env = atari.RenderedAtari(EnvConfig(id="ALE/Pong-v5"), SEED)
     env.reset()
-    env._twin.reset(seed=np.array([SEED + 1]))
+    env.twin.reset(seed=np.array([SEED + 1]))
     with pytest.raises(EnvError, match="two emulators of one seed differ"):
         steps(lambda: env.step(np.array([2])), 200)
     env.close()

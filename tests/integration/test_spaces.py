@@ -170,7 +170,7 @@ def test_a_mix_is_made_once_for_all_its_laws_and_the_limit_is_for_each_environme
 def test_a_limit_given_as_text_is_no_reason_to_make_an_environment_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     answer = EnvSpec("Any-v0", ArraySpace.box((2,)), ArraySpace.discrete(2)).to_wire()
-    monkeypatch.setattr(spaces, "_answer", lambda *key: (asked.append(key), answer)[1])
+    monkeypatch.setattr(spaces, "answer_of", lambda *key: (asked.append(key), answer)[1])
     for value in ("90", 90.0):
         spec_of(given("Any-v0") | {"envserver.step_timeout_s": Given("envserver.step_timeout_s", value, "flag")})
     assert len(asked) == 1

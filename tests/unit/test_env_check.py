@@ -245,8 +245,8 @@ def test_a_run_begins_with_a_check_of_what_this_user_does_not_know_yet(
         asked.append((values["env.id"], values["local.check"]))
         return {"findings": answer if values["local.check"] else []}
 
-    monkeypatch.setattr(spaces, "_answer", process)
-    monkeypatch.setattr(spaces, "_seen", cache(spaces._seen.__wrapped__))
+    monkeypatch.setattr(spaces, "answer_of", process)
+    monkeypatch.setattr(spaces, "known", cache(spaces.known.__wrapped__))
     (tmp_path / "walk.py").write_text("class Walk: ...\n")
     walk = f"{tmp_path}/walk.py:Walk"
 

@@ -117,7 +117,7 @@ def test_a_move_goes_to_any_of_8_neighbours_and_a_wall_stops_it(room: Gridworlds
     for move, square in [("SE", (2, 2)), ("NW", (1, 1)), ("N", (1, 1)), ("SW", (1, 1)), ("E", (1, 2))]:
         room.begin(np.zeros(1, np.int64)) if move != "NW" else None
         after(room, move)
-        assert tuple(room._at[0]) == square, move
+        assert tuple(room.at[0]) == square, move
 
 
 @pytest.mark.parametrize(

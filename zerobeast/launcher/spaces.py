@@ -121,7 +121,7 @@ def findings(config: RunConfig) -> list[tuple[str, str]]:
     Raises:
       ConfigError: there is no such environment, or it hangs.
     """
-    return [(level, sentence) for level, sentence in _answer("check", _values(_shaping(config)))]
+    return [(level, sentence) for level, sentence in answer_of("check", _values(_shaping(config)))]
 
 
 def first_check(config: RunConfig) -> list[str]:
@@ -146,7 +146,7 @@ def _shaping(config: RunConfig) -> dict[str, Given]:
 def _described(given: Mapping[str, Given]) -> dict[str, Any]:
     """The spec as it is sent; settings of `env` with which all environments have it; findings, and their digest."""
     values = _values(given)
-    return _seen(json.dumps(values), _digest(values))
+    return known(json.dumps(values), _digest(values))
 
 
 def _values(given: Mapping[str, Given]) -> dict[str, Any]:
@@ -178,12 +178,12 @@ def _digest(values: Mapping[str, Any]) -> str:
 
 
 @cache
-def _seen(settings: str, digest: str) -> dict[str, Any]:
+def known(settings: str, digest: str) -> dict[str, Any]:
     checks = bool(digest) and not state.knows(digest)
-    return {**_answer("describe", {**json.loads(settings), CHECK: checks}), "digest": digest}
+    return {**answer_of("describe", {**json.loads(settings), CHECK: checks}), "digest": digest}
 
 
-def _answer(about: str, values: Mapping[str, Any]) -> Any:
+def answer_of(about: str, values: Mapping[str, Any]) -> Any:
     """What a process that makes environments prints about them; nothing that they have started outlives it."""
     tasks, levels = (sum(map(bool, split_ids(values.get(path, "")))) for path in ("env.id", LEVELS))
     turns = tasks * (1 + levels + values.get(CHECK, True))  # each may have each level; made one by one

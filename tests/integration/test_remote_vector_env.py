@@ -9,10 +9,6 @@ import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers.vector import (
-    NormalizeReward,
-    RecordEpisodeStatistics,
-)
 
 from tests.build.envs import COUNTER
 from tests.build.envservers import running
@@ -148,34 +144,14 @@ def test_a_stack_of_frames_repeats_the_first_frame_and_then_equals_that_of_the_e
             over = terminated | truncated
 
 
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_gymnasiums_wrappers_compute_the_same_as_around_a_local_one(ipc: str, mode: AutoresetMode) -> None:
-    with remote(ipc, "Acrobot-v1", 3, autoreset_mode=mode, env={"kwargs": {"max_episode_steps": 30}}) as envs:
-        twin = local("Acrobot-v1", 3, mode, max_episode_steps=30)
-        found, expected = (NormalizeReward(RecordEpisodeStatistics(each)) for each in (envs, twin))
-        assert_same(found.reset(seed=4)[0], expected.reset(seed=4)[0], ())
-        for _ in range(100):
-            actions = envs.action_space.sample()
-            one, other = found.step(actions), expected.step(actions)
-            assert_same(one[0], other[0], ())
-            np.testing.assert_allclose(one[1], other[1])
-            over = one[2] | one[3]
-            if over.any():
-                for name in ("r", "l"):
-                    assert_same(one[4]["episode"][name], other[4]["episode"][name], (name,))
-                if mode is DISABLED:
-                    for each in (found, expected):
-                        each.reset(options={"reset_mask": over})
-
-
 def test_async_and_wait_give_the_same_as_a_whole_step(ipc: str) -> None:
     with remote(ipc, CARTPOLE) as envs:
         twin = local(CARTPOLE, 3)
         assert_same(envs.reset(seed=5), twin.reset(seed=5), ())
-        with pytest.raises(ConfigError, match="step_wait: no step is under way"):
+        with pytest.raises(ConfigError, match="step_wait"):
             envs.step_wait()
         envs.step_async(np.array([0, 1, 0]))
-        with pytest.raises(ConfigError, match="a step is under way, expected step_wait first"):
+        with pytest.raises(ConfigError, match="step_wait"):
             envs.reset(seed=5)
         assert_same(envs.step_wait()[0], twin.step(np.array([0, 1, 0]))[0], ())
 

@@ -84,7 +84,7 @@ def test_an_emulator_that_goes_another_way_is_noticed(monkeypatch: pytest.Monkey
     env = atari.RenderedAtari(EnvConfig(id="ALE/Pong-v5"), SEED)
     env.reset()
     env.twin.reset(seed=np.array([SEED + 1]))
-    with pytest.raises(EnvError, match="two emulators of one seed differ"):
+    with pytest.raises(EnvError, match="emulators"):
         steps(lambda: env.step(np.array([2])), 200)
     env.close()
 

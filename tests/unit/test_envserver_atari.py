@@ -163,5 +163,5 @@ def test_an_error_of_the_emulator_ends_the_session_with_a_sentence() -> None:
     env = InlineVectorEnv(lambda n, seed: begin("pong", n, seed), 2, seed=1, most=2)
     while not env.collect():
         pass
-    with pytest.raises(EnvError, match="environment 'any' cannot take a step: "):
+    with pytest.raises(EnvError, match="'any'"):
         env.step(np.zeros(1, np.int64))

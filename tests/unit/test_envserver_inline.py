@@ -54,9 +54,7 @@ def test_an_observed_choice_out_of_range_is_refused() -> None:
     env.spec = env.own = EnvSpec("Choice-v0", ArraySpace.discrete(5), ArraySpace.discrete(2))
     env.write_to(rows_for(env.spec, 2))
     env.fill_first(np.array([4, 0]))
-    with pytest.raises(
-        EnvError, match="environment 'Choice-v0': an observation of environment 1 holds the choice 5, expected"
-    ):
+    with pytest.raises(EnvError, match="the choice 5"):
         env.fill_first(np.array([0, 5]))
     env.close()
 

@@ -118,7 +118,7 @@ def test_an_evaluation_is_given_up_once_more_episodes_are_lost_than_were_asked_f
     counter.add(rows([1.0]), [])
     counter.add(rows([0.0], first=[0]), [], [Lost(ZERO, 0)])
     counter.add(rows([1.0]), [])
-    with pytest.raises(BeastError, match=r"2 episodes were lost to Zero.*, and 0 of 1 episodes were played"):
+    with pytest.raises(BeastError, match="2 episodes"):
         counter.add(rows([0.0], first=[0]), [])
 
 

@@ -59,11 +59,11 @@ def test_it_steps_as_the_environment_of_the_env_server(env_id: str, count: int, 
         other.reset()
         assert env.spec == other.env.spec
         for actions in random_actions(env, count):
-            assert env.rows.tobytes() == other.rows.tobytes()
+            assert np.array_equal(env.rows, other.rows)
             env.step(lambda into, actions=actions: np.copyto(into, actions))  # type: ignore[misc]
             other.step(actions)
             ends += int(env.rows["terminated"][0] | env.rows["truncated"][0])
-        assert env.rows.tobytes() == other.rows.tobytes()
+        assert np.array_equal(env.rows, other.rows)
         assert env.scene.picture.shape[2] == 3
         if "MinAtar" in env_id:
             assert env.scene.names == ["no-op", "left", "right"]

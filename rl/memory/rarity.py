@@ -2,6 +2,8 @@
 
 def oldest(familiar: Familiar) -> Tensor:           # [n], larger for what is rarer
     return -familiar.versions.float()
+
+Its rules are `zerobeast.testing.memory`.
 """
 
 from collections.abc import Callable

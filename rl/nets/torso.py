@@ -15,6 +15,7 @@
 is [N, k, *shape]. Boxes are float32, pictures scaled and numbers normalised as configured; all else is int64.
 Names of parameters are those of the checkpoint. Parameters with `requires_grad` False, as of a pretrained encoder,
 are saved there and never changed. Its weights stay float32; if the run computes in bfloat16, so does autocast in it.
+The rules that it keeps are in `zerobeast.testing.network`.
 
 A subclass of `zerobeast.rl.nets.body.Body` takes the place of all that is in front of the heads, memory included. A
 subclass of `Torso` gets arrays as they were sent, as ours do, and images with noise, as float32, from an episodic

@@ -1,4 +1,7 @@
-"""Experiment trackers behind one small interface. Any package can bring another (`--track module:Class`)."""
+"""Experiment trackers behind one small interface. Any package can bring another (`--track module:Class`).
+
+Its rules are `zerobeast.testing.tracker`.
+"""
 
 import os
 from collections.abc import Mapping

@@ -164,7 +164,7 @@ class MemoryLearning:
             return
         until = tree_map(lambda entry: entry[: time + 1], part.inputs)  # the rest costs time and changes nothing
         hidden, _ = self._body.unroll(until, part.core_state)
-        returns, errors = self._returns(part)
+        returns, errors = self.returns(part)
         for row in range(part.mask.shape[1]):
             obs = tree_map(lambda frames, at=(time, row): frames[at].clone(), part.obs)
             numbers = (hidden[time, row], errors[time, row], returns[time, row], part.policy_version[time, row])
@@ -173,7 +173,7 @@ class MemoryLearning:
                 rollout = part.pick(torch.tensor([row], device=self._device)).packed(self._env.frame_stack)
             yield Entry(Step(obs, *(number.clone() for number in numbers)), rollout)
 
-    def _returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[T, B] returns up to the episode's or the rollout's end; [T - 1, B] |TD errors| by the values when acting."""
         settings = self._config.algorithm
         rewards, discount = batch.reward[1:], discounts(batch, getattr(settings, "discount", 1.0))

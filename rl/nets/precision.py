@@ -75,7 +75,7 @@ def fast_bfloat16(device: torch.device) -> bool:
     """
     if device.type == "cuda":
         return native_bfloat16(device)
-    return native_bfloat16(device) and _product_s(torch.bfloat16) * _WORTHWHILE < _product_s(torch.float32)
+    return native_bfloat16(device) and product_s(torch.bfloat16) * _WORTHWHILE < product_s(torch.float32)
 
 
 def native_bfloat16(device: torch.device) -> bool:
@@ -87,7 +87,7 @@ def native_bfloat16(device: torch.device) -> bool:
 
 
 @cache
-def _product_s(dtype: torch.dtype) -> float:
+def product_s(dtype: torch.dtype) -> float:
     """Seconds that a matrix product takes on one core: the shortest time, when the core had no other work.
 
     Several threads would wait for each other if a core had other work.

@@ -37,14 +37,14 @@ SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW  #: memory that shrank would kil
 ATTEMPTS = 8  #: to read while the writer keeps overtaking
 
 
-class _Memory(NamedTuple):
+class Memory(NamedTuple):
     """The mapped file. Entries of the header are 64-bit words, each written by one store."""
 
     header: NDArray[np.int64]
     places: tuple[Bytes, Bytes]
 
     @classmethod
-    def of(cls, file: int, n_bytes: int, *, write: bool) -> _Memory:
+    def of(cls, file: int, n_bytes: int, *, write: bool) -> Memory:
         access = mmap.ACCESS_WRITE if write else mmap.ACCESS_READ
         content = np.frombuffer(mmap.mmap(file, HEADER_BYTES + 2 * n_bytes, access=access), np.uint8)
         first, second = content[HEADER_BYTES:].reshape(2, n_bytes)
@@ -52,7 +52,7 @@ class _Memory(NamedTuple):
 
 
 #: indices in the header: what the file is, how many versions were written, and each place's state, version and checksum
-_FORMAT, _LAYOUT, _EPOCH, _WRITTEN, _STATE, _VERSION, _CHECKSUM = 0, 1, 2, 3, 4, 6, 8
+KIND, LAYOUT, EPOCH, WRITTEN, STATE, VERSION, CHECKSUM = 0, 1, 2, 3, 4, 6, 8
 
 
 class WeightsWriter:
@@ -76,8 +76,8 @@ class WeightsWriter:
         try:
             os.posix_fallocate(self._file, 0, HEADER_BYTES + 2 * n_bytes)  # else a full memory would be a SIGBUS later
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
-            self._memory = _Memory.of(self._file, n_bytes, write=True)
-            self._memory.header[: _WRITTEN + 1] = FORMAT, layout_id(net, self._kinds), epoch, 0
+            self.memory = Memory.of(self._file, n_bytes, write=True)
+            self.memory.header[: WRITTEN + 1] = FORMAT, layout_id(net, self._kinds), epoch, 0
             write_atomically(path, f"{os.getpid()} {self._file} {n_bytes} {epoch}", durable=False)
         except BaseException:
             os.close(self._file)
@@ -85,14 +85,14 @@ class WeightsWriter:
 
     def write(self, net: nn.Module, version: int) -> None:
         """Share a version of a net of the same structure, in any number formats."""
-        header, written = self._memory.header, int(self._memory.header[_WRITTEN])
+        header, written = self.memory.header, int(self.memory.header[WRITTEN])
         place = written % 2
-        header[_STATE + place] += 1
-        pack_into(net, self._kinds, torch.from_numpy(self._memory.places[place]))
-        header[_VERSION + place] = version
-        header[_CHECKSUM + place] = _checksum(self._memory.places[place], version)
-        header[_STATE + place] += 1
-        header[_WRITTEN] = written + 1
+        header[STATE + place] += 1
+        pack_into(net, self._kinds, torch.from_numpy(self.memory.places[place]))
+        header[VERSION + place] = version
+        header[CHECKSUM + place] = _checksum(self.memory.places[place], version)
+        header[STATE + place] += 1
+        header[WRITTEN] = written + 1
 
     def close(self) -> None:
         """Give up the memory; processes that have mapped it keep it."""
@@ -121,13 +121,13 @@ class WeightsReader:
         try:
             if os.fstat(opened).st_uid != os.getuid() or fcntl.fcntl(opened, fcntl.F_GET_SEALS) & SEALS != SEALS:
                 raise ValueError(f"{path}: memory of another user, or memory that could shrink")
-            self._memory = _Memory.of(opened, n_bytes, write=False)
+            self.memory = Memory.of(opened, n_bytes, write=False)
         finally:
             os.close(opened)
-        header = self._memory.header
-        if header[_FORMAT] != FORMAT or header[_LAYOUT] != layout_id(net, kinds):
+        header = self.memory.header
+        if header[KIND] != FORMAT or header[LAYOUT] != layout_id(net, kinds):
             raise ValueError(f"{path}: weights of another layout")
-        if header[_EPOCH] != epoch:  # the writer has ended, and another learner has the same process id
+        if header[EPOCH] != epoch:  # the writer has ended, and another learner has the same process id
             raise ValueError(f"{path}: weights of another learner")
         self.epoch = epoch
         self._read = 0  #: versions written when the newest was read
@@ -135,18 +135,18 @@ class WeightsReader:
 
     def newer(self) -> bool:
         """Whether there is a version that has not been read yet."""
-        return bool(self._memory.header[_WRITTEN] > self._read)
+        return bool(self.memory.header[WRITTEN] > self._read)
 
     def read(self) -> tuple[int, Bytes] | None:
         """The newest version and its weights, valid until the next call; None if the writer was faster each time."""
-        header = self._memory.header
+        header = self.memory.header
         for _ in range(ATTEMPTS):
-            written = int(header[_WRITTEN])
+            written = int(header[WRITTEN])
             place = (written - 1) % 2
-            state = int(header[_STATE + place])
-            version, checksum = int(header[_VERSION + place]), int(header[_CHECKSUM + place])
-            np.copyto(self._buffer, self._memory.places[place])
-            unchanged = state % 2 == 0 and state == int(header[_STATE + place])
+            state = int(header[STATE + place])
+            version, checksum = int(header[VERSION + place]), int(header[CHECKSUM + place])
+            np.copyto(self._buffer, self.memory.places[place])
+            unchanged = state % 2 == 0 and state == int(header[STATE + place])
             if unchanged and checksum == _checksum(self._buffer, version):
                 self._read = written
                 return version, self._buffer

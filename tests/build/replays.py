@@ -213,16 +213,21 @@ class Truth:
         return steps
 
 
-def sizes(steps: int, alpha: float = 0.0, compression: str = "none") -> Any:
+def sizes(steps: int, alpha: float = 0.0, compression: str = "none", batch_size: int = 1) -> Any:
     """Settings of a replay."""
-    return SimpleNamespace(replay_size=steps, batch_size=1, priority_exponent=alpha, replay_compression=compression)
+    return SimpleNamespace(
+        replay_size=steps, batch_size=batch_size, priority_exponent=alpha, replay_compression=compression
+    )
 
 
-def replay_of(world: World, folder: Path, items: Items[Any], capacity: int, alpha: float = 0.0, **more: Any) -> Any:
+def replay_of(
+    world: World, folder: Path, items: Items[Any], capacity: int, alpha: float = 0.0, batch_size: int = 1, **more: Any
+) -> Any:
     """A replay for rows of this world, compressed as the world says."""
-    settings = sizes(capacity * T, alpha, world.compression)
-    more = {"seed": 1, "device": torch.device("cpu"), **more}
-    return Replay(folder, world.record, world.env, items, settings, **more)
+    settings = sizes(capacity * T, alpha, world.compression, batch_size)
+    return Replay(
+        folder, world.record, world.env, items, settings, **{"seed": 1, "device": torch.device("cpu"), **more}
+    )
 
 
 def everything(replay: Any) -> tuple[NDArray[np.int64], Any]:
@@ -239,13 +244,14 @@ def column(world: World, kind: str, numbers: Any) -> Any:
     space = {"obs": world.env.obs, "last_action": world.env.action}[kind]
     numbers = np.asarray(numbers)
     found = []
-    for array, _ in by_array(space, _Anything()):
+    for array in space.arrays:
         content = np.stack([value(array.shape, array.dtype, int(number)) for number in numbers.ravel()])
         content = content % np.reshape(array.choices, array.shape) if array.choices else content
         found.append(content.reshape(*numbers.shape, *array.shape))
     return found
 
 
-class _Anything:
-    def __getitem__(self, name: str) -> "_Anything":
-        return self
+def chi_square(counts: NDArray[Any], expected: NDArray[Any]) -> float:
+    """The chi-square statistic, in standard deviations from its mean if the probabilities are right."""
+    degrees = len(counts) - 1
+    return float((((counts - expected) ** 2 / expected).sum() - degrees) / np.sqrt(2 * degrees))

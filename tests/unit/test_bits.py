@@ -38,17 +38,9 @@ ROBOT = env(CompositeSpace("dict", PARTS))
 
 def test_arrays_of_bits_are_packed_in_observations_alone() -> None:
     assert row_layout(step_record(MINATAR))[:2] == [["obs", "|u1", [50], 0], ["reward", "<f4", [], 56]]
-    assert (
-        step_record(ROBOT).dtype["obs"].fields
-        == np.dtype(
-            {
-                "names": ["map", "speed", "on", "flag"],
-                "formats": [("|u1", (2,)), "<f4", ("|u1", (2,)), ("|u1", (1,))],
-                "offsets": [0, 8, 16, 24],
-                "itemsize": 32,
-            }
-        ).fields
-    )
+    names, formats = ["map", "speed", "on", "flag"], [("|u1", (2,)), "<f4", ("|u1", (2,)), ("|u1", (1,))]
+    parts = {"names": names, "formats": formats, "offsets": [0, 8, 16, 24], "itemsize": 32}
+    assert step_record(ROBOT).dtype["obs"].fields == np.dtype(parts).fields
     rollout = rollout_record(FOOTBALL, POLICY, 5)
     assert rollout.dtype["obs"] == np.dtype(("|u1", (5 + 4, 72 * 96 * 4 // 8)))
     assert rollout.dtype["last_action"] == np.dtype(("|i1", (6, 9)))
@@ -100,7 +92,7 @@ def test_no_bits_are_refused_whatever_a_peer_has_sent() -> None:
     rollouts["obs"]["on"] = 255
     assert rollout_flaw(rollouts, ROBOT) is None
     rollouts["last_action"][1, 2] = 2
-    assert "last_action holds the choice 2" in str(rollout_flaw(rollouts, ROBOT)), "actions are not packed"
+    assert str(rollout_flaw(rollouts, ROBOT)).startswith("last_action "), "actions are not packed"
 
 
 def test_stacks_of_packed_frames_begin_with_their_episode() -> None:

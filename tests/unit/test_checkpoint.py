@@ -7,31 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.learners import ENV, B, learn, rollout_rows, run_config
+from tests.build.checkpoints import CPU, same, saved, state_in, trained
+from tests.build.learners import ENV, run_config
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
+from zerobeast.rl.nets.checkpoint import DamagedCheckpoint
+from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_checkpoint
 from zerobeast.services.learner.update import Trainer
-
-CPU = torch.device("cpu")
-
-
-def saved(folder: Path, trainer: Trainer, **changes: Any) -> Path:
-    checkpoints = Checkpoints(folder)
-    checkpoints.save({**trainer.state(), "statistics": {}, "rollouts": {}, **changes})
-    return checkpoints.path
-
-
-def trained(trainer: Trainer, seeds: range) -> Trainer:
-    for seed in seeds:
-        learn(trainer, rollout_rows(B, seed, policy=trainer.policy))
-    return trainer
-
-
-def state_in(path: Path) -> dict[str, Any]:
-    state = load_checkpoint(path)
-    assert state is not None
-    return state
 
 
 @pytest.fixture
@@ -43,16 +25,6 @@ def config(tmp_path: Path) -> RunConfig:
 def path(tmp_path: Path, config: RunConfig) -> Path:
     """A checkpoint after one update."""
     return saved(tmp_path, trained(Trainer(config, CPU, ENV), range(1)))
-
-
-def same(one: Any, two: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two)
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(two) and all(map(same, one, two))
-    return bool(one == two)
 
 
 @pytest.mark.parametrize("use_lstm", [False, True])
@@ -85,17 +57,11 @@ def test_every_algorithm_resumes_bit_for_bit(
     assert (resumed.counters.agent_steps, resumed.counters.updates) == (120, 6)
 
 
-def test_a_missing_checkpoint_loads_nothing(tmp_path: Path) -> None:
-    assert load_checkpoint(tmp_path / "checkpoint.pt") is None
-
-
 @pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.99])
 def test_a_truncated_file_is_named_and_left_alone(path: Path, kept: float) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(
-        CheckpointError, match=r"checkpoint.pt: not a whole checkpoint .*: truncated, or written by another"
-    ):
+    with pytest.raises(DamagedCheckpoint, match=r"checkpoint\.pt"):
         load_checkpoint(path)
     assert len(path.read_bytes()) == int(kept * len(content))
 
@@ -105,7 +71,7 @@ def test_a_flipped_bit_in_the_weights_is_noticed(tmp_path: Path, config: RunConf
     content = bytearray(path.read_bytes())
     content[content.rindex(torch.ones(100).numpy().tobytes())] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+    with pytest.raises(DamagedCheckpoint):
         load_checkpoint(path)
 
 
@@ -121,7 +87,7 @@ def test_a_file_that_would_run_code_is_refused_without_running_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"format": CHECKPOINT_FORMAT, "model": Trap()}, tmp_path / "c.pt")
-    with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+    with pytest.raises(DamagedCheckpoint):
         load_checkpoint(tmp_path / "c.pt")
     assert not (tmp_path / "trap-sprung").exists()
 
@@ -138,37 +104,35 @@ def test_a_checkpoint_holds_plain_values_only(config: RunConfig) -> None:
     assert kinds(state) <= {int, float, str, bool, type(None), torch.Tensor}
 
 
-def test_other_formats_and_foreign_files_are_distinguished(tmp_path: Path, config: RunConfig) -> None:
-    with pytest.raises(CheckpointError, match="checkpoint format 3, this program reads 5"):
-        load_checkpoint(saved(tmp_path, Trainer(config, CPU, ENV), format=3))
-    torch.save({"model_state_dict": {}}, tmp_path / "foreign.pt")
-    with pytest.raises(CheckpointError, match="no entry 'format'"):
-        load_checkpoint(tmp_path / "foreign.pt")
-    torch.save({"format": CHECKPOINT_FORMAT, "model": {}}, tmp_path / "part.pt")
-    with pytest.raises(CheckpointError, match="no entry 'config'"):
-        load_checkpoint(tmp_path / "part.pt")
+@pytest.mark.parametrize("changes", [{"format": 3}, {"format": None}, {"config": None}, {"learning": []}], ids=str)
+def test_other_formats_and_foreign_files_are_refused_and_are_not_taken_for_damaged(
+    path: Path, changes: dict[str, Any]
+) -> None:
+    state = state_in(path) | changes
+    torch.save({name: value for name, value in state.items() if value is not None}, path)
+    with pytest.raises(CheckpointError) as refused:
+        load_checkpoint(path)
+    assert not isinstance(refused.value, DamagedCheckpoint)
 
 
 def test_another_architecture_is_named_by_its_first_parameter(path: Path, config: RunConfig) -> None:
     state = state_in(path)
     wider = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", "hidden_size": 32}})
-    with pytest.raises(
-        CheckpointError, match=r"parameter '.*' is of shape \[16.*\] in it, of shape \[32.*\] in this run"
-    ):
+    with pytest.raises(CheckpointError, match=r"'body\.torsos\.0\..*' .*\[16.*\].*\[32.*\]"):
         Trainer(wider, CPU, ENV).load(path, state)
     recurrent = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", "use_lstm": True}})
-    with pytest.raises(CheckpointError, match="another architecture"):
+    with pytest.raises(CheckpointError):
         Trainer(recurrent, CPU, ENV).load(path, state)
 
 
-def test_unreadable_entries_are_refused_with_a_sentence(path: Path, config: RunConfig) -> None:
-    with pytest.raises(CheckpointError, match="entries are unreadable"):
+def test_unreadable_entries_are_refused(path: Path, config: RunConfig) -> None:
+    with pytest.raises(CheckpointError):
         Trainer(config, CPU, ENV).load(path, state_in(path) | {"counters": {"steps": 3}})
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, path: Path, config: RunConfig) -> None:
     content = path.read_bytes()
     (tmp_path / ".c.pt.new").mkdir()
-    with pytest.raises(CheckpointError, match="cannot be written"):
+    with pytest.raises(CheckpointError):
         saved(path, trained(Trainer(config, CPU, ENV), range(2)))
     assert path.read_bytes() == content

@@ -5,9 +5,14 @@ from collections import deque
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from zerobeast.rl.ops.frames import stack_frames
+
+STEPS = 6
+ROW = st.tuples(st.lists(st.booleans(), min_size=STEPS, max_size=STEPS), st.sampled_from([0, 1, 2, 9]))
 
 
 def unroll(firsts: list[bool], k: int, *, warm_up: int = 0) -> tuple[Tensor, Tensor, list[list[int]]]:
@@ -25,36 +30,16 @@ def unroll(firsts: list[bool], k: int, *, warm_up: int = 0) -> tuple[Tensor, Ten
     return torch.tensor([frames], dtype=torch.uint8), torch.tensor([firsts]), seen
 
 
-@pytest.mark.parametrize("k", [2, 3, 4])
-@pytest.mark.parametrize("warm_up", [0, 1, 2, 9])
-@pytest.mark.parametrize(
-    "firsts",
-    [
-        [False, False, False, False, False, False],
-        [True, False, False, False, False, False],
-        [False, True, False, False, False, False],
-        [False, False, False, True, False, False],
-        [False, False, False, False, False, True],
-        [False, True, True, False, False, False],
-        [True, True, True, True, True, True],
-        [False, True, False, True, False, False],
-        [True, False, True, False, False, True],
-    ],
-)
-def test_stacks_are_those_that_the_policy_got(firsts: list[bool], warm_up: int, k: int) -> None:
-    frames, first, seen = unroll(firsts, k, warm_up=warm_up)
-    stacks = stack_frames(frames, first, k)
+@given(st.lists(ROW, min_size=1, max_size=4), st.integers(1, 4))
+def test_stacks_are_those_that_the_policy_got_whatever_is_in_other_rows(
+    rows: list[tuple[list[bool], int]], k: int
+) -> None:
+    unrolls = [unroll(firsts, k, warm_up=warm_up) for firsts, warm_up in rows]
+    frames, first = (torch.cat([each[part] for each in unrolls]) for part in range(2))
+    stacks = stack_frames(frames, first, k).view(STEPS, len(rows), k)
     assert stacks.dtype == torch.uint8
-    assert stacks[:, 0].tolist() == seen
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_rows_are_independent_of_each_other(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    rows = [unroll((rng.random(8) < 0.3).tolist(), 4, warm_up=int(rng.integers(0, 6))) for _ in range(5)]
-    stacks = stack_frames(torch.cat([row[0] for row in rows]), torch.cat([row[1] for row in rows]), 4)
-    for index, (_, _, seen) in enumerate(rows):
-        assert stacks[:, index].tolist() == seen
+    for row, (_, _, seen) in enumerate(unrolls):
+        assert stacks[:, row].tolist() == seen
 
 
 def test_pictures_keep_their_pixels() -> None:
@@ -66,12 +51,6 @@ def test_pictures_keep_their_pixels() -> None:
     assert stacks.is_contiguous()
     assert torch.equal(stacks[3, 0], frames[0, 3:7])
     assert torch.equal(stacks[3, 1], frames[1, [5, 5, 5, 6]])
-
-
-def test_without_a_stack_only_time_moves_to_the_front() -> None:
-    frames = torch.arange(2 * 4 * 3).view(2, 4, 3)
-    stacks = stack_frames(frames, torch.ones(2, 4, dtype=torch.bool), 1)
-    assert torch.equal(stacks, frames.transpose(0, 1))
 
 
 def test_rows_may_lie_apart_in_memory() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.build.checkpoints import CPU, same, trained
 from tests.build.control import control_config, trainer_of
 from tests.build.control import trained as trained_in_a_box
-from tests.build.learners import run_config
-from tests.unit.test_checkpoint import CPU, ENV, same, trained
+from tests.build.learners import ENV, run_config
 from zerobeast.common.config import live
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig

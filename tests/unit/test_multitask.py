@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import VECTORS, B, T, generator, make_batch, same, weights
-from tests.unit.test_popart import of_task
+from tests.build.nets import of_task
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace

@@ -14,22 +14,18 @@ def seed() -> None:
     torch.manual_seed(1)
 
 
+def reordered(weight: Tensor) -> Tensor:
+    """Of gates in torch's order: input, forget, candidate, output."""
+    admit, keep, show, candidate = weight.detach().chunk(4)
+    return torch.cat([admit, keep, candidate, show])
+
+
 def torch_twin(lstm: LSTM) -> torch.nn.LSTM:
-    """torch.nn.LSTM with the same weights; its gates are in the order input, forget, candidate, output."""
-
-    def reordered(weight: Tensor) -> Tensor:
-        admit, keep, show, candidate = weight.detach().chunk(4)
-        return torch.cat([admit, keep, candidate, show])
-
+    """torch.nn.LSTM with the same weights."""
     twin = torch.nn.LSTM(INPUT, H)
-    twin.load_state_dict(
-        {
-            "weight_ih_l0": reordered(lstm.from_input.weight),
-            "weight_hh_l0": reordered(lstm.from_hidden.weight),
-            "bias_ih_l0": reordered(lstm.from_input.bias),
-            "bias_hh_l0": torch.zeros(4 * H),
-        }
-    )
+    parts = (lstm.from_input.weight, lstm.from_hidden.weight, lstm.from_input.bias, torch.zeros(4 * H))
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    twin.load_state_dict({name: reordered(part) for name, part in zip(names, parts, strict=True)})
     return twin
 
 
@@ -37,23 +33,18 @@ def no_resets() -> Tensor:
     return torch.zeros(T, B, dtype=torch.bool)
 
 
-def test_without_resets_it_is_torchs_lstm() -> None:
+def test_without_resets_it_and_its_gradients_are_torchs() -> None:
     lstm, x, state = LSTM(INPUT, H), torch.randn(T, B, INPUT), torch.randn(B, 2 * H)
-    hidden, cell = state.chunk(2, dim=-1)
-    expected, (last_hidden, last_cell) = torch_twin(lstm)(x, (hidden[None].contiguous(), cell[None].contiguous()))
+    twin, weights = torch_twin(lstm), torch.randn(T, B, H)
+    hidden, cell = (half[None].contiguous() for half in state.chunk(2, dim=-1))
+    expected, (last_hidden, last_cell) = twin(x, (hidden, cell))
     outputs, after = lstm(x, no_resets(), state)
     torch.testing.assert_close(outputs, expected)
     torch.testing.assert_close(after, torch.cat([last_hidden[0], last_cell[0]], dim=-1))
-
-
-def test_its_gradients_are_torchs() -> None:
-    lstm, x = LSTM(INPUT, H), torch.randn(T, B, INPUT)
-    twin = torch_twin(lstm)
-    weights = torch.randn(T, B, H)
-    (lstm(x, no_resets(), torch.zeros(B, 2 * H))[0] * weights).sum().backward()
-    (twin(x)[0] * weights).sum().backward()
-    admit, keep, show, candidate = lstm.from_hidden.weight.grad.chunk(4)  # type: ignore[union-attr]
-    torch.testing.assert_close(torch.cat([admit, keep, candidate, show]), twin.weight_hh_l0.grad)
+    for found in (outputs, expected):
+        (found * weights).sum().backward()
+    assert lstm.from_hidden.weight.grad is not None
+    torch.testing.assert_close(reordered(lstm.from_hidden.weight.grad), twin.weight_hh_l0.grad)
 
 
 def test_a_reset_row_starts_like_a_new_one_and_the_others_go_on() -> None:
@@ -79,8 +70,9 @@ def test_no_gradient_crosses_a_reset() -> None:
     assert x.grad[4:].any()
 
 
-def test_a_reset_also_drops_what_is_not_a_number() -> None:
-    state = torch.full((B, 2 * H), torch.nan)
-    outputs, after = LSTM(INPUT, H)(torch.randn(T, B, INPUT), torch.ones(T, B, dtype=torch.bool), state)
-    assert outputs.isfinite().all()
-    assert after.isfinite().all()
+def test_a_new_one_has_a_long_memory() -> None:
+    """Orthogonal recurrence of each gate, and a forget gate that is open at first."""
+    lstm = LSTM(INPUT, H)
+    for gate in lstm.from_hidden.weight.chunk(4):
+        torch.testing.assert_close(gate @ gate.T, torch.eye(H))
+    assert lstm.from_input.bias.tolist() == [0.0] * H + [1.0] * H + [0.0] * 2 * H

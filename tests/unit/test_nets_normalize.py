@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.unit.test_nets import CARTPOLE, CASES, MINATAR, SMALL, network, observations, steps
+from tests.build.batches import MINATAR
+from tests.build.nets import CARTPOLE, SMALL, TORSOS
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.nets.normalize import CLIP, HORIZON, ArrayNorm
-from zerobeast.rl.nets.weights import flatten, layout_id, load_flat
+from zerobeast.testing.network import network, observations, steps
 
 CHANNELS_LAST = EnvSpec("Colour-v0", ArraySpace.box((36, 40, 3), "|u1"), ArraySpace.discrete(3), frame_stack=2)
 
@@ -66,11 +67,9 @@ def test_a_value_too_large_to_square_leaves_its_entry_unchanged_and_updates_the_
     assert norm.mean[3] != before[0][3], "it goes on"
 
 
-@pytest.mark.parametrize(("torso", "env"), CASES)
+@pytest.mark.parametrize(("torso", "env"), TORSOS)
 def test_before_any_observation_the_network_equals_one_without_normalisation(torso: str, env: EnvSpec) -> None:
-    plain = network(env, torso)
-    normalised = network(env, torso, normalize_obs=True)
-    normalised.load_state_dict(plain.state_dict(), strict=False)
+    plain, normalised = (network(torso, env, normalize_obs=normalize) for normalize in (False, True))
     inputs = steps(env, 2, 3)
     if torso == "mlp":
         inputs = inputs._replace(obs=inputs.obs.clamp(-CLIP, CLIP))
@@ -80,12 +79,10 @@ def test_before_any_observation_the_network_equals_one_without_normalisation(tor
 
 @pytest.mark.parametrize("env", [SMALL, CHANNELS_LAST])
 def test_pictures_are_centred_pixel_by_pixel_and_share_one_scale(env: EnvSpec) -> None:
-    net = network(env, "shallow", normalize_obs=True)
+    net, reference = network("shallow", env, normalize_obs=True), network("shallow", env).body.torsos[0]
     torso, norm = net.body.torsos[0], net.body.norm
     norm.observe(observations(env, 4, 5))
     obs = observations(env, 6)
-    reference = network(env, "shallow").body.torsos[0]
-    reference.load_state_dict(torso.state_dict())
     reference.first.scale = 1.0
     centred = (obs.double() - norm.arrays[0].mean.double()) / norm.arrays[0].variance.double().mean().sqrt()
     torch.testing.assert_close(torso(obs, norms=norm.of_arrays), reference(centred.float()), rtol=1e-3, atol=1e-4)
@@ -102,28 +99,18 @@ def test_vectors_are_normalised_entry_by_entry_and_clipped() -> None:
 
 
 def test_agents_that_are_away_change_no_statistics() -> None:
-    net = network(CARTPOLE, "mlp", normalize_obs=True)
+    net = network("mlp", CARTPOLE, normalize_obs=True)
+    norm = net.body.norm.arrays[0]
     seen, away = torch.randn(5, 2, 4), torch.tensor([[False, False]] * 3 + [[False, True]] * 2)
-    net.observe(seen, away)
-    torch.testing.assert_close(net.body.norm.arrays[0].mean, seen[~away].mean(0))
-    net.observe(seen, torch.ones_like(away))
-    torch.testing.assert_close(net.body.norm.arrays[0].mean, seen[~away].mean(0))
-    assert net.body.norm.arrays[0].variance.isfinite().all(), "nothing was seen"
+    for who in (away, torch.ones_like(away)):
+        net.observe(seen, who)
+        torch.testing.assert_close(norm.mean, seen[~away].mean(0))
+    assert norm.variance.isfinite().all(), "nothing was seen"
 
 
 def test_an_environment_that_never_changes_gives_no_infinities() -> None:
-    net = network(SMALL, "shallow", normalize_obs=True)
-    constant = torch.full((2, 3, 2, 36, 36), 7, dtype=torch.uint8)
+    net, inputs = network("shallow", SMALL, normalize_obs=True), steps(SMALL, 2, 3)
+    constant = torch.full_like(inputs.obs, 7)
     net.observe(constant)
-    inputs = steps(SMALL, 2, 3)
-    assert net(inputs._replace(obs=constant), net.initial_state(3))[0].logits.isfinite().all()
-    assert net(inputs, net.initial_state(3))[0].logits.isfinite().all()
-
-
-def test_statistics_travel_with_the_weights() -> None:
-    here, there = (network(SMALL, "shallow", normalize_obs=True) for _ in range(2))
-    here.observe(observations(SMALL, 4, 5))
-    assert layout_id(here) == layout_id(there) != layout_id(network(SMALL, "shallow"))
-    load_flat(there, flatten(here))
-    inputs, core = steps(SMALL, 2, 3), here.initial_state(3)
-    torch.testing.assert_close(there(inputs, core), here(inputs, core), rtol=0, atol=0)
+    for obs in (constant, inputs.obs):
+        assert net(inputs._replace(obs=obs), net.initial_state(3))[0].logits.isfinite().all()

@@ -9,8 +9,8 @@ import torch
 import yaml
 
 from tests.build.batches import REACH, VECTORS
+from tests.build.checkpoints import CPU, same, saved, state_in, trained
 from tests.build.learners import ENV, run_config
-from tests.unit.test_checkpoint import CPU, same, saved, state_in, trained
 from zerobeast.cli.train import TrainFlags, main
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import CheckpointError, ConfigError

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import generator, same
+from tests.build.nets import of_task
 from zerobeast.rl.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt
 
 WIDTH, TASKS, N = 5, 3, 40
@@ -17,10 +18,6 @@ def layer(tasks: int = TASKS) -> PopArt:
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=generator(seed))
-
-
-def of_task(net: PopArt, task: int) -> list[Tensor]:
-    return [getattr(net, name)[task].detach().clone() for name in ("mean", "scale", "weight", "bias")]
 
 
 def test_a_new_layer_gives_the_values_of_the_layer_it_replaces() -> None:

@@ -1,5 +1,6 @@
 """The file of a replay: which rows are found again, and which files are refused."""
 
+import re
 import struct
 import sys
 from dataclasses import replace
@@ -107,10 +108,10 @@ def test_rows_torn_by_a_machine_that_went_down_are_dropped(
     else:
         raw[header].view(np.int64)[{"number": 0, "seq": 3, "task": 6, "checksum": 7}[part]] += CAPACITY
     assert numbers(opened(tmp_path)) == [3, 4, 6, 7, 8]
-    assert "1 rows are dropped" in caplog.text
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     caplog.clear()
     assert numbers(opened(tmp_path)) == [3, 4, 6, 7, 8]
-    assert "dropped" not in caplog.text, "they are not there any more"
+    assert not caplog.records, "they are not there any more"
 
 
 def test_rows_of_an_earlier_round_are_dropped_where_newer_ones_were_lost(tmp_path: Path, opened: Any) -> None:
@@ -125,43 +126,48 @@ def test_rows_of_an_earlier_round_are_dropped_where_newer_ones_were_lost(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
+    "spoil",
     [
-        (lambda path: path.write_bytes(b""), "no replay of this program"),
-        (lambda path: path.write_bytes(b"ZBREPLAY"), "no replay of this program"),
-        (lambda path: path.write_bytes(b"%PDF-1.7" + bytes(10_000)), "no replay of this program"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-PAGE]), "bytes, expected"),
-        (lambda path: path.write_bytes(path.read_bytes()[:50]), "no replay of this program"),
-        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "bytes, expected"),
-        (lambda path: path.write_bytes(b"ZBREPLAY\7" + path.read_bytes()[9:]), r"replay_compression 7 \(unknown\)"),
+        lambda _content: b"",
+        lambda _content: b"ZBREPLAY",
+        lambda _content: b"%PDF-1.7" + bytes(10_000),
+        lambda content: content[:-PAGE],
+        lambda content: content[:50],
+        lambda content: content + b"x",
+        lambda content: b"ZBREPLAY\7" + content[9:],
     ],
 )
-def test_a_file_of_another_kind_is_named_and_left_alone(tmp_path: Path, opened: Any, spoil: Any, sentence: str) -> None:
+def test_a_file_of_another_kind_is_named_and_left_alone(tmp_path: Path, opened: Any, spoil: Any) -> None:
     fill(opened(tmp_path), 1, 2)
     path = tmp_path / NAME
-    spoil(path)
-    before = path.read_bytes()
-    with pytest.raises(ConfigError, match=sentence) as caught:
+    path.write_bytes(before := spoil(path.read_bytes()))
+    with pytest.raises(ConfigError, match=str(path)):
         opened(tmp_path)
-    assert str(path) in str(caught.value)
-    assert "--fresh" in str(caught.value)
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("other", "sentence"),
+    ("other", "path"),
     [
-        ({"env": replace(FRAMES, frame_stack=2)}, "another environment"),
-        ({"env": replace(FRAMES, env_id="Other-v0")}, "another environment"),
-        ({"capacity": 7}, f"replay_size {6 * T}, this run has {7 * T}"),
-        ({"steps": T + 1}, f"learner.unroll_length {T}, this run has {T + 1}"),
+        ({"env": replace(FRAMES, frame_stack=2)}, "environment"),
+        ({"env": replace(FRAMES, env_id="Other-v0")}, "environment"),
+        ({"capacity": 7}, "replay_size"),
+        ({"steps": T + 1}, "unroll_length"),
     ],
 )
-def test_a_replay_of_other_rows_is_named_and_left_alone(tmp_path: Path, opened: Any, other: Any, sentence: str) -> None:
+def test_a_replay_of_other_rows_is_named_and_left_alone(tmp_path: Path, opened: Any, other: Any, path: str) -> None:
     fill(opened(tmp_path), 1, 2)
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=path):
         opened(tmp_path, **other)
     assert numbers(opened(tmp_path)) == [1, 2]
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("none", "zstd"), ("zstd", "none")])
+def test_a_run_goes_on_with_the_compression_that_it_began_with(tmp_path: Path, theirs: Any, ours: Any) -> None:
+    fill(RingFile(tmp_path, RECORD, FRAMES, CAPACITY, theirs), 1, 2)
+    with pytest.raises(ConfigError, match="replay_compression"):
+        RingFile(tmp_path, RECORD, FRAMES, CAPACITY, ours)
+    assert numbers(RingFile(tmp_path, RECORD, FRAMES, CAPACITY, theirs)) == [1, 2]
 
 
 def test_a_replay_that_holds_no_rows_gives_way_to_one_of_other_rows(tmp_path: Path, opened: Any) -> None:
@@ -177,7 +183,7 @@ def test_a_draft_that_a_killed_process_left_is_replaced(tmp_path: Path, opened: 
 
 
 def test_a_replay_larger_than_the_disk_is_refused_before_anything_is_written(tmp_path: Path, opened: Any) -> None:
-    with pytest.raises(ConfigError, match=r"the replay takes .* GB, the disk has .*: lower replay_size"):
+    with pytest.raises(ConfigError, match="replay_size"):
         opened(tmp_path, capacity=10**12)
     assert list(tmp_path.iterdir()) == []
 
@@ -208,14 +214,14 @@ def test_the_last_and_deepest_mount_decides_the_file_system_of_a_folder(tmp_path
     assert disk.file_system(Path(folder), tmp_path / "none") == ""
 
 
-@pytest.mark.parametrize(("kind", "where"), [("tmpfs", "is in memory"), ("nfs4", "another machine")])
+@pytest.mark.parametrize("kind", ["tmpfs", "nfs4"])
 def test_a_folder_that_is_not_on_a_disk_of_this_machine_is_refused(
-    tmp_path: Path, opened: Any, kind: str, where: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(tmp_path)
     monkeypatch.setattr(disk, "file_system", lambda folder: kind)
     for folder in (tmp_path, tmp_path / "other"):
-        with pytest.raises(ConfigError, match=where):
+        with pytest.raises(ConfigError, match=str(folder)):
             opened(folder)
 
 
@@ -225,31 +231,21 @@ def test_a_link_to_a_disk_that_another_machine_had_leads_to_a_new_file(tmp_path:
     assert (tmp_path / "disk" / "x-1234" / "replay").exists()
 
 
-@pytest.mark.parametrize(("env", "kind"), [(PLAIN, "of type <f4"), (TREES, "several arrays")])
-def test_only_frames_of_bytes_can_be_compressed(tmp_path: Path, env: EnvSpec, kind: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"replay_compression zstd: observations of {env.env_id} are {kind}, expected"
-    ):
+@pytest.mark.parametrize("env", [PLAIN, TREES])
+def test_only_frames_of_bytes_can_be_compressed(tmp_path: Path, env: EnvSpec) -> None:
+    with pytest.raises(ConfigError, match=f"replay_compression.*{env.env_id}"):
         RingFile(tmp_path, rollout_record(env, POLICY, T), env, CAPACITY, "zstd")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_package_is_reported_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(ConfigError, match=r"zstandard is not installed: pip install 'zerobeast\[learner\]'"):
+    with pytest.raises(ConfigError, match="zstandard"):
         RingFile(tmp_path, RECORD, FRAMES, CAPACITY, "zstd")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [("none", "zstd"), ("zstd", "none")])
-def test_a_run_goes_on_with_the_compression_that_it_began_with(tmp_path: Path, theirs: Any, ours: Any) -> None:
-    fill(RingFile(tmp_path, RECORD, FRAMES, CAPACITY, theirs), 1, 2)
-    with pytest.raises(ConfigError, match=f"made with replay_compression {theirs}, this run has {ours}: use another"):
-        RingFile(tmp_path, RECORD, FRAMES, CAPACITY, ours)
-    assert numbers(RingFile(tmp_path, RECORD, FRAMES, CAPACITY, theirs)) == [1, 2]
-
-
-def test_damaged_frames_are_reported_in_a_sentence(tmp_path: Path) -> None:
+def test_damaged_frames_are_an_error(tmp_path: Path) -> None:
     ring = RingFile(tmp_path, RECORD, FRAMES, CAPACITY, "zstd")
     fill(ring, 1)
     frames = np.memmap(tmp_path / NAME, np.uint8, "r+")[parts(ring, 0)[2]]
@@ -263,7 +259,7 @@ def test_compressed_frames_take_the_disk_that_they_need(tmp_path: Path, caplog: 
     env = replace(FRAMES, obs=ArraySpace.box((84, 84), "|u1"))
     with caplog.at_level("INFO"):
         ring = RingFile(tmp_path, record := rollout_record(env, POLICY, T), env, 100, "zstd")
-    assert "the replay takes about 0.455 MB, at most 3.73 MB" in caplog.text
+    assert re.findall(r"[\d.]+ MB", caplog.text)[:2] == ["0.455 MB", "3.73 MB"], "as expected, and at most"
     for number in range(100):
         ring.write(np.full(record.row_bytes, number, np.uint8), origin(number), 0)
     assert ring.path.stat().st_blocks * 512 < 100 * (PAGE + ring.rows.itemsize + 64 + 4 * T) + 8 * PAGE

@@ -18,8 +18,7 @@ import torch
 
 from tests.helpers import wait_until
 from zerobeast.rl.acting.weights_inbox import LOOK_PERIOD_S, LocalWeights
-from zerobeast.rl.nets import shared_weights
-from zerobeast.rl.nets.shared_weights import WeightsReader, WeightsWriter
+from zerobeast.rl.nets.shared_weights import STATE, VERSION, WRITTEN, WeightsReader, WeightsWriter
 from zerobeast.rl.nets.weights import as_kept, load_flat, sizes
 
 KILLS = 40
@@ -35,12 +34,18 @@ class Net(torch.nn.Module):
         self.register_buffer("count", torch.full((), int(value)))
 
 
-def taken(reader: WeightsReader) -> tuple[int, Net]:
-    found = reader.read()
-    assert found is not None
+def read(reader: WeightsReader) -> tuple[int, Net] | None:
+    if (found := reader.read()) is None:
+        return None
     net = Net(-1.0)
     load_flat(net, found[1], as_kept(net))
     return found[0], net
+
+
+def taken(reader: WeightsReader) -> tuple[int, Net]:
+    found = read(reader)
+    assert found is not None
+    return found
 
 
 def whole(net: Net) -> float:
@@ -71,12 +76,12 @@ def test_a_version_that_is_being_written_is_never_taken_for_whole(tmp_path: Path
     writer = WeightsWriter(tmp_path / "w", Net(), epoch=1)
     reader = WeightsReader(tmp_path / "w", Net())
     writer.write(Net(1.0), 1)
-    header = writer._memory.header
-    header[shared_weights._STATE + 1] += 1  # killed in its second write
-    writer._memory.places[1][:100] = 9
+    header, places = writer.memory.header, writer.memory.places
+    header[STATE + 1] += 1  # killed in its second write
+    places[1][:100] = 9
     assert whole(taken(reader)[1]) == 1.0
-    header[shared_weights._STATE] += 1  # as if the writer overtook the reader each time
-    header[shared_weights._WRITTEN] += 2
+    header[STATE] += 1  # as if the writer overtook the reader each time
+    header[WRITTEN] += 2
     assert reader.read() is None
     assert reader.newer(), "and tries again"
 
@@ -87,14 +92,14 @@ def test_a_torn_copy_is_noticed_even_if_the_states_are_even(tmp_path: Path) -> N
     reader = WeightsReader(tmp_path / "w", Net())
     for version in (1, 2, 3):
         writer.write(Net(float(version)), version)
-    place = writer._memory.places[0]
+    place = writer.memory.places[0]
     before, torn = place.copy(), slice(len(place) // 2, None)
     place[torn] = 7
     assert reader.read() is None
     place[torn] = before[torn]
-    writer._memory.header[shared_weights._VERSION] = 2
+    writer.memory.header[VERSION] = 2
     assert reader.read() is None, "nor do weights pass for those of another version"
-    writer._memory.header[shared_weights._VERSION] = 3
+    writer.memory.header[VERSION] = 3
     assert whole(taken(reader)[1]) == 3.0
 
 
@@ -128,10 +133,8 @@ def test_readers_of_a_writer_that_never_rests_see_each_version_whole_and_once(tm
         wait_until(place.exists)
         reader = WeightsReader(place, Net())
         while len(versions) < 50:
-            if reader.newer() and (found := reader.read()):
-                net = Net(-1.0)
-                load_flat(net, found[1], as_kept(net))
-                assert whole(net) == found[0] % 100
+            if reader.newer() and (found := read(reader)):
+                assert whole(found[1]) == found[0] % 100
                 versions.append(found[0])
     assert versions == sorted(set(versions))
 
@@ -149,7 +152,7 @@ def test_whenever_a_writer_is_killed_its_last_version_is_whole_and_its_successor
             wait_until(lambda: follows(process.pid))
             time.sleep(dice.uniform(0, 0.01))
         assert local.reader is not None
-        torn += any(state % 2 for state in local.reader._memory.header[shared_weights._STATE :][:2])
+        torn += any(state % 2 for state in local.reader.memory.header[STATE:][:2])
         version, net = taken(local.reader)
         assert whole(net) == version % 100
     assert torn > 0, "some were killed while they wrote"
@@ -167,27 +170,24 @@ def test_killed_readers_disturb_neither_the_writer_nor_other_readers(tmp_path: P
         assert (taken(reader)[0], whole(taken(reader)[1])) == (version, version)
 
 
-@pytest.mark.parametrize("other", [Net(size=3), Net().float()], ids=["size", "format"])
+class Renamed(Net):
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = self.exact
+        del self.exact
+
+
+@pytest.mark.parametrize("other", [Net(size=3), Net().float(), Renamed()], ids=["size", "format", "names"])
 def test_weights_of_another_net_are_refused(tmp_path: Path, other: Net) -> None:
-    WeightsWriter(tmp_path / "w", other, epoch=1)
-    with pytest.raises(ValueError, match="weights, expected"):
+    writer = WeightsWriter(tmp_path / "w", other, epoch=1)
+    with pytest.raises(ValueError, match="weights"):
         WeightsReader(tmp_path / "w", Net())
-
-
-def test_weights_of_the_same_size_and_other_names_are_distinguished(tmp_path: Path) -> None:
-    class Other(Net):
-        def __init__(self) -> None:
-            super().__init__()
-            self.renamed = self.exact
-            del self.exact
-
-    WeightsWriter(tmp_path / "w", Other(), epoch=1)
-    with pytest.raises(ValueError, match="weights of another layout"):
-        WeightsReader(tmp_path / "w", Net())
+    assert WeightsReader(tmp_path / "w", other).epoch == 1
+    writer.close()
 
 
 def test_memory_that_could_shrink_under_its_readers_is_not_read(tmp_path: Path) -> None:
-    sealed = WeightsWriter(tmp_path / "w", Net(), epoch=1)
+    WeightsWriter(tmp_path / "w", Net(), epoch=1)
     pid, file, n_bytes, epoch = (tmp_path / "w").read_text().split()
     plain = os.memfd_create("plain")
     os.write(plain, os.pread(int(file), 1 << 20, 0))
@@ -195,7 +195,7 @@ def test_memory_that_could_shrink_under_its_readers_is_not_read(tmp_path: Path) 
     with pytest.raises(ValueError, match="could shrink"):
         WeightsReader(tmp_path / "w", Net())
     with pytest.raises(OSError, match="not permitted"):
-        os.ftruncate(sealed._file, 10)
+        os.ftruncate(int(file), 10)
     os.close(plain)
 
 
@@ -204,7 +204,7 @@ def test_without_enough_memory_there_is_no_writer_and_no_file(tmp_path: Path) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # it applies to memory files, too
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError, match="large"):
             WeightsWriter(tmp_path / "w", Net(), epoch=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -219,7 +219,7 @@ def test_parallel_runs_have_separate_memory_and_a_file_that_points_to_another_ru
     assert [(reader.epoch, taken(reader)[0], whole(taken(reader)[1])) for reader in readers] == [(1, 10, 1), (2, 20, 2)]
     first_place, second_place = (tmp_path / "a").read_text().split(), (tmp_path / "b").read_text().split()
     (tmp_path / "a").write_text(" ".join([*second_place[:3], first_place[3]]))
-    with pytest.raises(ValueError, match="weights of another learner"):
+    with pytest.raises(ValueError, match="learner"):
         WeightsReader(tmp_path / "a", Net())
 
 
@@ -254,11 +254,10 @@ def test_a_learner_that_was_started_again_is_followed_and_an_unusable_file_is_no
     assert local.newest() is None
     now, pipe, here = 0.0, os.pipe(), socket.socket(socket.AF_UNIX)
     n_bytes = sum(sizes(Net(), as_kept(Net())))
-    contents = [b"", b"1 2", b"999999999 3 %d 1", b"-1 -1 %d 1", b"%d " % os.getpid() + b"0 %d 1", b"9" * 10_000]
-    contents += [b"\xff\0\n", b"1 1 9999999999999999999999 1", b"9" * 30 + b" 9 %d 1"]
-    contents += [b"%d %d" % (os.getpid(), number) + b" %d 1" for number in (*pipe, here.fileno())]
-    for content in contents:
-        place.write_bytes(content.replace(b"%d", b"%d" % n_bytes))
+    own = [f"{os.getpid()} {number} {n_bytes} 1" for number in (0, *pipe, here.fileno())]
+    others = [f"999999999 3 {n_bytes} 1", f"-1 -1 {n_bytes} 1", "1 1 9999999999999999999999 1", "9" * 10_000, "", "1 2"]
+    for content in (*own, *others, "\xff\0\n"):
+        place.write_text(content, "latin-1")
         local.serves(now := now + LOOK_PERIOD_S)
         assert local.reader is None, content
     first = WeightsWriter(place, Net(), epoch=1)

@@ -1,3 +1,5 @@
+"""Trees of tensors: each tensor is reached by its name, as a view of rows, and one that is not finite is found."""
+
 from typing import NamedTuple
 
 import numpy as np
@@ -7,6 +9,7 @@ from torch import Tensor
 
 from tests.build.batches import NESTED
 from zerobeast.common.wire.records import step_record
+from zerobeast.rl.learning.gradient_descent import squares_finite
 from zerobeast.rl.ops.columns import columns
 from zerobeast.rl.ops.tree import leaves, tree_map
 
@@ -45,3 +48,13 @@ def test_columns_are_views_of_the_rows_by_the_names_that_numpy_has() -> None:
         np.testing.assert_array_equal(found[name], rows[name])
     found["obs"]["word"].fill_(9)
     assert (rows["obs"]["word"] == 9).all()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, torch.finfo(torch.float32).max ** 0.5 * 1.001])
+@pytest.mark.parametrize("at", [0, 5000, 9999])
+def test_one_bad_entry_of_ten_thousand_is_found(bad: float, at: int) -> None:
+    entries = torch.full((10_000,), torch.finfo(torch.float32).max ** 0.5 * 0.999)
+    assert squares_finite([torch.ones(2), -entries, torch.empty(0)])
+    entries[at] = bad
+    assert not squares_finite([torch.ones(2), entries.view(100, 100), torch.zeros(())])
+    assert squares_finite([])

@@ -51,20 +51,20 @@ class WeightsPublisher:
         self._socket.set(zmq.XPUB_MANUAL_LAST_VALUE, 1)
         self.pollable = [self._socket]  #: what `Poller` waits on
         self._newest: dict[bytes, list[Any]] = {}  #: newest message by topic
-        self._held: list[tuple[weakref.ref[memoryview], int]] = []  #: a chunk and the size of versions not yet released
+        self.held: list[tuple[weakref.ref[memoryview], int]] = []  #: a chunk and the size of versions not yet released
         self._admitted = 0  #: subscriptions granted since connections were last counted, and those there were
         self._counted_at = self._cut_at = float("-inf")
-        self._due = False  #: whether the newest version waits until subscribers hold less
+        self.due = False  #: whether the newest version waits until subscribers hold less
         context.bind(Plane.WEIGHTS, Endpoint.parse(endpoint), {WEIGHTS: self._socket})
 
     def publish(self, header: Header, snapshot: Payload) -> None:
         """Send one version to every subscriber. `snapshot` must never change afterwards."""
         frames = chunks(snapshot)
-        self._due = False
+        self.due = False
         self.welcome()
         self._newest[WEIGHTS_TOPIC] = [WEIGHTS_TOPIC + pack_header(header), *frames]
         if frames:  # the last may be so short that libzmq copies it
-            self._held.append((weakref.ref(max(frames[-2:], key=len)), view_of(snapshot).nbytes))
+            self.held.append((weakref.ref(max(frames[-2:], key=len)), view_of(snapshot).nbytes))
         self._broadcast()
 
     def tell(self, news: Header) -> None:
@@ -90,7 +90,7 @@ class WeightsPublisher:
             # to is sent instead; otherwise the next version would reach no other subscriber.
             parts = self._newest.get(asked, [NO_TOPIC]) if admitted and event == SUBSCRIBED + asked else [NO_TOPIC]
             self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
-        if self._due:
+        if self.due:
             self._broadcast()
 
     def _admits(self) -> bool:
@@ -106,13 +106,13 @@ class WeightsPublisher:
 
     def _broadcast(self) -> None:
         """Send the newest version to all subscribers, unless they hold too much and were cut off a moment ago."""
-        self._held = [(chunk, size) for chunk, size in self._held if chunk() is not None]
-        held, n_bytes = sum(size for _, size in self._held), self._held[-1][1] if self._held else 0
+        self.held = [(chunk, size) for chunk, size in self.held if chunk() is not None]
+        held, n_bytes = sum(size for _, size in self.held), self.held[-1][1] if self.held else 0
         full = held - n_bytes > max(MAX_HELD_BYTES, MIN_HELD * n_bytes)
-        self._due = full and time.monotonic() - self._cut_at < CUT_PERIOD_S
-        if full and not self._due:
+        self.due = full and time.monotonic() - self._cut_at < CUT_PERIOD_S
+        if full and not self.due:
             self._cut_off(held)
-        if not self._due:
+        if not self.due:
             self._socket.send_multipart(self._newest[WEIGHTS_TOPIC], zmq.NOBLOCK, copy=False)
 
     def _cut_off(self, held: int) -> None:

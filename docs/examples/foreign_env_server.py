@@ -74,14 +74,14 @@ def reply(epoch, sessions, header, *payload):
         raise ValueError("not a header")
     key, answer = (sender, slot), None
     if version != VERSION:
-        answer = ERROR, 0, ["version", f"this env-server uses version {VERSION}"]
+        answer = ERROR, 0, ["version", f"the message has version {version}, this env-server uses {VERSION}"]
     elif kind == HELLO:
         answer = hello(sessions, key, *body)
     elif kind in (RESET, STEP) and (asked != epoch or key not in sessions):
         answer = ERROR, seq, ["unknown_session", "send HELLO again"]
     elif kind in (RESET, STEP):
         answer = act(sessions, key, kind, seq, body, *payload)
-    elif kind == BYE and asked == epoch:
+    elif kind == BYE:  # of any epoch: who leaves before WELCOME knows none
         sessions.pop(key, None)
     if answer is None:
         return None

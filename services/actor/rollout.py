@@ -41,18 +41,18 @@ class RolloutBuilder:
         self._action: NDArray[Any] = np.zeros(num_envs, action_record(env.action).dtype)["action"]
         self._masks = ("action_mask",) if env.action_mask else ()
         self._spare: list[Rows] = []
-        self._rows = self._blank()
-        self._t = 0  #: index of the newest observation
+        self.rows = self._blank()
+        self.t = 0  #: index of the newest observation
 
     @property
     def at_start(self) -> bool:
         """Whether the newest observation is obs[0]."""
-        return self._t == 0
+        return self.t == 0
 
     @property
     def complete(self) -> bool:
         """Whether the newest observation is obs[T]."""
-        return self._t == self.unroll_length
+        return self.t == self.unroll_length
 
     def restart(self, rows: Rows) -> None:
         """Drop the unroll in progress and begin at this observation [N], as if episodes started here.
@@ -60,27 +60,27 @@ class RolloutBuilder:
         Rows whose `first` is not set are recorded with it set: the caller must show them to the broker the same
         way, so that both drop what came before.
         """
-        self._t = 0
+        self.t = 0
         self._action[...] = 0
         self._record(rows)
-        self._rows["first"][:, 0] = True
+        self.rows["first"][:, 0] = True
         for index in range(self._history):
-            self._rows["obs"][:, index] = rows["obs"]
+            self.rows["obs"][:, index] = rows["obs"]
 
     def act(self, act_rows: Rows, policy_version: int, core: NDArray[np.float32] | None) -> NDArray[Any]:
         """Record the policy's answer [N] to the newest observation and return the actions to send."""
-        t = self._t
+        t = self.t
         for name in self._extras:
-            self._rows[name][:, t] = act_rows[name]
-        self._rows["policy_version"][:, t] = policy_version
+            self.rows[name][:, t] = act_rows[name]
+        self.rows["policy_version"][:, t] = policy_version
         if t == 0 and core is not None:
-            self._rows["core_state"] = core
+            self.rows["core_state"] = core
         self._action[...] = act_rows["action"]
         return self._action
 
     def observe(self, rows: Rows) -> None:
         """Record what the environments answered [N] to the actions of `act`."""
-        self._t += 1
+        self.t += 1
         self._record(rows)
 
     def take(self) -> Rows:
@@ -89,11 +89,11 @@ class RolloutBuilder:
         The array belongs to the caller until it comes back through `recycle`.
         """
         assert self.complete, "T + 1 observations make a rollout"
-        done, self._rows = self._rows, self._spare.pop() if self._spare else self._blank()
+        done, self.rows = self.rows, self._spare.pop() if self._spare else self._blank()
         for name in (*ARRIVALS, *self._masks, "last_action"):
-            self._rows[name][:, 0] = done[name][:, -1]
-        self._rows["obs"][:, : self._history + 1] = self._stack_at_end(done)
-        self._t = 0
+            self.rows[name][:, 0] = done[name][:, -1]
+        self.rows["obs"][:, : self._history + 1] = self._stack_at_end(done)
+        self.t = 0
         return done
 
     def recycle(self, rows: Rows) -> None:
@@ -101,11 +101,11 @@ class RolloutBuilder:
         self._spare.append(rows)
 
     def _record(self, rows: Rows) -> None:
-        t = self._t
-        self._rows["obs"][:, self._history + t] = rows["obs"]
+        t = self.t
+        self.rows["obs"][:, self._history + t] = rows["obs"]
         for name in (*ARRIVALS, *self._masks):
-            self._rows[name][:, t] = rows[name]
-        self._rows["last_action"][:, t] = self._action
+            self.rows[name][:, t] = rows[name]
+        self.rows["last_action"][:, t] = self._action
 
     def _stack_at_end(self, done: Rows) -> NDArray[Any]:
         """[N, k, *frame]: the stack of obs[T] as the policy got it, oldest frame first."""

@@ -61,12 +61,12 @@ class Actor(Service):
             return EnvGroup(own, self.sender, slot, seed, Waits(now, self.hops), timeouts)
 
         self.groups = [group(slot) for slot in range(count)]
-        self._servers = [
+        self.servers = [
             Servers(Plane.STEPS, Lookup(config.envserver.endpoint, resolve), self.sender, count, first, timeouts),
             Servers(Plane.INFERENCE, Lookup(config.broker.endpoint, resolve), self.sender, count, first, timeouts),
             Servers(Plane.ROLLOUTS, Lookups(config.learner.endpoints, resolve), self.sender, count, first, timeouts),
         ]
-        self._peers = Peers(self.groups, self._servers, timeouts, config.actor.connect_timeout_s, now)
+        self._peers = Peers(self.groups, self.servers, timeouts, config.actor.connect_timeout_s, now)
         self._window = SlidingWindow(RATE_SPAN_S)
 
     def open(self) -> None:
@@ -95,11 +95,11 @@ class Actor(Service):
     def idle(self) -> bool:
         """Whether env-servers still make all environments, or all groups wait for a learner that answers."""
         waits = [group.waits.current is Wait.CREDIT and group.rollouts.outbox.stream.open for group in self.groups]
-        return all(waits) or self._peers.prepared(self._servers[0], self.clock())
+        return all(waits) or self._peers.prepared(self.servers[0], self.clock())
 
     def drain(self) -> None:
         """Give complete rollouts a moment to be acknowledged, then send BYE."""
-        until, learner = self.clock() + DRAIN_S, self._servers[-1]
+        until, learner = self.clock() + DRAIN_S, self.servers[-1]
         while self.clock() < until and any(group.rollouts.outbox.in_transit for group in self.groups):
             Poller(learner.ports.values()).wait(0.05)
             self._peers.receive(learner, self.clock())

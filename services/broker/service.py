@@ -62,12 +62,12 @@ class Broker(Service):
         self.epoch = random_id()
         index = self.epoch if instance.index is None else instance.index
         self._seed = counted(config.seed, index) if index else config.seed  # as no other broker draws, of any run
-        self._batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
+        self.batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
         self._rows = self._requests = self._batches = 0  #: answered so far
         self._window = SlidingWindow(RATE_SPAN_S)
         self._inbox: WeightsInbox | None = None
-        self._running: Running | None = None
-        self._held: Incoming | None = None  # a request that waits in the socket for the next batch
+        self.running: Running | None = None
+        self.held: Incoming | None = None  # a request that waits in the socket for the next batch
 
     def open(self) -> None:
         """Bind the endpoint.
@@ -99,9 +99,9 @@ class Broker(Service):
         for session in self._sessions.table.unused(now, self.awake_since):
             self._sessions.end(session)
         self._finish()
-        if self._running is None:
+        if self.running is None:
             self._sessions.renew_opponents(now)
-        if self._running is None and self._armed and self._batcher.closes(now, self._sessions.table.senders):
+        if self.running is None and self._armed and self.batcher.closes(now, self._sessions.table.senders):
             self._start(now)
             self._finish()
 
@@ -109,7 +109,7 @@ class Broker(Service):
         """When the batch has waited long enough; at once while CUDA computes, which cannot wake the poller."""
         if not self._armed:
             return float("inf")
-        return 0.0 if self._running or self._held else self._batcher.deadline()
+        return 0.0 if self.running or self.held else self.batcher.deadline()
 
     @property
     def _armed(self) -> bool:
@@ -118,17 +118,17 @@ class Broker(Service):
 
     def idle(self) -> bool:
         """Whether no request waits. Those that wait for the first weights count: no client is served meanwhile."""
-        return self._running is None and self._held is None and not len(self._batcher)
+        return self.running is None and self.held is None and not len(self.batcher)
 
     def drain(self) -> None:
         """Answer the requests that have arrived, then send BYE to every client."""
         limit = self.clock() + DRAIN_LIMIT_S
         while self._armed and self.clock() < limit:
             self._collect()
-            if self._running is None and len(self._batcher):
+            if self.running is None and len(self.batcher):
                 self._start(self.clock())
             self._finish()
-            if self._running is None and not len(self._batcher) and self._held is None:
+            if self.running is None and not len(self.batcher) and self.held is None:
                 break
         for session in self._sessions.table:
             self.port.send(Header(Kind.BYE, session.sender, session.slot, self.epoch, session.seq))
@@ -144,7 +144,7 @@ class Broker(Service):
             "rows_per_s": round(rows, 1),
             "requests_per_s": round(requests, 1),
             "batch_rows_mean": round(rows / batches, 1) if batches else 0.0,
-            "max_batch_rows": self._batcher.max_rows,
+            "max_batch_rows": self.batcher.max_rows,
             "policy_version": self._inbox.version if self._inbox else -1,
             "clients": len(self._sessions.table),
             "refused": sum(refused.values()),
@@ -158,14 +158,14 @@ class Broker(Service):
     def _collect(self) -> None:
         """Take messages until none is left or a request has to wait for the next batch."""
         for _ in range(MAX_MESSAGES):
-            incoming = self._held or self.port.receive()
-            self._held = None
+            incoming = self.held or self.port.receive()
+            self.held = None
             if incoming is None:
                 return
             kind = incoming.header.kind
             if kind is Kind.INFER:
                 if not self._infer(incoming):
-                    self._held = incoming
+                    self.held = incoming
                     return
             elif kind is Kind.HELLO:
                 self._hello(incoming.header)
@@ -185,8 +185,8 @@ class Broker(Service):
             self.port.reject(header, error, epoch=self.epoch)
             return
         if policy is not before:
-            self._batcher.take()
-            self._running = None
+            self.batcher.take()
+            self.running = None
             self._unsubscribe()
         if not self.port.hears(header.sender):
             return  # its subscription has not arrived yet, and HELLO will be repeated
@@ -224,7 +224,7 @@ class Broker(Service):
         if session.state.pending:
             self.port.refuse(RemoteProtocolError("a request before the last one was answered", "overlap"))
             return True
-        if not self._batcher.fits(session.state.rows):
+        if not self.batcher.fits(session.state.rows):
             if not self._armed:  # a request in the socket is not read, and might wait there for long
                 self.port.here(header, self.epoch)
             return not self._armed
@@ -243,7 +243,7 @@ class Broker(Service):
         """Receive a new request's rows into the batch. A malformed one leaves no trace in it."""
         header, client = incoming.header, session.state
         assert self._sessions.policy is not None, "a session exists, so its policy does"
-        start = self._batcher.rows
+        start = self.batcher.rows
         rows = self._sessions.policy.batch.rows[start : start + client.rows]
         if not incoming.into(rows):
             sentence = f"INFER carries {client.rows} rows of {rows.shape[1]} bytes"
@@ -252,13 +252,13 @@ class Broker(Service):
         session.arrival(header.seq)
         versions = self._sessions.enter(session, start)
         now = session.asked_at = self.clock()
-        self._batcher.add(Request(session, start, header.body[0], now, versions), client.rows, header.sender, now)
+        self.batcher.add(Request(session, start, header.body[0], now, versions), client.rows, header.sender, now)
 
     def _start(self, now: float) -> None:
         policy, inbox = self._sessions.policy, self._inbox
         assert policy is not None, "there are requests, so there is a policy"
         assert inbox is not None, "there are requests, so there are weights"
-        rows, requests = self._batcher.rows, self._batcher.take()
+        rows, requests = self.batcher.rows, self.batcher.take()
         for request in requests:
             self.hops.add("batch_wait", now - request.at)
         if self.config.deterministic:
@@ -266,14 +266,14 @@ class Broker(Service):
             group = index_of(session.sender) * self.config.actor.env_groups + session.slot  # counted over all actors
             policy.reseed(counted(self.config.seed, group, session.seq, inbox.version))
         policy.submit(rows, with_cores=any(request.with_core for request in requests))
-        self._running = Running(policy, requests, rows, inbox.version, now)
+        self.running = Running(policy, requests, rows, inbox.version, now)
 
     def _finish(self) -> None:
         """Answer the running batch if it is done. Replies are copies: they outlive the memory they come from."""
-        running = self._running
+        running = self.running
         if running is None or not running.policy.done():
             return
-        self._running = None
+        self.running = None
         self._rows, self._requests = self._rows + running.rows, self._requests + len(running.requests)
         self._batches += 1
         self.hops.add("forward", self.clock() - running.since)

@@ -179,11 +179,6 @@ class Stage:
         except BaseException as error:  # raised again by stop()
             self.failed.append(error)
 
-    def free_slots(self) -> int:
-        """How many slots no session has."""
-        ranges = self.broker._sessions._ranges
-        return ranges._end.stop - sum(map(len, ranges._taken))
-
     def client(self, n: int = 1, **more: Any) -> Client:
         self.clients.append(Client(self, n, **more))
         return self.clients[-1]

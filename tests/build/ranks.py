@@ -34,8 +34,6 @@ from zerobeast.rl.ops.listeners import listening
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
-from zerobeast.services.learner.sharing import of_the_first
-from zerobeast.services.learner.update import Trainer
 
 ROWS, STEPS, NAN_AT = 8, 3, 5
 FOUR = "impala mean turns"  #: what four ranks learn as well

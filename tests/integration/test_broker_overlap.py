@@ -9,6 +9,7 @@ from tests.build.brokers import Client, OpenStage, Stage
 from tests.helpers import wait_until
 from zerobeast.common.wire.stream import Reply
 from zerobeast.rl.acting.inference import Inference
+from zerobeast.services.broker import sessions
 
 MAX_ROWS = 4
 
@@ -46,12 +47,12 @@ def test_requests_are_collected_while_a_batch_is_computed(the: Stage, idle: thre
     for step in (1, 2, 3):
         idle.clear()
         send(running, 10 * step)
-        wait_until(lambda: the.broker._running)
+        wait_until(lambda: the.broker.running)
         send(collected, 20 * step)
-        wait_until(lambda: the.broker._batcher.rows == 3)
+        wait_until(lambda: the.broker.batcher.rows == 3)
         send(held, 30 * step)
-        wait_until(lambda: the.broker._held)
-        assert len(the.broker._batcher) == 1, "what does not fit waits in the socket"
+        wait_until(lambda: the.broker.held)
+        assert len(the.broker.batcher) == 1, "what does not fit waits in the socket"
         idle.set()
         for client in clients:
             answered(client, step)
@@ -64,7 +65,7 @@ def test_weights_that_arrive_while_a_batch_is_computed_are_used_from_the_next_on
     client = the.welcomed(2)
     idle.clear()
     send(client, 1)
-    wait_until(lambda: the.broker._running)
+    wait_until(lambda: the.broker.running)
     the.learner.publish(2)
     wait_until(lambda: the.broker.report()["policy_version"] == 2)
     idle.set()
@@ -73,21 +74,23 @@ def test_weights_that_arrive_while_a_batch_is_computed_are_used_from_the_next_on
     assert client.ask().version == 2
 
 
-def test_slots_of_a_client_that_left_are_free_only_after_its_batch(the: Stage, idle: threading.Event) -> None:
+def test_slots_of_a_client_that_left_are_free_only_after_its_batch(
+    the: Stage, idle: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_SLOTS", 4)
     leaving = the.welcomed(2)
-    leaving.ask()
-    with_one = the.free_slots()
     idle.clear()
     send(leaving, 1)
-    wait_until(lambda: the.broker._running)
+    wait_until(lambda: the.broker.running)
     leaving.bye()
     wait_until(lambda: not the.broker.report()["clients"])
-    new = the.welcomed(2)
-    assert the.free_slots() == with_one - 2, "the new one got slots of its own"
+    new, next_one = the.welcomed(2), the.client(2)
+    wait_until(lambda: (next_one.turn(), next_one.stream.busy)[1])
     send(new, 5)
     idle.set()
     answered(new, 1)
-    wait_until(lambda: the.free_slots() == with_one)
+    next_one.until(Reply.WELCOME)
+    assert next_one.ask().rows["action"].tolist() == [1, 1]
 
 
 def test_a_client_that_sends_hello_while_its_batch_is_computed_gets_welcome_afterwards(
@@ -97,7 +100,7 @@ def test_a_client_that_sends_hello_while_its_batch_is_computed_gets_welcome_afte
     client.ask()  # its answer comes after a second WELCOME, if one is in flight
     idle.clear()
     send(client, 1)
-    wait_until(lambda: the.broker._running)
+    wait_until(lambda: the.broker.running)
     client.stream.greet_again(0.0)
     wait_until(lambda: client.turn() is None)
     idle.set()

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +15,9 @@ from zerobeast.common.settings.sync_rule import Rule
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import messages
 from zerobeast.common.wire.messages import Header, Kind
+from zerobeast.rl.acting import weights_inbox
 from zerobeast.rl.acting.sync import Sync
-from zerobeast.rl.acting.weights_inbox import LOOKUP_PERIOD_S, MAX_EPOCHS, MAX_VERSIONS, SILENCE_S, WeightsInbox
+from zerobeast.rl.acting.weights_inbox import LOOKUP_PERIOD_S, SILENCE_S, WeightsInbox
 from zerobeast.rl.nets.weights import flatten, layout_id
 
 NET = EchoNet()
@@ -185,24 +185,34 @@ def test_messages_that_are_no_version_of_the_weights_are_counted(
 
 
 def test_a_flood_of_versions_does_not_block_the_loop_of_the_broker(
-    inbox: WeightsInbox, monkeypatch: pytest.MonkeyPatch
+    inbox: WeightsInbox, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call ends even if the publisher is faster than this reader."""
-    taken: list[Header] = []
-
-    def receive() -> SimpleNamespace:
-        taken.append(Header(Kind.WEIGHTS, 0, epoch=5, body=(len(taken), 0, 0, 0, 0)))
-        return SimpleNamespace(header=taken[-1])
-
-    monkeypatch.setattr(inbox._weights, "receive", receive)
-    assert inbox.newest(0.0) is None
-    assert len(taken) == MAX_VERSIONS
-    assert "architecture differs" in inbox.complaint
-
-
-def test_the_memory_of_former_learners_is_bounded(inbox: WeightsInbox, learner: FakeLearner) -> None:
-    inbox.connect(0.0)
-    inbox._past_epochs.extend(range(10 * MAX_EPOCHS))
+    monkeypatch.setattr(weights_inbox, "MAX_VERSIONS", 2)
     learner.publish(1)
+    inbox.connect(0.0)
     receive(inbox, learner)
-    assert len(inbox._past_epochs) == MAX_EPOCHS
+    for version in range(2, 5):
+        learner.publish(version, n_bytes=8)
+
+    def all_read() -> bool:
+        before = inbox.refused["layout"]
+        assert inbox.newest(0.0) is None
+        assert inbox.refused["layout"] <= before + 2
+        return inbox.refused["layout"] == 3
+
+    wait_until(all_read)
+    assert inbox.complaint
+
+
+def test_the_memory_of_former_learners_is_bounded(
+    context: Context, endpoint: str, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights_inbox, "MAX_EPOCHS", 2)
+    first = learner.epoch
+    with closing(WeightsInbox(context, endpoint, layout_id(NET), flatten(NET).nbytes)) as inbox:
+        inbox.connect(0.0)
+        for epoch in (first, first + 1, first + 2, first + 3, first):
+            learner.epoch = epoch
+            learner.publish(1)
+            receive(inbox, learner)

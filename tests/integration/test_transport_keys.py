@@ -2,7 +2,6 @@
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,7 @@ def test_keygen_writes_secrets_for_their_owner_alone_and_overwrites_nothing(
     assert stat.S_IMODE((folder / "secret").stat().st_mode) == 0o700
     before = {file: file.read_bytes() for file in files}
     assert main(["keygen", str(folder)]) == 2
-    assert "holds keys already" in capsys.readouterr().err
+    assert str(folder) in capsys.readouterr().err
     assert {file: file.read_bytes() for file in files} == before
 
 
@@ -73,38 +72,38 @@ def test_keygen_adds_certificates_of_a_role_beside_those_that_are_there(
 
 def test_keygen_adds_no_certificate_without_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keygen", str(tmp_path / "none"), "actor"]) == 2
-    assert "holds no public/actor.key" in capsys.readouterr().err
+    assert "public/actor.key" in capsys.readouterr().err
     (tmp_path / "file").touch()
     assert main(["keygen", str(tmp_path / "file")]) == 2
-    assert "keys cannot be written" in capsys.readouterr().err
+    assert str(tmp_path / "file") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
+    ("file", "content"),
     [
-        (lambda folder: (folder / ACTOR).unlink(), "actor.key_secret cannot be read"),
-        (lambda folder: (folder / "public/learner.key").unlink(), "learner.key cannot be read"),
-        (lambda folder: (folder / ACTOR).write_text("nonsense"), "actor.key_secret cannot be read"),
-        (lambda folder: (folder / ACTOR).write_text("public-key"), "no certificate"),
-        (lambda folder: (folder / ACTOR).write_text('public-key = "short"'), "no certificate with keys of 40"),
-        (lambda folder: (folder / ACTOR).write_text(f'public-key = "{"~" * 40}"'), "keys of 40 characters of Z85"),
-        (lambda folder: (folder / ACTOR).write_text(f'public-key = "{"#" * 40}"'), "keys of 40 characters of Z85"),
-        (
-            lambda folder: (folder / ACTOR).write_bytes((folder / "public/actor.key").read_bytes()),
-            "holds no secret key",
-        ),
+        (ACTOR, None),
+        ("public/learner.key", None),
+        (ACTOR, "nonsense"),
+        (ACTOR, "public-key"),
+        (ACTOR, 'public-key = "short"'),
+        (ACTOR, f'public-key = "{"~" * 40}"'),
+        (ACTOR, f'public-key = "{"#" * 40}"'),
+        (ACTOR, "public/actor.key"),
     ],
 )
-def test_key_files_that_are_wrong_are_named(keys: Path, spoil: Callable[[Path], object], sentence: str) -> None:
-    spoil(keys)
-    with pytest.raises(ConfigError, match=r"security\.keys: .*" + sentence):
+def test_key_files_that_are_wrong_are_named(keys: Path, file: str, content: str | None) -> None:
+    if content is None:
+        (keys / file).unlink()
+    else:
+        (keys / file).write_text((keys / content).read_text() if content == "public/actor.key" else content)
+    with pytest.raises(ConfigError, match=rf"security\.keys: .*{Path(file).name}"):
         Keys(str(keys), "actor")
 
 
 def test_a_secret_that_others_can_read_is_refused(keys: Path) -> None:
     for mode in (0o644, 0o604, 0o640, 0o660, 0o440, 0o602):
         (keys / ACTOR).chmod(mode)
-        with pytest.raises(ConfigError, match=rf"actor\.key_secret has mode {mode:o} and is no secret: expected 600"):
+        with pytest.raises(ConfigError, match=rf"actor\.key_secret has mode {mode:o}"):
             Keys(str(keys), "actor")
 
 
@@ -126,7 +125,7 @@ def test_a_mounted_secret_may_be_readable_by_the_group_of_its_service_and_by_no_
     assert Keys(str(keys), "actor").secret
     for mode in (0o444, 0o460, 0o644):
         (keys / ACTOR).chmod(mode)
-        with pytest.raises(ConfigError, match=rf"has mode {mode:o} and is no secret: .* or 440 if it is mounted"):
+        with pytest.raises(ConfigError, match=f"has mode {mode:o}"):
             Keys(str(keys), "actor")
 
 
@@ -145,11 +144,11 @@ def test_files_that_are_no_certificates_admit_and_harm_nobody(keys: Path, caplog
     (keys / "public" / "notes.txt").write_text("none of ours")
     for _ in range(2):
         assert learner.clients(Plane.ROLLOUTS) == before
-    assert caplog.text.count("no client is admitted with it") == 2, "each is named once"
+    assert len(caplog.records) == 2, "each is named once"
 
 
 def test_a_service_without_its_keys_ends_with_one_sentence(tmp_path: Path) -> None:
     endpoint = f"tcp://127.0.0.1:{free_port()}"
     config = {"envserver": {"endpoint": endpoint}, "security": {"keys": str(tmp_path)}}
-    with pytest.raises(ConfigError, match=r"envserver\.key_secret cannot be read"):
+    with pytest.raises(ConfigError, match=r"envserver\.key_secret"):
         Loop([EnvServer(RunConfig.model_validate(config), Instance())]).run()

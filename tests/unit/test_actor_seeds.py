@@ -2,7 +2,7 @@
 
 import itertools
 
-from tests.unit.test_group import World
+from tests.build.groups import Play
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.messages import Plane
@@ -51,14 +51,14 @@ def test_actors_without_a_number_share_no_seeds_either() -> None:
 
 
 def test_recreated_environments_get_other_seeds() -> None:
-    world = World()
-    asked = [world.group.steps.stream.hello_terms["seed"]]
+    play = Play()
+    asked = [play.group.steps.stream.hello_terms["seed"]]
     for _ in range(3):
         for _ in range(40):
-            world.turn()
-        asked.append(world.group.steps.stream.hello_terms["seed"])
-        world.end(Plane.STEPS, politely=True)
-        world.start(Plane.STEPS)
+            play.turn()
+        asked.append(play.group.steps.stream.hello_terms["seed"])
+        play.end(Plane.STEPS, politely=True)
+        play.start(Plane.STEPS)
     assert asked[:2] == [0, 0], "a session that begins says what it was given"
     assert len(set(asked)) == 3
     assert all(0 <= seed < 2**31 for seed in asked)

@@ -7,8 +7,12 @@ from zerobeast.services.broker.batcher import Batcher
 A, B, C = 1, 2, 3
 
 
-def batcher(max_rows: int = 8, max_delay_s: float = 5.0) -> Batcher[str]:
-    return Batcher(max_rows, max_delay_s)
+def batcher(*senders: int, max_rows: int = 8, max_delay_s: float = 5.0) -> Batcher[str]:
+    """A batch with a request of one row of each sender, one second after another from 10.0 on."""
+    found: Batcher[str] = Batcher(max_rows, max_delay_s)
+    for second, sender in enumerate(senders):
+        found.add("rows", 1, sender, 10.0 + second)
+    return found
 
 
 def test_an_empty_batch_never_closes() -> None:
@@ -16,19 +20,12 @@ def test_an_empty_batch_never_closes() -> None:
     assert batcher().deadline() == float("inf")
 
 
-def test_a_lone_request_waits_for_the_deadline_and_no_longer() -> None:
-    batch = batcher()
-    batch.add("a", 1, A, now=10.0)
+def test_the_oldest_request_waits_for_the_deadline_and_no_longer() -> None:
+    batch = batcher(A, A)
     assert batch.deadline() == 15.0
     assert not batch.closes(14.999, {A, B})
     assert batch.closes(15.0, {A, B})
-
-
-def test_the_oldest_request_sets_the_deadline() -> None:
-    batch = batcher()
-    batch.add("a", 1, A, now=10.0)
-    batch.add("b", 1, B, now=14.0)
-    assert batch.deadline() == 15.0
+    assert batcher(A, max_delay_s=0.0).closes(10.0, {A, B}), "no delay: nothing is waited for"
 
 
 @pytest.mark.parametrize(
@@ -44,48 +41,24 @@ def test_the_oldest_request_sets_the_deadline() -> None:
 def test_a_batch_closes_at_once_when_every_live_client_is_in_it(
     senders: list[int], live: set[int], *, closes: bool
 ) -> None:
-    batch = batcher()
-    for sender in senders:
-        batch.add("rows", 1, sender, now=0.0)
-    assert batch.closes(0.0, live) == closes
+    assert batcher(*senders).closes(11.0, live) == closes
 
 
-def test_a_full_batch_closes_whichever_clients_are_missing() -> None:
-    batch = batcher(max_rows=4)
-    batch.add("a", 4, A, now=0.0)
-    assert batch.closes(0.0, {A, B, C})
-
-
-def test_a_request_that_does_not_fit_closes_the_batch_and_nothing_passes_it() -> None:
-    batch = batcher(max_rows=4)
-    batch.add("a", 3, A, now=0.0)
-    assert not batch.closes(0.0, {A, B, C})
+def test_a_full_batch_closes_and_a_request_that_does_not_fit_makes_it_full() -> None:
+    assert batcher(A, A, max_rows=2).closes(11.0, {A, B, C})
+    batch = batcher(A, A, A, max_rows=4)
+    assert not batch.closes(12.0, {A, B, C})
     assert not batch.fits(2)
-    assert batch.closes(0.0, {A, B, C})
-    assert not batch.fits(1)
-
-
-def test_rows_follow_each_other_in_order_of_arrival() -> None:
-    batch = batcher(max_rows=8)
-    starts = [batch.add(name, rows, A, now=0.0) for name, rows in (("a", 3), ("b", 1), ("c", 4))]
-    assert starts == [0, 3, 4]
-    assert batch.rows == 8
-    assert batch.take() == ["a", "b", "c"]
+    assert batch.closes(12.0, {A, B, C})
+    assert not batch.fits(1), "nothing passes it"
 
 
 def test_the_next_batch_begins_empty() -> None:
-    batch = batcher(max_rows=2)
-    batch.add("a", 2, A, now=0.0)
-    batch.take()
+    batch = batcher(A, A, max_rows=2)
+    assert batch.take() == ["rows", "rows"]
     assert (batch.rows, len(batch)) == (0, 0)
     assert batch.fits(2)
     assert not batch.closes(1e9, {A})
-    batch.add("b", 1, B, now=7.0)
-    assert batch.deadline() == 12.0
-    assert not batch.closes(7.0, {A, B})
-
-
-def test_no_delay_means_that_nothing_is_waited_for() -> None:
-    batch = batcher(max_delay_s=0.0)
-    batch.add("a", 1, A, now=3.0)
-    assert batch.closes(3.0, {A, B})
+    batch.add("b", 1, B, now=17.0)
+    assert batch.deadline() == 22.0
+    assert not batch.closes(17.0, {A, B})

@@ -70,21 +70,14 @@ def test_first_clears_a_state_that_is_not_a_number() -> None:
     assert not state.recall(torch.tensor([0]), torch.tensor([True]))[1].any()
 
 
-def test_actions_of_several_components_are_kept() -> None:
+def test_actions_of_several_components_are_kept_when_there_are_more_slots() -> None:
     spec = EnvSpec("Test-v0", ArraySpace.box((2,)), ArraySpace("multi_discrete", shape=(2,), sizes=(3, 4)))
-    state = SlotState(spec, 0, 4, CPU)
+    state = SlotState(spec, 1, 4, CPU)
     state.reserve(2)
-    state.remember(torch.tensor([1]), torch.tensor([[2, 3]]), torch.zeros(1, 0))
-    assert state.recall(torch.tensor([1, 1]), torch.tensor([False, True]))[0].tolist() == [[2, 3], [0, 0]]
-
-
-def test_growing_keeps_what_is_there() -> None:
-    state = SlotState(env(), 1, 4, CPU)
-    state.reserve(1)
-    state.remember(torch.tensor([0]), torch.tensor([2]), torch.tensor([[4.0]]))
+    state.remember(torch.tensor([1]), torch.tensor([[2, 3]]), torch.tensor([[4.0]]))
     state.reserve(100)
-    action, core = state.recall(torch.tensor([0]), torch.tensor([False]))
-    assert (action.tolist(), core.tolist()) == ([2], [[4.0]])
+    action, core = state.recall(torch.tensor([1, 1]), torch.tensor([False, True]))
+    assert (action.tolist(), core.tolist()) == ([[2, 3], [0, 0]], [[4.0], [0.0]])
 
 
 def test_growing_is_rare() -> None:
@@ -100,16 +93,6 @@ def test_growing_is_rare() -> None:
 def test_memory_of_a_slot_is_known_before_it_is_taken() -> None:
     frames, age, action, core = 3 * 8, 8, 8, 4 * 512
     assert SlotState(env(), 512, 4, CPU).bytes_per_slot() == frames + age + action + core
-
-
-def test_ranges_are_first_fit_and_merge_when_they_come_back() -> None:
-    ranges = SlotRanges(10)
-    a, b, c = ranges.allocate(4), ranges.allocate(4), ranges.allocate(2)
-    assert (a, b, c) == (range(4), range(4, 8), range(8, 10))
-    assert ranges.allocate(1) is None
-    ranges.release(a)
-    ranges.release(b)
-    assert ranges.allocate(8) == range(8)
 
 
 @given(st.lists(st.one_of(st.integers(1, 6), st.just(None)), max_size=60), st.randoms())

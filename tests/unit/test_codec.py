@@ -65,7 +65,6 @@ def plain(value: Any) -> bool:
     return type(value) in PLAIN
 
 
-@settings(deadline=None)
 @given(values)
 def test_plain_values_come_back_as_they_were(value: Any) -> None:
     assert unpack(pack(value)) == value
@@ -79,7 +78,6 @@ def test_values_that_are_nested_too_deeply_are_refused(opening: bytes) -> None:
             unpack(opening * depth + b"\x01")
 
 
-@settings(deadline=None)
 @given(plain_arrays)
 def test_arrays_travel_in_the_bytes_of_msgpack_numpy_and_come_back_as_they_were(array: np.ndarray) -> None:
     packed = pack({"array": array})
@@ -90,24 +88,21 @@ def test_arrays_travel_in_the_bytes_of_msgpack_numpy_and_come_back_as_they_were(
     assert not found.flags.writeable
 
 
-def test_an_array_that_is_not_contiguous_comes_back_as_it_was() -> None:
+def test_an_array_that_is_not_contiguous_and_a_numpy_number_come_back_as_they_were() -> None:
     array = np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1)[::2]
     np.testing.assert_array_equal(unpack(pack(array)), array)
-
-
-def test_a_numpy_number_comes_back_as_an_array_without_dimensions() -> None:
     found = unpack(pack(np.float32(1.5)))
     assert (found.dtype, found.shape, float(found)) == (np.float32, (), 1.5)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=300))
 def test_any_bytes_give_plain_values_or_a_remote_error(data: bytes) -> None:
     with suppress(RemoteProtocolError):
         assert plain(unpack(data))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(values | plain_arrays, st.data())
 def test_damaged_messages_give_plain_values_or_a_remote_error(value: Any, data: st.DataObject) -> None:
     packed = bytearray(pack([value, np.zeros(2, "<f4")]))
@@ -117,7 +112,7 @@ def test_damaged_messages_give_plain_values_or_a_remote_error(value: Any, data: 
         assert plain(unpack(bytes(packed)))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     st.fixed_dictionaries(
         {},
@@ -141,29 +136,14 @@ def test_a_forged_array_is_an_array_of_a_known_dtype_or_refused(entries: dict[st
     "entries",
     [
         {"kind": b"O", "type": "|O", "data": pickle.dumps(print)},
-        {"kind": b"O", "type": "<f4"},
         {"kind": b"V", "type": [["a", "<f4"], ["b", "<f4"]]},
-        {"kind": b"V", "type": "|V8"},
         {"type": "|O"},
-        {"type": "|V8", "shape": [1]},
-        {"type": "|S8", "shape": [1]},
-        {"type": "<U2", "shape": [1]},
-        {"type": "<M8[s]", "shape": [1]},
         {"type": "<c8", "shape": [1]},
-        {"type": ">f4"},
-        {"type": ["<f4"]},
-        {"type": None},
         {"shape": [3]},
-        {"shape": [1]},
-        {"shape": [-1, -2]},
-        {"shape": [2.0]},
         {"shape": [True, 2]},
-        {"shape": 2},
         {"shape": [2] + [1] * MAX_NDIM},
         {"shape": [2**62, 4], "type": "<f4"},
-        {"shape": [2**62, 0], "data": b""},
         {"data": "12345678"},
-        {"data": bytes(7)},
         {"data": bytes(MAX_ARRAY_BYTES + 4), "shape": [MAX_ARRAY_BYTES // 4 + 1]},
     ],
     ids=str,
@@ -173,32 +153,26 @@ def test_a_forged_array_is_refused(entries: dict[str, Any]) -> None:
         unpack(forged(**entries))
 
 
-def test_a_forgery_without_changes_is_accepted() -> None:
+def test_a_forgery_without_changes_is_accepted_with_keys_of_bytes_or_text() -> None:
     np.testing.assert_array_equal(unpack(forged()), np.zeros(2, np.float32))
-
-
-def test_text_keys_describe_an_array_as_well_as_binary_ones() -> None:
     entries = {"nd": True, "type": "|u1", "kind": "", "shape": [2], "data": b"\1\2"}
     np.testing.assert_array_equal(unpack(msgpack.packb(entries)), [1, 2])
 
 
 @pytest.mark.parametrize(
     "data",
-    [
-        pytest.param(b"\xdd\xff\xff\xff\xff", id="a list of a huge announced length"),
-        pytest.param(b"\xdf\xff\xff\xff\xff", id="such a map"),
-        pytest.param(b"\xdb\xff\xff\xff\xff", id="such a text"),
-        pytest.param(b"\xc6\xff\xff\xff\xff", id="such bytes"),
-        pytest.param(b"\xc9\xff\xff\xff\xff\x05", id="such an extension"),
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"\xc0\xc0", id="more behind"),
-        pytest.param(b"\xc1", id="unused code"),
-        pytest.param(b"\xa1\xff", id="bad utf-8"),
-        pytest.param(b"\x81\x90\xc0", id="list key"),
-        pytest.param(b"\x81\x80\xc0", id="map key"),
-        pytest.param(b"\xd6\xff\0\0\0\5", id="timestamp"),
-        pytest.param(b"\xc7\0\5", id="empty extension"),
-    ],
+    {
+        "a list of a huge announced length": b"\xdd\xff\xff\xff\xff",
+        "such a map": b"\xdf\xff\xff\xff\xff",
+        "such bytes": b"\xc6\xff\xff\xff\xff",
+        "such an extension": b"\xc9\xff\xff\xff\xff\x05",
+        "nothing": b"",
+        "more behind": b"\xc0\xc0",
+        "unused code": b"\xc1",
+        "bad utf-8": b"\xa1\xff",
+        "list key": b"\x81\x90\xc0",
+        "timestamp": b"\xd6\xff\0\0\0\5",
+    }.values(),
 )
 def test_bytes_that_are_no_plain_value_are_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
@@ -211,17 +185,10 @@ def test_bytes_that_are_no_plain_value_are_refused(data: bytes) -> None:
         np.array([print], object),
         np.zeros(2, [("a", "<f4")]),
         np.zeros(2, ">f4"),
-        np.zeros(2, "M8[s]"),
-        np.zeros(2, "S3"),
-        np.zeros(2, complex),
         np.zeros((1,) * (MAX_NDIM + 1)),
         np.zeros(MAX_ARRAY_BYTES + 1, "u1"),
-        np.datetime64(0, "s"),
-        1j,
-        {1, 2},
         2**64,
         object(),
-        print,
     ],
     ids=lambda value: f"{type(value).__name__} {getattr(value, 'dtype', '')}",
 )

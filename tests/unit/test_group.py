@@ -1,322 +1,85 @@
 """An env group against servers that die, in every state it can be in. No sockets, no clock."""
 
-import random
-from collections import deque
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 import pytest
 
-from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.health.hops import Hops
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
-from zerobeast.common.wire.records import act_record, rollout_record, step_record
-from zerobeast.common.wire.session import Arrival
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.common.wire.stream import RESEND_AFTER_S
-from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
-from zerobeast.services.actor.group import EnvGroup
-from zerobeast.services.actor.waits import TIMEOUTS, Wait, Waits
-from zerobeast.services.learner.ledger import StreamLedger
-
-ENV = EnvSpec("Counter", ArraySpace.box((1,), "<i8"), ArraySpace.discrete(7))
-POLICY = PolicySpec(logits_and_value(1), 1)
-T, N, WINDOW, EPISODE = 3, 2, 2, 5
-CONFIG = RunConfig.model_validate({"learner": {"unroll_length": T}, "actor": {"envs_per_group": N}})
-SYNCHRONOUS = CONFIG.model_copy(update={"actor": CONFIG.actor.model_copy(update={"collect_ahead": False})})
-TICK_S = 0.05
-
-
-class Message:
-    """Replaces `zerobeast.common.transport.Incoming` for a group."""
-
-    def __init__(self, header: Header, *frames: np.ndarray) -> None:
-        self.header = header
-        self.frames = [np.array(frame) for frame in frames]
-
-    def into(self, buffer: np.ndarray, *, last: bool = True) -> bool:
-        frame = self.frames.pop(0).tobytes() if self.frames else b""
-        if good := len(frame) == buffer.nbytes and last != bool(self.frames):
-            buffer.view("u1").reshape(-1)[:] = np.frombuffer(frame, "u1")
-        return good
-
-
-class Server:
-    """One start of a server with at most one session. Subclasses say what WELCOME offers and how to answer requests."""
-
-    def __init__(self, epoch: int, world: "World") -> None:
-        self.epoch, self.world = epoch, world
-        self.known, self.seq = False, 0
-        self.reply: Message | None = None
-
-    def terms(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def do(self, header: Header, rows: Any) -> Message | None:
-        raise NotImplementedError
-
-    def answer(self, header: Header, rows: Any) -> Message | None:
-        if header.kind is Kind.HELLO:
-            self.known = True
-            return self.message(Kind.WELCOME, self.seq, (self.terms(),))
-        if header.kind is Kind.BYE:
-            self.known &= header.epoch != self.epoch
-            return None
-        if not self.known or header.epoch != self.epoch:
-            return self.message(Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "who?"))
-        if header.seq > self.seq:
-            self.seq, self.reply = header.seq, self.do(header, rows)
-        return self.reply and Message(self.reply.header, *self.reply.frames)
-
-    def message(self, kind: Kind, seq: int, body: tuple[Any, ...], *frames: np.ndarray) -> Message:
-        return Message(Header(kind, 1, 0, self.epoch, seq, body), *frames)
-
-
-class EnvServer(Server):
-    """Environments whose observation is a number that never repeats."""
-
-    age = -1  #: steps since the episode's first; negative before RESET
-
-    def terms(self) -> dict[str, Any]:
-        return {"env": ENV.to_wire()}
-
-    def do(self, header: Header, rows: Any) -> Message:
-        assert self.age >= 0 or header.kind is Kind.RESET, "RESET comes before the first STEP"
-        self.age = 0 if header.kind is Kind.RESET else (self.age + 1) % EPISODE
-        self.world.steps += 1
-        out = np.zeros(N, step_record(ENV).dtype)
-        out["obs"][:, 0] = self.world.steps * 10 + np.arange(N)
-        out["first"], out["terminated"] = self.age == 0, self.age == EPISODE - 1
-        return self.message(Kind.OBS, header.seq, ([],), out)
-
-
-class Broker(Server):
-    """Counts the steps since it was told to forget, in the recurrent state and in the value."""
-
-    count = -1.0
-
-    def terms(self) -> dict[str, Any]:
-        return {"policy": POLICY.to_wire()}
-
-    def do(self, header: Header, rows: Any) -> Message:
-        first = bool(rows["first"][0])
-        assert self.count >= 0 or first, "the first request of a session counts as first"
-        self.count = 0.0 if first else self.count + 1
-        act = np.zeros(N, act_record(ENV, POLICY).dtype)
-        act["value"], act["logits"][:, 0] = self.count, rows["obs"][:, 0]
-        act["action"] = rows["obs"][:, 0] % 7
-        core = [np.full((N, 1), self.count, np.float32)] if header.body[0] else []
-        self.world.acts.update({int(obs): self.epoch for obs in rows["obs"][:, 0]})
-        return self.message(Kind.ACT, header.seq, (0,), act, *core)
-
-
-class Learner(Server):
-    """Takes rollouts as the real one does, and uses one at each turn."""
-
-    def __init__(self, epoch: int, world: "World") -> None:
-        super().__init__(epoch, world)
-        self.ledger, self.queue = StreamLedger(), deque[tuple[int, np.ndarray, int]]()
-
-    def terms(self) -> dict[str, Any]:
-        self.seq = self.ledger.consumed
-        return {"window": WINDOW}
-
-    def answer(self, header: Header, rows: Any) -> Message | None:
-        if header.kind is Kind.HELLO:
-            self.ledger.begin(header.body[0]["first"])
-        if header.kind is not Kind.ROLLOUT or not self.known or header.epoch != self.epoch:
-            return super().answer(header, rows)
-        arrival = self.ledger.arrival(header.seq)
-        if arrival is Arrival.NEW:
-            self.ledger.take(header.seq)
-            self.queue.append((header.seq, np.array(rows), header.body[2]))
-            assert len(self.queue) <= WINDOW
-        if arrival is Arrival.AHEAD:
-            return self.message(Kind.ERROR, header.seq, (str(Reason.UNKNOWN_SESSION), "one is missing"))
-        return self.ack() if arrival is Arrival.REPEATED else None
-
-    def use(self) -> Message | None:
-        if not self.queue:
-            return None
-        seq, rows, acting = self.queue.popleft()
-        self.ledger.use(seq)
-        self.world.used.append((self.epoch, seq, rows))
-        of_brokers = {self.world.acts[int(obs)] for obs in rows["obs"][:, :-1].flat}
-        assert of_brokers == {acting}, "one broker has chosen all actions of a rollout, and the rollout says which"
-        return self.ack()
-
-    def ack(self) -> Message:
-        return self.message(Kind.ACK, self.ledger.consumed, (self.ledger.consumed, WINDOW))
-
-
-Kinds = Mapping[Plane, type[Server]]
-SERVERS: Kinds = {Plane.STEPS: EnvServer, Plane.INFERENCE: Broker, Plane.ROLLOUTS: Learner}
-
-
-class World:
-    """A group and its three servers, any of which may be down; messages may get lost."""
-
-    def __init__(self, seed: int = 0, config: RunConfig = CONFIG, kinds: Kinds = SERVERS) -> None:
-        self.random = random.Random(seed)
-        self.now, self.epoch, self.steps, self.loss = 0.0, 0, 0, 0.0
-        self.group = EnvGroup(config, sender=1, slot=0, seed=0, waits=Waits(0.0, Hops("actor", 0.0)))
-        self.kinds = kinds
-        self.servers: dict[Plane, Server | None] = {}
-        self.used: list[tuple[int, int, np.ndarray]] = []
-        self.acts: dict[int, int] = {}  #: epoch of the broker that answered an observation last
-        self.refused: list[RemoteProtocolError] = []
-        self.stuck_learner = False
-        for plane in SERVERS:
-            self.start(plane)
-
-    def start(self, plane: Plane) -> None:
-        self.epoch += 1
-        self.servers[plane] = self.kinds[plane](self.epoch, self)
-
-    def end(self, plane: Plane, *, politely: bool) -> None:
-        server, self.servers[plane] = self.servers[plane], None
-        if politely and server is not None and server.known:
-            self.deliver(plane, server.message(Kind.BYE, 0, ()))
-
-    def deliver(self, plane: Plane, message: Message | None) -> None:
-        if message is not None and self.random.random() >= self.loss:
-            self.group.take(plane, message, self.refused.append, self.now)  # type: ignore[arg-type]
-
-    def turn(self, plane: Plane | None = None) -> None:
-        """One exchange on each plane, or on one of them."""
-        self.now += TICK_S
-        for each in [plane] if plane else list(SERVERS):
-            server = self.servers[each]
-            for _ in range(WINDOW + 1):
-                work = self.group.planes[each].due(self.now) if server else None
-                if work is None or server is None:
-                    break
-                header, frames = work
-                self.group.planes[each].mark_sent(self.now)
-                if self.random.random() >= self.loss:
-                    self.deliver(each, server.answer(header, frames[0] if frames else None))
-            if isinstance(server, Learner) and not self.stuck_learner:
-                self.deliver(each, server.use())
-
-    def goes_on(self) -> None:
-        """Remove all obstacles and check that rollouts flow."""
-        self.loss, self.stuck_learner = 0.0, False
-        for plane, server in self.servers.items():
-            if server is None:
-                self.start(plane)
-        before, until = len(self.used), self.now + 2 * TIMEOUTS.no_progress + 2 * RESEND_AFTER_S
-        while len(self.used) < before + 6:
-            self.turn()
-            assert self.now < until, f"the group waits for {self.group.waits.current} and nothing comes"
-        self.check()
-
-    def check(self) -> None:
-        """Check that rollouts are in order, none is missing or used twice by one learner, and each is consistent."""
-        last: dict[int, int] = {}
-        for epoch, seq, rows in self.used:
-            assert seq == last.get(epoch, seq - 1) + 1
-            last[epoch] = seq
-            obs, first, value = rows["obs"][:, :, 0], rows["first"], rows["value"]
-            assert rows.dtype == rollout_record(ENV, POLICY, T).dtype
-            assert (np.diff(obs, axis=1) == 10).all(), "no observation is skipped or repeated"
-            assert (rows["logits"][..., 0] == obs[:, :-1]).all(), "an answer stands beside what it answers"
-            assert (rows["last_action"][:, 1:] == obs[:, :-1] % 7).all()
-            assert (np.where(first[:, 1:-1], 0, value[:, :-1] + 1) == value[:, 1:]).all()
-            assert (rows["core_state"][:, 0] == value[:, 0]).all(), "the memory is that of the first observation"
-            assert (value[:, 0][first[:, 0]] == 0).all()
-
-
-def world_in(wait: Wait, kinds: Kinds = SERVERS) -> World:
-    """A world whose group has played for a while and now waits for `wait`."""
-    world = World(kinds=kinds)
-    for _ in range(40):
-        world.turn()
-    if wait is Wait.CREDIT:
-        world.stuck_learner = True
-    plane = {Wait.ENV: Plane.INFERENCE, Wait.BROKER: Plane.STEPS}.get(wait)
-    for _ in range(100):
-        if world.group.waits.current is wait:
-            return world
-        world.turn(plane)
-    raise AssertionError(f"never waited for {wait}")
+from tests.build.groups import CONFIG, SERVERS, SYNCHRONOUS, Play, waiting
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.services.actor.waits import Wait
 
 
 @pytest.mark.parametrize("politely", [True, False], ids=["bye", "killed"])
 @pytest.mark.parametrize("plane", SERVERS, ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
 def test_a_group_in_any_state_recovers_from_the_restart_of_a_server(wait: Wait, plane: Plane, politely: bool) -> None:
-    world = world_in(wait)
-    world.end(plane, politely=politely)
-    world.start(plane)
+    play = waiting(wait)
+    play.end(plane, politely=politely)
+    play.start(plane)
     for _ in range(8):
-        world.turn(plane)  # it is back before anything else moves
-    world.goes_on()
+        play.turn(plane)  # it is back before anything else moves
+    play.goes_on()
 
 
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE], ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
 def test_the_welcome_of_a_restarted_server_is_enough_in_any_state(wait: Wait, plane: Plane) -> None:
-    world = world_in(wait)
-    world.start(plane)
-    world.deliver(plane, world.servers[plane].answer(Header(Kind.HELLO, 1, body=({},)), None))
-    world.goes_on()
+    play = waiting(wait)
+    play.start(plane)
+    play.deliver(plane, play.server(plane).answer(Header(Kind.HELLO, 1, body=({},)), None))
+    play.goes_on()
 
 
 @pytest.mark.parametrize("plane", [Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
 def test_an_unrequested_welcome_opens_no_session(plane: Plane) -> None:
-    world = World()
-    world.deliver(plane, world.servers[plane].answer(Header(Kind.HELLO, 1, body=({"first": None},)), None))
-    assert not world.group.planes[plane].stream.open
-    world.goes_on()
+    play = Play()
+    play.deliver(plane, play.server(plane).answer(Header(Kind.HELLO, 1, body=({"first": None},)), None))
+    assert not play.group.planes[plane].stream.open
+    play.goes_on()
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_order_of_restarts_and_losses_stops_a_group_or_puts_its_rollouts_out_of_step(seed: int) -> None:
-    world = World(seed, SYNCHRONOUS if seed % 2 else CONFIG)
+    play = Play(seed, SYNCHRONOUS if seed % 2 else CONFIG)
     for _ in range(60):
-        event, plane = world.random.randrange(8), world.random.choice(list(SERVERS))
-        if event == 0 and world.servers[plane] is not None:
-            world.end(plane, politely=world.random.random() < 0.5)
-        elif event == 1 and world.servers[plane] is None:
-            world.start(plane)
+        event, plane = play.random.randrange(8), play.random.choice(list(SERVERS))
+        if event == 0 and play.servers[plane] is not None:
+            play.end(plane, politely=play.random.random() < 0.5)
+        elif event == 1 and play.servers[plane] is None:
+            play.start(plane)
         elif event == 2:
-            world.loss = world.random.choice([0.0, 0.0, 0.2])
+            play.loss = play.random.choice([0.0, 0.0, 0.2])
         elif event == 3:
-            world.stuck_learner = not world.stuck_learner
-        for _ in range(world.random.randrange(12)):
-            world.turn(world.random.choice([None, *SERVERS]))
-    world.goes_on()
+            play.stuck_learner = not play.stuck_learner
+        for _ in range(play.random.randrange(12)):
+            play.turn(play.random.choice([None, *SERVERS]))
+    play.goes_on()
 
 
 @pytest.mark.parametrize("plane", SERVERS, ids=lambda plane: plane.name)
 def test_rows_of_an_opponent_are_acted_for_and_not_learned_from(plane: Plane) -> None:
     env = CONFIG.env.model_copy(update={"agents": 2, "opponent": "latest"})
-    world = World(config=CONFIG.model_copy(update={"env": env}))
-    world.goes_on()
-    world.end(plane, politely=False)
-    world.goes_on()
-    assert all(len(rows) == 1 and not (rows["obs"] % 10).any() for _, _, rows in world.used), "those of agent 0"
+    play = Play(config=CONFIG.model_copy(update={"env": env}))
+    play.goes_on()
+    play.end(plane, politely=False)
+    play.goes_on()
+    assert all(len(rows) == 1 and not (rows["obs"] % 10).any() for _, _, rows in play.used), "those of agent 0"
 
 
 def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skipped() -> None:
-    world = world_in(Wait.CREDIT)
-    learner = world.servers[Plane.ROLLOUTS]
+    play = waiting(Wait.CREDIT)
+    learner = play.server(Plane.ROLLOUTS)
     last, *_ = learner.queue.pop()
     learner.ledger.received = last - 1  # as if it had never come
     learner.ledger.pending -= 1
-    world.goes_on()
-    assert [seq for _, seq, _ in world.used].count(last) == 1
+    play.goes_on()
+    assert [seq for _, seq, _ in play.used].count(last) == 1
 
 
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
 def test_rollouts_name_the_broker_that_acts_and_the_next_one_once_it_does(wait: Wait) -> None:
-    world = world_in(wait)
-    first = world.servers[Plane.INFERENCE].epoch
-    assert world.group.inference.acting == first
-    world.start(Plane.INFERENCE)
-    world.goes_on()
-    assert world.group.inference.acting == world.servers[Plane.INFERENCE].epoch != first
-    assert {world.acts[int(obs)] for _, _, rows in world.used for obs in rows["obs"][:, 0].flat} >= {first}
+    play = waiting(wait)
+    first = play.server(Plane.INFERENCE).epoch
+    assert play.group.inference.acting == first
+    play.start(Plane.INFERENCE)
+    play.goes_on()
+    assert play.group.inference.acting == play.server(Plane.INFERENCE).epoch != first
+    assert {play.acts[int(obs)] for _, _, rows in play.used for obs in rows["obs"][:, 0].flat} >= {first}

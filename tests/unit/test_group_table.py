@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.test_group import SERVERS, SYNCHRONOUS, WINDOW, Learner, Message, T, World, world_in
+from tests.build.groups import SERVERS, SYNCHRONOUS, WINDOW, Learner, Message, Play, T, waiting
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.actor.group import Group
 from zerobeast.services.actor.waits import Wait
@@ -25,86 +25,83 @@ def table() -> list[tuple[str, ...]]:
     return [tuple(row[start:end].strip() for start, end in zip(starts, ends, strict=True)) for row in rows]
 
 
-def reply(world: World, plane: Plane) -> Message | None:
+def reply(play: Play, plane: Plane) -> Message | None:
     """What the server says to the next message of the group."""
-    server, work = world.servers[plane], world.group.planes[plane].due(world.now)
+    server, work = play.server(plane), play.group.planes[plane].due(play.now)
     if work is None:
-        return server.use() if isinstance(server, Learner) and not world.stuck_learner else None
-    world.group.planes[plane].mark_sent(world.now)
+        return server.use() if isinstance(server, Learner) and not play.stuck_learner else None
+    play.group.planes[plane].mark_sent(play.now)
     return server.answer(work[0], work[1][0] if work[1] else None)
 
 
-def until(world: World, found: Callable[[Group], bool]) -> World:
+def play_until(found: Callable[[Group], bool], play: Play | None = None) -> Play:
+    """A play that goes on until this is found."""
+    play = play or Play()
     for _ in range(200):
         for plane in SERVERS:
-            if found(world.group):
-                return world
-            world.deliver(plane, reply(world, plane))
-        world.now += 0.05
+            if found(play.group):
+                return play
+            play.deliver(plane, reply(play, plane))
+        play.now += 0.05
     raise AssertionError("never came there")
 
 
+def greets(group: Group) -> bool:
+    return group.rollouts.greets
+
+
+def resets(group: Group) -> bool:
+    return group.waits.current is Wait.ENV
+
+
 def time_of(group: Group) -> int:
-    return group.rollouts.builder._t
+    return group.rollouts.builder.t
 
 
-def stepping(world: World | None = None, t: int = 0, unacked: int = 0) -> tuple[World, Plane]:
+def stepping(play: Play | None = None, t: int = 0, unacked: int = 0) -> tuple[Play, Plane]:
     """A group about to see obs[t + 1], with `unacked` rollouts not yet acknowledged."""
-    world = world or World()
-    world.stuck_learner = unacked > 0
+    play = play or Play()
+    play.stuck_learner = unacked > 0
 
     def found(group: Group) -> bool:
         known = group.waits.current is Wait.ENV and not group.steps.new
         return known and time_of(group) == t and group.rollouts.outbox.unacked == unacked
 
-    return until(world, found), STEPS
+    return play_until(found, play), STEPS
 
 
-def greeting() -> tuple[World, Plane]:
-    return until(World(), lambda group: group.rollouts.greets), ROLLOUTS
+def without(wait: Wait, plane: Plane) -> Play:
+    play = waiting(wait)
+    play.end(plane, politely=True)
+    return play
 
 
-def resetting() -> tuple[World, Plane]:
-    return until(World(), lambda group: group.waits.current is Wait.ENV), STEPS
+def met_again() -> tuple[Play, Plane]:
+    play = play_until(lambda group: group.waits.current is Wait.BROKER and time_of(group) > 0)
+    play.end(INFERENCE, politely=True)
+    play.start(INFERENCE)
+    return play, INFERENCE
 
 
-def without(wait: Wait, plane: Plane) -> World:
-    world = world_in(wait)
-    world.end(plane, politely=True)
-    return world
+def credited(play: Play) -> tuple[Play, Plane]:
+    play.stuck_learner = False
+    return play, ROLLOUTS
 
 
-def met_again() -> tuple[World, Plane]:
-    world = World()
-    until(world, lambda group: group.waits.current is Wait.BROKER and time_of(group) > 0)
-    world.end(INFERENCE, politely=True)
-    world.start(INFERENCE)
-    return world, INFERENCE
-
-
-def credited(world: World) -> tuple[World, Plane]:
-    world.stuck_learner = False
-    return world, ROLLOUTS
-
-
-def act_after_loss() -> tuple[World, Plane]:
-    return without(Wait.BROKER, STEPS), INFERENCE
-
-
-#: (state, event, if) of a row -> a world in which the next message of this plane is that event
-ROWS: dict[tuple[str, ...], Callable[[], tuple[World, Plane]]] = {
-    ("CONNECT", "all sessions open", "env session is new"): greeting,
+#: (state, event, if) of a row -> a play in which the next message of this plane is that event
+ROWS: dict[tuple[str, ...], Callable[[], tuple[Play, Plane]]] = {
+    ("CONNECT", "all sessions open", "env session is new"): lambda: (play_until(greets), ROLLOUTS),
     ("CONNECT", "all sessions open", "env session is known"): met_again,
-    ("ENV", "OBS", "env session is new"): resetting,
+    ("ENV", "OBS", "env session is new"): lambda: (play_until(resets), STEPS),
     ("ENV", "OBS", "env session is known"): stepping,
-    ("ENV", "env session lost", ""): lambda: (world_in(Wait.ENV), STEPS),
-    ("BROKER", "ACT", "env session is new"): act_after_loss,
-    ("BROKER", "ACT", "env session is known"): lambda: (world_in(Wait.BROKER), INFERENCE),
-    ("BROKER", "broker session lost", ""): lambda: (world_in(Wait.BROKER), INFERENCE),
-    ("CREDIT", "ACK or WELCOME", "room in the window"): lambda: credited(world_in(Wait.CREDIT)),
-    ("go on", "rollout complete", "no room"): lambda: stepping(World(), T - 1, WINDOW),
-    ("go on", "rollout complete", "room for one, in step"): lambda: stepping(World(0, SYNCHRONOUS), T - 1, WINDOW - 1),
-    ("go on", "rollout complete", "room"): lambda: stepping(World(), T - 1),
+    ("ENV", "env session lost", ""): lambda: (waiting(Wait.ENV), STEPS),
+    ("BROKER", "ACT", "env session is new"): lambda: (without(Wait.BROKER, STEPS), INFERENCE),
+    ("BROKER", "ACT", "env session is known"): lambda: (waiting(Wait.BROKER), INFERENCE),
+    ("BROKER", "broker session lost", ""): lambda: (waiting(Wait.BROKER), INFERENCE),
+    ("CREDIT", "ACK or WELCOME", "room in the window"): lambda: credited(waiting(Wait.CREDIT)),
+    ("go on", "rollout complete", "no room"): lambda: stepping(Play(), T - 1, WINDOW),
+    ("go on", "rollout complete", "room for one, in step"): lambda: stepping(Play(0, SYNCHRONOUS), T - 1, WINDOW - 1),
+    ("go on", "rollout complete", "room"): lambda: stepping(Play(), T - 1),
     ("go on", "rollout incomplete", "no broker session"): lambda: (without(Wait.ENV, INFERENCE), STEPS),
     ("go on", "rollout incomplete", "env session is new"): lambda: credited(without(Wait.CREDIT, STEPS)),
     ("go on", "rollout incomplete", "both sessions known"): stepping,
@@ -118,24 +115,24 @@ def test_the_table_has_these_rows() -> None:
 @pytest.mark.parametrize("row", table(), ids=lambda row: " ".join(row))
 def test_a_row_does_what_it_lists(row: tuple[str, ...]) -> None:
     state, event, _, action, successor = row
-    world, plane = ROWS[row[:3]]()
-    group = world.group
+    play, plane = ROWS[row[:3]]()
+    group = play.group
     if state != "go on":
         assert group.waits.current.name == state
     pushed, t = group.rollouts.outbox.seq, 0 if state == "CONNECT" else time_of(group)
     if event.endswith("lost"):
-        world.end(plane, politely=True)
+        play.end(plane, politely=True)
     else:
-        world.deliver(plane, reply(world, plane))
+        play.deliver(plane, reply(play, plane))
     if successor == "go on":  # nothing is in the way
         successor, action = "BROKER", f"{action}, INFER"
     assert group.waits.current.name == successor
-    asked = {work[0].kind.name for end in (group.steps, group.inference) if (work := end.due(world.now))}
+    asked = {work[0].kind.name for end in (group.steps, group.inference) if (work := end.due(play.now))}
     assert asked - {"HELLO"} == set(re.findall("[A-Z]+", action))
     if "push" in action:
         assert group.rollouts.outbox.seq == pushed + 1
     if "record act" in action:
-        assert (group.rollouts.builder._rows["value"][:, t] == group.inference.rows["value"]).all()
+        assert (group.rollouts.builder.rows["value"][:, t] == group.inference.rows["value"]).all()
     if "record obs" in action:
         assert time_of(group) == t + 1
     if "begin" in action:

@@ -44,11 +44,8 @@ def send_all(outbox: Outbox, now: float = 0.0) -> list[int]:
     return seqs
 
 
-def test_nothing_may_be_pushed_before_welcome() -> None:
-    assert not Outbox(Stream(ME, 0, {}, "learner")).room
-
-
 def test_the_window_bounds_what_is_under_way() -> None:
+    assert not Outbox(Stream(ME, 0, {}, "learner")).room, "nothing may be pushed before WELCOME"
     outbox = opened(window=2)
     for rows in ROWS[:2]:
         outbox.push(rows, [], 0.0)
@@ -59,18 +56,16 @@ def test_the_window_bounds_what_is_under_way() -> None:
     assert outbox.room
 
 
-def test_an_ack_covers_everything_up_to_its_number() -> None:
+def test_an_ack_covers_everything_up_to_its_number_if_it_is_of_this_learner() -> None:
     outbox = under_way(3)
+    assert outbox.accept(ack(2, epoch=5), 0.0) == (Reply.STALE, [])
     _, free = outbox.accept(ack(2, window=3), 1.0)
     assert [id(rows) for rows in free] == [id(rows) for rows in ROWS[:2]]
     assert outbox.unacked == 1
 
 
 def test_a_restarted_learner_gets_everything_unacknowledged_again_under_the_same_numbers() -> None:
-    outbox = opened(window=2)
-    for rows in ROWS[:2]:
-        outbox.push(rows, [[1.0, 5]], 0.0)
-    assert send_all(outbox) == [1, 2]
+    outbox = under_way(2)
     refusal = Header(Kind.ERROR, ME, 0, 9, 2, (str(Reason.UNKNOWN_SESSION), "who are you?"))
     assert outbox.accept(refusal, 1.0)[0] is Reply.LOST
     assert outbox.due(1.0)[0].kind is Kind.HELLO
@@ -88,13 +83,11 @@ def test_rollouts_up_to_the_number_in_a_welcome_are_not_sent_again() -> None:
 
 
 def test_a_new_connection_to_the_same_learner_is_asked_at_once_what_has_come() -> None:
-    outbox = opened(window=3)
     here = Header(Kind.HERE, ME, 0, 1)
+    outbox = opened()
     assert outbox.accept(here, 0.5)[0] is Reply.STALE
     assert outbox.due(0.5) is None, "nothing is under way"
-    for rows in ROWS[:3]:
-        outbox.push(rows, [], 0.0)
-    send_all(outbox)
+    outbox = under_way(3)
     assert outbox.accept(here, 1.0)[0] is Reply.STALE
     assert outbox.due(1.0)[0].kind is Kind.HELLO
     outbox.accept(Header(Kind.WELCOME, ME, 0, 1, 1, ({"window": 3, "received": 2},)), 1.1)
@@ -102,19 +95,12 @@ def test_a_new_connection_to_the_same_learner_is_asked_at_once_what_has_come() -
 
 
 def test_hello_states_the_first_unacknowledged_number() -> None:
-    outbox = opened(window=3)
-    assert outbox.stream.hello_terms["first"] == 1
-    for rows in ROWS[:3]:
-        outbox.push(rows, [], 0.0)
-    send_all(outbox)
-    outbox.accept(ack(2, window=3), 0.5)
-    outbox.stream.greet_again(1.0)
-    hello = outbox.due(1.0)
-    assert hello[0].body[0]["first"] == 3, "1 and 2 are acknowledged and gone"
-    outbox.accept(welcome(seq=3), 1.1)
-    outbox.stream.greet_again(2.0)
-    outbox.due(2.0)
-    assert outbox.stream.hello_terms["first"] == 4, "nothing is left, the next will be 4"
+    outbox = under_way(3)
+    for seq, first in ((2, 3), (3, 4)):
+        outbox.accept(ack(seq, window=3), 0.5)
+        outbox.stream.greet_again(1.0)
+        assert outbox.due(1.0)[0].body[0]["first"] == first, "those before it are acknowledged and gone"
+        outbox.accept(welcome(seq=seq, window=3), 1.1)
 
 
 def test_more_episodes_than_a_header_holds_travel_with_the_next_rollouts() -> None:
@@ -135,27 +121,16 @@ def test_the_number_of_waiting_episodes_is_bounded() -> None:
     outbox = opened(window=1)
     outbox.push(ROWS[0], [[float(number), 1] for number in range(MAX_WAITING_EPISODES + 7)], 0.0)
     assert outbox.episodes_dropped == 7
-    work = outbox.due(0.0)
-    assert work[0].body[1][0] == [7.0, 1], "the oldest are given up"
-
-
-def test_acks_of_an_earlier_learner_are_ignored() -> None:
-    outbox = under_way(1)
-    assert outbox.accept(ack(1, epoch=5), 0.0) == (Reply.STALE, [])
-    assert outbox.unacked == 1
+    assert outbox.due(0.0)[0].body[1][0] == [7.0, 1], "the oldest are given up"
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_silence_causes_a_new_hello_whether_or_not_rollouts_are_in_flight(count: int) -> None:
     outbox = under_way(count)
+    if count:
+        outbox.accept(ack(0, window=3), TIMEOUTS.no_progress - 1)  # which changes the window, and is no progress
     assert outbox.due(TIMEOUTS.no_progress) is None
     assert outbox.due(TIMEOUTS.no_progress + 0.1)[0].kind is Kind.HELLO
     outbox.accept(welcome(), TIMEOUTS.no_progress + 0.2)
     assert send_all(outbox, TIMEOUTS.no_progress + 0.2) == [1][:count]
     assert outbox.due(2 * TIMEOUTS.no_progress) is None
-
-
-def test_an_ack_that_only_changes_the_window_does_not_count_as_progress() -> None:
-    outbox = under_way(1)
-    outbox.accept(ack(0, window=3), TIMEOUTS.no_progress - 1)
-    assert outbox.due(TIMEOUTS.no_progress + 0.1)[0].kind is Kind.HELLO

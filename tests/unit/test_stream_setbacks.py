@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from zerobeast.common.errors import ConfigError, RemoteProtocolError
+from zerobeast.common.errors import Refused, RemoteProtocolError
 from zerobeast.common.wire.messages import MAX_INTEGER, Header, Kind, Reason
 from zerobeast.common.wire.stream import LASTING_S, PROMPT_SETBACKS, RESEND_LIMIT_S, Reply, Stream
 
@@ -31,20 +31,23 @@ def asked(now: float = 0.0) -> Stream:
     return found
 
 
-@pytest.mark.parametrize("reason", FATAL)
 @pytest.mark.parametrize(("epoch", "seq"), [(EPOCH, 11), (EPOCH, 0), (EPOCH, 13), (EPOCH + 1, 12), (0, 11)])
-def test_a_refusal_of_something_else_than_the_newest_request_is_ignored(reason: str, epoch: int, seq: int) -> None:
-    found = asked()
-    assert found.accept(said(Kind.ERROR, epoch, seq, str(reason), "no"), 0.1) is Reply.STALE
-    assert found.open
-    assert found.waiting
-    assert found.stale == 1
+def test_a_refusal_of_something_else_than_the_newest_request_is_ignored(epoch: int, seq: int) -> None:
+    for reason in FATAL:
+        found = asked()
+        assert found.accept(said(Kind.ERROR, epoch, seq, str(reason), "no"), 0.1) is Reply.STALE
+        assert (found.open, found.waiting, found.stale) == (True, True, 1)
 
 
 @pytest.mark.parametrize("epoch", [0, EPOCH])
-def test_a_refusal_of_the_newest_request_is_final(epoch: int) -> None:
-    with pytest.raises(ConfigError, match="refuses: no"):
-        asked().accept(said(Kind.ERROR, epoch, 12, "terms", "no"), 0.1)
+def test_a_refusal_of_the_newest_request_is_final_and_shown_without_control_characters(epoch: int) -> None:
+    with pytest.raises(Refused) as caught:
+        asked().accept(said(Kind.ERROR, epoch, 12, "terms", "\x1b[2Jno\r\n12:00:00 I all is well"), 0.1)
+    assert (caught.value.reason, caught.value.exit_code) == ("terms", 2)
+    assert str(caught.value).isprintable()
+    with pytest.raises(Refused) as caught:
+        asked().accept(said(Kind.ERROR, epoch, 12, "environment", "beyond repair"), 0.1)
+    assert caught.value.exit_code == 1, "no setting is wrong"
 
 
 def test_a_refusal_of_an_old_request_does_not_answer_hello() -> None:
@@ -53,23 +56,17 @@ def test_a_refusal_of_an_old_request_does_not_answer_hello() -> None:
     for header in (said(Kind.ERROR, EPOCH, 12, "terms", "no"), said(Kind.ERROR, 0, 12, "busy", "no")):
         assert found.accept(header, 0.1) is Reply.STALE
     assert not found.busy
-    with pytest.raises(ConfigError):
-        found.accept(said(Kind.ERROR, 5, 0, "terms", "no"), 0.1)
-
-
-def test_a_refusal_is_shown_without_control_characters() -> None:
-    with pytest.raises(ConfigError) as caught:
-        asked().accept(said(Kind.ERROR, EPOCH, 12, "terms", "\x1b[2Jno\r\n12:00:00 I all is well"), 0.1)
-    assert str(caught.value).isprintable()
-    found = Stream(ME, SLOT, {}, "x")
     found.accept(said(Kind.ERROR, 0, 0, "busy", "\x1b]0;mine\x07"), 0.1)
     assert found.busy == r"\x1b]0;mine\x07"
+    with pytest.raises(Refused):
+        found.accept(said(Kind.ERROR, 5, 0, "terms", "no"), 0.1)
 
 
 def test_a_welcome_that_leaves_no_sequence_numbers_is_refused() -> None:
     found = Stream(ME, SLOT, {}, "x")
-    with pytest.raises(RemoteProtocolError, match=f"seq is {MAX_INTEGER}"):
+    with pytest.raises(RemoteProtocolError) as caught:
         found.accept(said(Kind.WELCOME, EPOCH, MAX_INTEGER, {}), 0.0)
+    assert caught.value.reason == "order"
     assert not found.open
 
 
@@ -123,7 +120,7 @@ def converse(stream: Stream, server: Liar, now: float, until: float) -> list[flo
 
 
 @pytest.mark.parametrize("case", INSTEAD)
-def test_a_server_that_never_answers_is_asked_less_and_less_often(case: str) -> None:
+def test_a_server_that_never_answers_is_asked_less_and_less_often_and_as_before_once_it_does(case: str) -> None:
     what, server = INSTEAD[case]
     stream = Stream(ME, SLOT, {}, "env-server at tcp://x:1")
     sent = converse(stream, server, 0.0, 60.0)
@@ -131,14 +128,6 @@ def test_a_server_that_never_answers_is_asked_less_and_less_often(case: str) -> 
     assert len(sent) < 60 * rare + 2 * PROMPT_SETBACKS
     assert stream.setbacks > 3
     assert what in stream.trouble
-    assert stream.trouble.endswith("times in a row")
-
-
-@pytest.mark.parametrize("case", INSTEAD)
-def test_a_server_that_answers_again_is_asked_as_before(case: str) -> None:
-    _, server = INSTEAD[case]
-    stream = Stream(ME, SLOT, {}, "x")
-    converse(stream, server, 0.0, 60.0)
     server.honest = True
     sent = converse(stream, server, 60.0, 60.0 + RESEND_LIMIT_S + LASTING_S + 1)
     server.honest = False
@@ -174,12 +163,12 @@ def test_a_session_whose_answer_is_useless_is_ended_and_opened_again() -> None:
 
 def test_garbage_and_silence_are_distinguished() -> None:
     found = asked()
-    assert found.complaint(0, 10.0) == "no answer from the env-server at tcp://x:1 for 10 s"
-    found.accept(said(Kind.OBS, EPOCH, 11, []), 0.5)
-    found.accept(said(Kind.OBS, EPOCH + 1, 12, []), 0.5)
-    assert "3 replies were malformed, 2 had another epoch or seq" in found.complaint(3, 10.0)
+    silence = found.complaint(0, 10.0)
+    for epoch, seq in ((EPOCH, 11), (EPOCH + 1, 12)):
+        found.accept(said(Kind.OBS, epoch, seq, []), 0.5)
+    assert {"3", "2", "10"} <= set(found.complaint(3, 10.0).split())
     found.accept(said(Kind.OBS, EPOCH, 12, []), 0.6)
-    assert found.complaint(0, 10.0).startswith("no answer")
+    assert found.complaint(0, 10.0) == silence
 
 
 def test_trouble_with_one_server_is_not_held_against_the_next() -> None:

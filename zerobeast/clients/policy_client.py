@@ -104,7 +104,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         sender, now = random_id(), time.monotonic()
         self._awake_since = self._turned_at = now
         hops = Hops("actor", now)
-        self._agents = [
+        self.groups = [
             AgentGroup(self.spec, sender, slot, broker, learner, Waits(now, hops), drops=when_full == "drop")
             for slot in range(agents)
         ]
@@ -112,7 +112,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
             Servers(Plane.INFERENCE, Lookup(broker), sender, agents, sender),
             Servers(Plane.ROLLOUTS, Lookups(learner.split(",")), sender, agents, sender),
         ]
-        self._peers = Peers(self._agents, servers, TIMEOUTS, math.inf, now)
+        self._peers = Peers(self.groups, servers, TIMEOUTS, math.inf, now)
         with ExitStack() as stack:
             if context is None:
                 context = Context(Keys(str(keys), "actor") if keys else None)
@@ -147,7 +147,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
             raise EnvError(f"end of agent {agent}: expected terminated=True or truncated=True")
         row = self._env.row(obs, reward, terminated=terminated, truncated=truncated)
         total = _sum(episode, row)
-        group = self._agents[agent]
+        group = self.groups[agent]
         group.steps.episodes.append([total, episode.length + 1])
         self._playing[agent], self._finished = None, self._finished + 1
         group.observe(row, self._turn())
@@ -180,16 +180,16 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
 
     def report(self) -> dict[str, int]:
         """Counters so far, over all agents."""
-        outboxes = [group.rollouts.outbox for group in self._agents]
+        outboxes = [group.rollouts.outbox for group in self.groups]
         return {
-            "agent_steps": sum(group.steps.agent_steps for group in self._agents),
+            "agent_steps": sum(group.steps.agent_steps for group in self.groups),
             "episodes": self._finished,
             "episodes_abandoned": self._abandoned,
             "rollouts": sum(outbox.seq for outbox in outboxes),
             "rollouts_unacked": sum(outbox.unacked for outbox in outboxes),
-            "rollouts_cut": sum(group.inference.cut for group in self._agents),
-            "rollouts_dropped": sum(group.dropped for group in self._agents),
-            "policy_version": max(group.inference.version for group in self._agents),
+            "rollouts_cut": sum(group.inference.cut for group in self.groups),
+            "rollouts_dropped": sum(group.dropped for group in self.groups),
+            "policy_version": max(group.inference.version for group in self.groups),
             "reconnects": self._peers.reconnects,
             "refused": self._peers.refused.total(),
         }
@@ -201,8 +201,8 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
             self._peers.farewell()
 
     def _playing_now(self, agent: int) -> _Episode | None:
-        if type(agent) is not int or not 0 <= agent < len(self._agents):
-            raise EnvError(f"agent is {agent!r}, expected 0 to {len(self._agents) - 1}")
+        if type(agent) is not int or not 0 <= agent < len(self.groups):
+            raise EnvError(f"agent is {agent!r}, expected 0 to {len(self.groups) - 1}")
         return self._playing[agent]
 
     def _episode_of(self, agent: int) -> _Episode:
@@ -217,17 +217,17 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         """Pass agents their next rows, and wait for their actions."""
         now = self._turn()
         for agent, row in rows.items():
-            self._agents[agent].observe(row, now)
+            self.groups[agent].observe(row, now)
         try:
             self._until_free(rows, until)
         except BaseException:  # interrupts too: an action that was not taken must not look as if it had been
             self._playing = [None if agent in rows else episode for agent, episode in enumerate(self._playing)]
             raise
-        return {agent: self._env.action(self._agents[agent].steps.action) for agent in rows}
+        return {agent: self._env.action(self.groups[agent].steps.action) for agent in rows}
 
     def _until_free(self, agents: Iterable[int], until: float) -> None:
         """Exchange messages until all of these agents wait for their caller, or time `until` is reached."""
-        groups = [self._agents[agent] for agent in agents]
+        groups = [self.groups[agent] for agent in agents]
         now = self._turn()
         while not all(group.is_free for group in groups):
             if now >= until:

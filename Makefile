@@ -1,8 +1,10 @@
 # The commands. Each installs what it needs: .venv is made on first use, and again when its inputs change.
 #
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
-#   make test                               what to run before a commit: 5 minutes on two cores, 6 the first time
-#   make test-all                           everything, as CI does
+#   make test                               what to run before a commit: 4 minutes on two cores, 5 the first time
+#   make test-all                           everything but nightly, as CI does
+#   make nightly                            learning curves, soaks and benchmarks: an hour
+#   make nightly-status                     when it last passed, and on which commit
 #   make test-extras                        environments of other packages, of those that are installed
 #   make mutants                            how many small faults in the product the tests notice: half an hour
 #   make lint | bench | setup | clean
@@ -14,18 +16,17 @@ DEV := $(VENV)/.ready-dev
 ARGS ?=
 WORKERS ?= 4
 RUNS ?= 2
-# of all services together: a run that learns, and one in containers
-SMOKE := tests/e2e/test_learning.py::test_cartpole_is_solved_with_the_default_settings \
-	tests/e2e/test_compose.py::test_all_are_healthy_and_train
+# of all services together: a run that learns
+SMOKE := tests/e2e/test_learning.py::test_cartpole_is_solved_with_the_default_settings
 # whole runs, a worker has a file at a time: long ones first, so that none of them is alone at the end
 WHOLE := $(wildcard tests/e2e/test_*.py tests/chaos/test_*.py)
-LONG := $(patsubst %,tests/%.py,e2e/test_learning e2e/test_compose e2e/test_run chaos/test_network chaos/test_faults \
-	e2e/test_transcript e2e/test_evaluations e2e/test_deterministic e2e/test_slurm e2e/test_multitask)
+LONG := $(patsubst %,tests/%.py,e2e/test_compose e2e/test_run e2e/test_learning chaos/test_fuzz e2e/test_ranks \
+	chaos/test_faults chaos/test_fused chaos/test_environments e2e/test_deterministic chaos/test_network e2e/test_slurm)
 # most tests wait for sockets and processes; one thread per core in each of them would only be in the way, and without
 # files of compiled code each of a thousand processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
-.PHONY: train test test-all test-extras mutants lint bench setup clean
+.PHONY: train test test-all nightly nightly-status test-extras mutants lint bench setup clean
 .DEFAULT_GOAL := train
 
 train: $(READY)
@@ -37,6 +38,13 @@ test: lint # the longest files first
 test-all: lint # whole runs separately: beside them, tests of seconds would wait for minutes
 	$(PYTEST) -n $(WORKERS) tests/integration tests/unit $(ARGS)
 	$(PYTEST) -n $(RUNS) --no-loadscope-reorder $(LONG) $(filter-out $(LONG),$(WHOLE)) $(ARGS)
+
+nightly: nightly-status
+	$(PYTEST) -n $(RUNS) tests/nightly $(ARGS)
+	$(if $(ARGS),,@$(BIN)/python -m tests.nightly.record --passed)
+
+nightly-status: $(DEV)
+	@$(BIN)/python -m tests.nightly.record
 
 test-extras: $(DEV)
 	$(PYTEST) tests/extras $(ARGS)

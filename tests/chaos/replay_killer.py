@@ -3,18 +3,15 @@
     python -m tests.chaos.replay_killer FOLDER --kills 200 --seed 1
 
 Prints what was tried as JSON; a failed assertion ends it with a traceback. It is a process of its own, because it forks
-and pytest has threads. With --full it fills a small disk instead, whose root is FOLDER. With --zstd frames are
-compressed.
+and pytest has threads. With --zstd frames are compressed.
 """
 
 import argparse
+import itertools
 import json
-import os
 import random
-import signal
-import struct
 import sys
-import time
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,26 +21,23 @@ import numpy as np
 import torch
 
 from tests.build.replays import sizes
-from zerobeast.common.errors import ConfigError
+from tests.chaos.killing import killed_after
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.rl.replay import disk
 from zerobeast.rl.replay.items import NStep
 from zerobeast.rl.replay.replay import Replay
 
 ENV = EnvSpec("Frames-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(2), frame_stack=4)
 T, ROWS, CAPACITY = 10, 3, 16
 RECORD = rollout_record(ENV, PolicySpec((), 0), T)
-PROMISE = struct.Struct("<q")  #: number of messages inserted so far
-
 
 COMPRESSION = "zstd" if "--zstd" in sys.argv else "none"
 
 
-def opened(folder: Path, capacity: int = CAPACITY) -> Any:
+def opened(folder: Path) -> Any:
     items = partial(NStep, n=3, discount=0.99, shape=lambda rewards: rewards)
-    settings = sizes(capacity * T, 0.5, COMPRESSION)
+    settings = sizes(CAPACITY * T, 0.5, COMPRESSION)
     return Replay(folder, RECORD, ENV, items, settings, seed=1, device=torch.device("cpu"))
 
 
@@ -53,16 +47,17 @@ def frames(seq: int) -> Any:
     return np.random.default_rng(seq).integers(0, 256, (ROWS, T + 4, 84, 84), np.uint8)
 
 
-def insert(replay: Any, seq: int) -> None:
+def insert(replay: Any, seq: int, first: int = 0) -> None:
+    """Insert the rows of a message from `first` on."""
     rows = np.zeros(ROWS, RECORD.dtype)
     rows["obs"] = frames(seq)
     origins = np.array([[7, 0, seq, row, ROWS] for row in range(ROWS)])
-    replay.insert(SimpleNamespace(rows=rows, tasks=None, origins=origins))
+    replay.insert(SimpleNamespace(rows=rows[first:], tasks=None, origins=origins[first:]))
 
 
-def checked(folder: Path, capacity: int = CAPACITY) -> list[tuple[int, int]]:
+def checked(folder: Path) -> list[tuple[int, int]]:
     """(seq, row) of every stored row, all of which must be whole and consecutive."""
-    replay = opened(folder, capacity)
+    replay = opened(folder)
     found = [(origin.seq, origin.row) for origin in replay.recovered()]
     numbers = [seq * ROWS + row for seq, row in found]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True, found
@@ -75,37 +70,24 @@ def checked(folder: Path, capacity: int = CAPACITY) -> list[tuple[int, int]]:
     return found
 
 
-def insert_forever(folder: Path, after: int, promises: int) -> None:
+def insert_forever(folder: Path, after: int, promise: Callable[[int], object]) -> None:
     """Insert messages, and report each one after its insertion."""
     replay = opened(folder)
-    seq = after
-    os.write(promises, PROMISE.pack(seq))
-    while True:
-        seq += 1
+    promise(after)
+    for seq in itertools.count(after + 1):
         frames(seq)
         insert(replay, seq)
-        os.write(promises, PROMISE.pack(seq))
+        promise(seq)
 
 
 def killed(folder: Path, kills: int, seed: int) -> dict[str, int]:
     """Kill an inserting process again and again; returns what was seen."""
     chance = random.Random(seed)
     seen = {"kills": kills, "messages": 0, "in the middle of a row": 0, "in the middle of a message": 0}
-    seq = 0
+    seq, mean_s = 0, 0.02
     for _ in range(kills):
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            insert_forever(folder, seq, writing)
-        os.close(writing)
-        said = os.read(reading, PROMISE.size)
-        time.sleep(chance.expovariate(1 / 0.02))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        while part := os.read(reading, 65536):
-            said += part
-        os.close(reading)
-        (promised,) = PROMISE.unpack(said[-PROMISE.size :])
+        promised = killed_after(partial(insert_forever, folder, seq), chance.expovariate(1 / mean_s))
+        mean_s *= 1.1 if promised == seq else 1.0  # a busy machine inserts nothing in that time
         found = checked(folder)
         if found:  # perhaps of a message that it has not reported yet
             last = found[-1]
@@ -115,54 +97,10 @@ def killed(folder: Path, kills: int, seed: int) -> dict[str, int]:
             seen["in the middle of a row"] += full and len(found) < CAPACITY
             seen["in the middle of a message"] += last[1] != ROWS - 1
             if last[1] != ROWS - 1:  # as a learner does: rows up to some row are there, the others come again
-                finish(folder, *last)
+                insert(opened(folder), last[0], last[1] + 1)
                 last = last[0], ROWS - 1
             seq = last[0]
     return seen | {"messages": seq}
-
-
-def finish(folder: Path, seq: int, row: int) -> None:
-    """Insert the rows of a message that follow `row`."""
-    rows = np.zeros(ROWS, RECORD.dtype)
-    rows["obs"] = frames(seq)
-    origins = np.array([[7, 0, seq, each, ROWS] for each in range(ROWS)])
-    replay = opened(folder)
-    replay.insert(SimpleNamespace(rows=rows[row + 1 :], tasks=None, origins=origins[row + 1 :]))
-
-
-def full(folder: Path) -> dict[str, str]:
-    """Fill a small disk (in memory here, since that is the kind that every user can mount)."""
-    said = {"in memory": refused(folder / "store", 4)}
-    disk.IN_MEMORY = ()
-    said["too large"] = refused(folder / "store", 20_000)
-    disk.free = lambda folder: 10**12  # another process takes what was free a moment ago
-    said["full"] = refused(folder / "store", 20_000)
-    assert not list((folder / "store").iterdir()), "nothing stays of a replay that does not fit"
-    replay = opened(folder / "store", 12)
-    with (folder / "ballast").open("wb", buffering=0) as file:
-        try:
-            while file.write(bytes(4096)):
-                pass
-        except OSError as error:
-            said["ballast"] = str(error.strerror)
-    try:
-        for seq in range(1, 9):
-            insert(replay, seq)  # its blocks are allocated already, unless frames are compressed
-    except ConfigError as error:
-        said["inserted"] = str(error)
-        (folder / "ballast").unlink()
-        insert(replay, 1)
-        said["found"] = str(len(checked(folder / "store", 12)))
-    said["size"] = str(replay.size)
-    return said
-
-
-def refused(folder: Path, capacity: int) -> str:
-    try:
-        opened(folder, capacity)
-    except ConfigError as error:
-        return str(error)
-    raise AssertionError("taken")
 
 
 def main() -> None:
@@ -171,11 +109,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--full", action="store_true")
     parser.add_argument("--zstd", action="store_true")
     flags = parser.parse_args()
     torch.set_num_threads(1)  # a fork lacks the other threads, and would wait for them
-    seen = full(flags.folder) if flags.full else killed(flags.folder, flags.kills, flags.seed)
+    seen = killed(flags.folder, flags.kills, flags.seed)
     sys.stdout.write(json.dumps(seen) + "\n")
 
 

@@ -19,6 +19,7 @@ TINY = (
     *("--learner.unroll_length", "5", "--learner.batch_size", "4"),
     *("--learner.log_every_s", "0.2", "--learner.checkpoint_every_s", "0.3"),
 )
+SMALL = ("--local.actors", "2", "--local.env_servers", "1")
 
 
 def learned(watch: RunWatch, more: float = 1.0) -> bool:

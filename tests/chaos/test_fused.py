@@ -1,5 +1,9 @@
-"""Workers, which host three services each, and their learner are killed, stopped and ended while they train."""
+"""Workers, which host three services each, their learner and environments in them die, stop, hang and take their time.
 
+Most tests share a run whose environments step in the thread of their worker and do what files say (`odd_worker`).
+"""
+
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -10,9 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.build.odd import ODD
+from tests.chaos.odd_worker import FOLDER
 from tests.chaos.runs import TO_SEE_S, closes, learned
-from tests.chaos.workers import FUSED, all_take_part
+from tests.helpers import wait_until
 from zerobeast.common.errors import BeastError
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.health.figures import ServiceView, state
+from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.service.entry import NICENESS
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.inject import disturbed_run
@@ -22,39 +31,69 @@ from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
 
-STOPPED_S = 6.0
+FUSED = (
+    *("--local.placement", "fused", "--local.workers", "2", "--actor.env_groups", "1", "--env", "CartPole-v1"),
+    *("--net.hidden_size", "8", "--learner.checkpoint_every_s", "0.5"),
+)
+STOPPED_S = 4.0
+PATIENCE_S = 8  #: a server's step timeout for an environment's process
 MOST_BLOCKS = 1024  #: of 512 bytes, the most in a file; weights in memory would need 4,000
-NO_MEMORY = "weights travel by socket, also on this machine: no memory to share: [Errno 27] File too large"
-NAMES = ("worker 0", "learner 0", "worker 0 and learner 0")
+BOTH = ("worker 0", "learner 0")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThrowawayRun]:
-    with ThrowawayRun(FUSED, tmp_path_factory.mktemp("f")) as found:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose files say how environments misbehave."""
+    return tmp_path_factory.mktemp("odd")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[ThrowawayRun]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER, str(folder))
+        found = ThrowawayRun(FUSED, tmp_path_factory.mktemp("f"), modules={"worker": "tests.chaos.odd_worker"})
+    with found:
         found.start_all()
         found.until_it_trains()
         yield found
 
 
+def all_take_part(run: ThrowawayRun, workers: tuple[int, ...] = (0, 1)) -> None:
+    """Wait until each of these workers has made more steps, with newer weights, and the learner has learned more."""
+
+    def figures(role: str, name: str) -> list[int]:
+        return [int(run.child(f"worker {index}").page(role).get(name, 0)) for index in workers]
+
+    def counts() -> list[int]:
+        return [*figures("actor", "agent_steps"), run.agent_steps()]
+
+    run.wait_for(lambda: min(counts()) > 0, "not all are there", TO_SEE_S)
+    before, acted = counts(), figures("broker", "policy_version")
+    run.wait_for(lambda: all(a > b for a, b in zip(counts(), before, strict=True)), "not all go on", TO_SEE_S)
+
+    def newer() -> bool:
+        return all(a != b for a, b in zip(figures("broker", "policy_version"), acted, strict=True))
+
+    run.wait_for(newer, "no newer weights", TO_SEE_S)
+
+
 @pytest.mark.parametrize(
-    ("names", "number"), [*((names, signal.SIGKILL) for names in NAMES), (NAMES[-1], signal.SIGTERM)]
+    ("names", "number"),
+    [(("worker 0",), signal.SIGKILL), (("learner 0",), signal.SIGKILL), (BOTH, signal.SIGKILL), (BOTH, signal.SIGTERM)],
 )
 def test_training_goes_on_after_processes_have_ended_and_were_started_again(
-    run: ThrowawayRun, names: str, number: signal.Signals
+    run: ThrowawayRun, names: tuple[str, ...], number: signal.Signals
 ) -> None:
-    all_take_part(run)
-    ended = names.split(" and ")
-    codes = run.end(ended, number)
-    assert set(codes.values()) == {-number if number is signal.SIGKILL else 0}
-    for name in ended:
+    assert set(run.end(list(names), number).values()) == {-number if number is signal.SIGKILL else 0}
+    for name in names:
         run.restart(name)
     all_take_part(run)
 
 
-@pytest.mark.parametrize("names", NAMES)
-def test_training_goes_on_after_processes_were_stopped(run: ThrowawayRun, names: str) -> None:
+@pytest.mark.parametrize("names", [("worker 0",), BOTH])
+def test_training_goes_on_after_processes_were_stopped(run: ThrowawayRun, names: tuple[str, ...]) -> None:
     all_take_part(run)
-    for name in names.split(" and "):
+    for name in names:
         run.freeze(name)
     time.sleep(STOPPED_S)
     run.thaw_all()
@@ -62,58 +101,38 @@ def test_training_goes_on_after_processes_were_stopped(run: ThrowawayRun, names:
     assert [page["refused_by_reason"] for page in run.pages("learner")] == [{}]
 
 
-def sources(run: ThrowawayRun) -> list[bool]:
+def from_memory(run: ThrowawayRun) -> list[bool]:
     """Whether the newest weights of each broker came from memory."""
     return [page.get("weights_from_memory") for page in run.pages("broker")]
 
 
-def comes_from_memory(run: ThrowawayRun) -> None:
-    run.wait_for(lambda: sources(run) == [True], "weights do not come from memory", TO_SEE_S)
-
-
-def comes_by_socket(run: ThrowawayRun) -> None:
-    run.wait_for(lambda: sources(run) == [False], "weights do not come by socket", TO_SEE_S)
-
-
-def test_weights_come_from_memory(run: ThrowawayRun) -> None:
+def test_weights_come_from_memory_and_workers_give_way_to_the_learner(run: ThrowawayRun) -> None:
     all_take_part(run)
-    places = list(Path(run.folder).glob("*.weights"))
-    assert len(places) == 1
-    assert places[0].read_text().split()[0] == str(run.child("learner 0").pid)
-    assert sources(run) == [True, True]
-
-
-def test_workers_give_way_to_the_learner(run: ThrowawayRun) -> None:
-    all_take_part(run)
+    (place,) = Path(run.folder).glob("*.weights")
+    assert place.read_text().split()[0] == str(run.child("learner 0").pid)
+    assert from_memory(run) == [True, True]
     assert [psutil.Process(child.pid).nice() for child in run.children] == [0, NICENESS["worker"], NICENESS["worker"]]
 
 
-def test_weights_travel_by_socket_while_there_is_no_memory_for_them(run: ThrowawayRun, tmp_path: Path) -> None:
-    with ThrowawayRun([*FUSED, "--net.hidden_size", "512", "--local.workers", "1"], tmp_path) as other:
-        other.start_all()
-        learner = other.child("learner 0")
+def test_weights_travel_by_socket_while_there_is_no_memory_for_them(tmp_path: Path) -> None:
+    with ThrowawayRun([*FUSED, "--net.hidden_size", "512", "--local.workers", "1"], tmp_path) as run:
+        run.start_all()
+        learner = run.child("learner 0")
         whole = learner.spec
         limited = replace(whole, command=["sh", "-c", f'ulimit -f {MOST_BLOCKS} && exec "$@"', "sh", *whole.command])
-        comes_from_memory(other)
-        for spec, probe in ((limited, comes_by_socket), (whole, comes_from_memory)):
-            other.end(["learner 0"], signal.SIGKILL)  # the file that says where its memory is stays
+        run.wait_for(lambda: from_memory(run) == [True], "weights do not come from memory", TO_SEE_S)
+        for spec, memory in ((limited, False), (whole, True)):
+            run.end(["learner 0"], signal.SIGKILL)  # the file that says where its memory is stays
             learner.spec = spec
-            other.restart("learner 0")
-            probe(other)
-            all_take_part(other, (0,))
-        assert whole.log.read_text().count(NO_MEMORY) == 1
-    all_take_part(run)
-    assert sources(run) == [True, True], "a run of the same user has memory of its own"
+            run.restart("learner 0")
+            run.wait_for(lambda memory=memory: from_memory(run) == [memory], f"from memory: not {memory}", TO_SEE_S)  # type: ignore[misc]
+            all_take_part(run, (0,))
 
 
 def test_every_rollout_is_accounted_for_after_faults_of_workers_and_their_learner(tmp_path: Path) -> None:
-    flags = [*SETTINGS, *WITNESS, "--local.placement", "fused"]
-    with disturbed_run(flags, tmp_path) as injector:
-        for kind, *targets in (
-            (FaultKind.KILL, "worker 0", "learner 0"),
-            (FaultKind.TERM, "worker 1"),
-        ):
-            injector.do(ServiceFault(kind, tuple(targets), 0.1))
+    with disturbed_run([*SETTINGS, *WITNESS, "--local.placement", "fused"], tmp_path) as injector:
+        injector.do(ServiceFault(FaultKind.KILL, BOTH, 0.1))
+        injector.do(ServiceFault(FaultKind.TERM, ("worker 1",), 0.1))
         watch = injector.watch
         balance = closes(watch)
         assert balance.used > 0
@@ -123,5 +142,70 @@ def test_every_rollout_is_accounted_for_after_faults_of_workers_and_their_learne
 
 
 def test_accounts_of_workers_that_step_environments_themselves_are_not_settled(run: ThrowawayRun) -> None:
-    with closing(RunWatch(run)) as watch, pytest.raises(BeastError, match="worker 0 steps its environments itself"):
+    with closing(RunWatch(run)) as watch, pytest.raises(BeastError):
         watch.settle()
+
+
+def says(run: ThrowawayRun, what: str) -> bool:
+    """Whether all services of the first worker are in this state."""
+    child = run.child("worker 0")
+    return all(state(ServiceView(role, role, child.page(role))) == what for role in HOSTED["worker"])
+
+
+def test_a_step_that_takes_seconds_holds_up_its_worker_alone_and_ends_no_session(
+    run: ThrowawayRun, folder: Path
+) -> None:
+    all_take_part(run)
+    cut = run.child("worker 0").page("actor")["rollouts_cut"]
+    (folder / "step-0").write_text("wait")
+    run.wait_for(lambda: says(run, "stuck"), "its pages do not say so", TO_SEE_S)
+    all_take_part(run, (1,))
+    (folder / "step-0").unlink()
+    all_take_part(run)
+    assert says(run, "ready")
+    assert run.child("worker 0").page("actor")["rollouts_cut"] == cut
+
+
+def test_environments_that_take_seconds_to_be_made_hold_up_their_worker_alone(run: ThrowawayRun, folder: Path) -> None:
+    run.end(["worker 0"], signal.SIGKILL)
+    (folder / "make-0").write_text("wait")
+    run.restart("worker 0")
+    run.wait_for(lambda: says(run, "starting"), "it is not there", TO_SEE_S)
+    all_take_part(run, (1,))
+    (folder / "make-0").unlink()
+    all_take_part(run)
+    assert says(run, "ready")
+
+
+@pytest.mark.parametrize(("deed", "words"), [("abort", "killed by SIGABRT"), ("raise", "'CartPole-v1' has failed")])
+def test_an_environment_that_ends_its_worker_is_named_and_costs_no_other(
+    run: ThrowawayRun, folder: Path, deed: str, words: str
+) -> None:
+    all_take_part(run)
+    child = run.child("worker 0")
+    (folder / "step-0").write_text(deed)
+    wait_until(lambda: not child.running, TO_SEE_S)
+    assert words in child.explain()
+    run.restart("worker 0")
+    all_take_part(run)
+
+
+def test_a_process_of_environments_that_raises_dies_or_hangs_is_replaced_inside_its_worker(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    flags = (
+        *(*FUSED, "--envserver.step_timeout_s", str(PATIENCE_S), "--actor.envs_per_group", "2"),
+        *("--env", ODD, "--env.kwargs", json.dumps({"at": 2, "once": str(once)}), "--preset", "classic"),
+    )
+    with ThrowawayRun(flags, tmp_path) as run:
+
+        def total(counter: str) -> int:
+            return sum(page[counter] for page in run.pages("envserver"))
+
+        run.start_all()
+        run.until_it_trains()
+        for number, deed in enumerate(("raise", "crash", "hang"), 1):
+            write_atomically(once, deed, durable=False)
+            run.wait_for(lambda number=number: total("env_errors") == number, f"{deed} is not counted", TO_SEE_S)  # type: ignore[misc]
+            all_take_part(run)
+        assert total("env_timeouts") == 1
+        assert [page["rollouts_cut"] for page in run.pages("actor")] == [0, 0]

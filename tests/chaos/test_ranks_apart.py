@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.commands import best, rows_of, steps
 from tests.chaos.namespaces import missing, networks
-from tests.e2e.test_learning import best, rows_of
 from tests.helpers import killed_at_last, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -29,9 +29,6 @@ def test_both_ranks_go_on_from_the_checkpoint_when_the_network_is_back(tmp_path:
     flags = ("--env", "CartPole-v1", "--algo", "ppo", "--total_steps", "14000", "--insecure", "--root", tmp_path)
     run, logs = tmp_path / "x", [tmp_path / f"learner-{number}.log" for number in (0, 1)]
 
-    def steps() -> int:
-        return int(rows[-1]["agent_steps"]) if (rows := rows_of(tmp_path, "x")) else 0
-
     with ExitStack() as stack, networks() as found:
         for number, log in enumerate(logs):
             command = (RESTARTED, "-m", "zerobeast.services.learner", "--name", "x", "--index", number)
@@ -41,13 +38,13 @@ def test_both_ranks_go_on_from_the_checkpoint_when_the_network_is_back(tmp_path:
             worker = (*flags, *RANKS, "--name", "w", "--index", number)
             command = ("-m", "zerobeast.services.worker", *worker)
             stack.enter_context(killed_at_last(found.python(number + 1, *map(str, command), stdout=None, stderr=None)))
-        wait_until(lambda: (run / "checkpoint.pt").exists() and steps() > 4000, 200)
+        wait_until(lambda: (run / "checkpoint.pt").exists() and steps(run) > 4000, 200)
         found.cut()
         for number, log in enumerate(logs):
             other = 1 - number
             wait_until(lambda log=log, other=other: re.search(f"rank {other}", log.read_text()), 60)
-        cut_at = steps()
+        cut_at = steps(run)
         found.mend()
-        wait_until(lambda: steps() == 14_000, 200)
+        wait_until(lambda: steps(run) == 14_000, 200)
     assert cut_at < 14_000
-    assert best(rows_of(tmp_path, "x")) > 40, "a policy that does not learn has 20"
+    assert best(rows_of(run)) > 40, "a policy that does not learn has 20"

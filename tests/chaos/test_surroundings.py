@@ -154,16 +154,3 @@ def test_in_the_end_every_rollout_is_accounted_for(run: FaultInjector) -> None:
     assert closes(watch).dropped.keys() <= {"learner died after its checkpoint"}  # on a busy machine it may lose none
     assert watch.wrong_messages(1) == []
     assert set(fleet.retire().values()) == {0}
-
-
-def test_a_run_whose_checkpoints_are_all_damaged_never_begins_anew(run: FaultInjector, note: Note) -> None:
-    fleet = run.fleet
-    for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT):
-        (fleet.config.folder / name).write_bytes(b"half of it")
-    learner = fleet.child("learner 0")
-    learner.start()
-    wait_until(lambda: not learner.running, TO_SEE_S)
-    assert learner.poll() == 2
-    assert "not a whole checkpoint" in learner.explain()
-    assert (fleet.config.folder / run_files.CHECKPOINT).read_bytes() == b"half of it", "evidence stays"
-    note("all checkpoints are damaged: the learner says so and ends")

@@ -13,7 +13,6 @@ from zerobeast.common.service.entry import main
 PARTS = {
     "learner": ("zerobeast.services.learner.update", "Trainer", "step", 0.2),
     "broker": ("zerobeast.rl.acting.inference", "Inference", "submit", 0.03),
-    "envserver": ("zerobeast.services.envserver.gymnasium_backend", "NativeVectorEnv", "finish_step", 0.03),
     "actor": ("zerobeast.services.actor.group", "EnvGroup", "take", 0.03),
 }
 

@@ -60,21 +60,18 @@ def envs(project: Project) -> tuple[float, float]:
     return project.total("actor", "envs"), project.total("envserver", "envs")
 
 
-@pytest.mark.parametrize("role", ["envserver", "actor"])
-def test_images_of_env_server_and_actor_have_no_torch_and_stay_small(images: None, role: str) -> None:
-    answer = docker("run", "--rm", "--entrypoint", "python", f"zerobeast/{role}", "-c", "import torch", check=False)
-    assert "No module named 'torch'" in answer
-    base, image = (int(docker("image", "inspect", "-f", "{{.Size}}", name)) for name in (PYTHON, f"zerobeast/{role}"))
-    assert image - base <= 400 * MB
-
-
 @pytest.mark.parametrize("role", IMAGES)
-def test_images_run_as_any_user_and_report_what_is_wrong(images: None, role: str) -> None:
+def test_images_run_as_any_user_report_what_is_wrong_and_are_no_larger_than_they_need(images: None, role: str) -> None:
     assert docker("image", "inspect", "-f", "{{.Config.User}}", f"zerobeast/{role}").strip() == "1000:1000"
     wrong = ["run", "--rm", "--read-only", "-e", "BEAST_SEED=minus", f"zerobeast/{role}"]
-    lines = docker(*wrong, check=False).splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith(f"{role}: environment BEAST_SEED: ")
+    (line,) = docker(*wrong, check=False).splitlines()
+    assert "BEAST_SEED" in line
+    if role in ("envserver", "actor"):
+        torch = ["run", "--rm", "--entrypoint", "python", f"zerobeast/{role}", "-c", "import torch"]
+        assert "No module named 'torch'" in docker(*torch, check=False)
+        sizes = (docker("image", "inspect", "-f", "{{.Size}}", name) for name in (PYTHON, f"zerobeast/{role}"))
+        base, image = map(int, sizes)
+        assert image - base <= 400 * MB
 
 
 def test_the_actors_image_makes_keys_in_a_folder_of_the_users(images: None, tmp_path: Path) -> None:
@@ -105,34 +102,29 @@ def test_all_are_healthy_and_train(project: Project) -> None:
 
 
 def test_scaling_up_and_down_while_it_trains(project: Project) -> None:
-    project.compose("up", "--detach", "--no-recreate", "--scale", "actor=4", "--scale", "envserver=2")
-    wait_until(lambda: envs(project) == (4 * ENVS, 4 * ENVS), 30)
+    more, fewer = (
+        [text for role in ROLES if role != "learner" for text in ("--scale", f"{role}={many}")] for many in (2, 1)
+    )
+    project.compose("up", "--detach", "--no-recreate", *more)
+    wait_until(lambda: envs(project) == (2 * ENVS, 2 * ENVS), 60)
     assert all(page["sessions"] for page in project.pages("envserver"))
-    project.compose("up", "--detach", "--no-recreate", "--scale", "actor=1", "--scale", "envserver=1")
-    wait_until(lambda: envs(project) == (ENVS, ENVS), 30)
+    wait_until(lambda: [page.get("clients") for page in project.pages("broker")] == [2, 2], 60)
+    project.compose("up", "--detach", "--no-recreate", *fewer)
+    wait_until(lambda: envs(project) == (ENVS, ENVS), 60)
     trains_on(project)
     assert project.total("learner", "refused") == 0
 
 
-def test_several_brokers_share_the_groups(project: Project) -> None:
-    project.compose("up", "--detach", "--no-recreate", "--scale", "broker=2")
-    wait_until(lambda: [page.get("clients") for page in project.pages("broker")] == [1, 1], 60)
-    project.compose("up", "--detach", "--no-recreate", "--scale", "broker=1")
-    wait_until(lambda: [page.get("clients") for page in project.pages("broker")] == [2], 60)
-    trains_on(project)
-
-
-@pytest.mark.parametrize("role", ROLES)
-def test_a_service_that_dies_is_started_again_and_the_run_goes_on(project: Project, role: str) -> None:
-    dies(project.containers(role)[0]["Name"])
+def test_services_that_die_are_started_again_and_the_run_goes_on(project: Project) -> None:
+    for role in ROLES:
+        dies(project.containers(role)[0]["Name"])
     recovers(project)
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_service_that_was_killed_by_hand_comes_back_with_up(project: Project, role: str) -> None:
+def test_services_that_were_killed_by_hand_come_back_with_up(project: Project) -> None:
     """Docker takes `docker kill` as intended, and does not restart the container by itself."""
-    docker("kill", project.containers(role)[0]["Name"])
-    assert project.containers(role)[0]["State"] == "exited"
+    docker("kill", *(entry["Name"] for entry in project.containers()))
+    assert {entry["State"] for entry in project.containers()} == {"exited"}
     project.compose("up", "--detach", "--no-recreate")
     recovers(project)
 
@@ -162,7 +154,7 @@ def test_a_service_with_a_wrong_setting_stays_down_and_health_names_the_cause(pr
 
 
 def test_a_learner_ends_once_all_is_evaluated_by_an_env_server_apart_and_the_images_record(images: None) -> None:
-    short = {"BEAST_TOTAL_STEPS": "20000", "BEAST_EVALUATE__TIMES": "2", "COMPOSE_PROFILES": "evaluate"}
+    short = {"BEAST_TOTAL_STEPS": "8192", "BEAST_EVALUATE__TIMES": "2", "COMPOSE_PROFILES": "evaluate"}
     project = Project(f"zerobeast-evaluate-{os.getpid()}", SETTINGS | short, [BASE, FUSED])
     once = ["run", "--rm", "--no-deps", "--entrypoint"]
     try:
@@ -180,7 +172,7 @@ def test_a_learner_ends_once_all_is_evaluated_by_an_env_server_apart_and_the_ima
         found = project.health()
         assert (found["code"], found["verdict"]) == (0, "finished: the run has reached its last step")
         again = project.compose("up")  # which ends, with code 0
-        assert "all 20000 agent steps are done" in again.stdout + again.stderr
+        assert "all 8192 agent steps are done" in again.stdout + again.stderr
         Project(project.name, SETTINGS).compose("down")
         assert not project.containers("worker"), "those of fused.yml too"
     finally:

@@ -67,13 +67,12 @@ def run() -> Iterator[Run]:
         yield run
 
 
-def test_actors_keep_training_while_their_keys_are_replaced(run: Run) -> None:
-    for role in SERVERS:
-        run.start(role)
+def test_keys_of_actors_and_of_servers_are_replaced_while_a_run_trains(run: Run) -> None:
+    children = {role: run.start(role) for role in SERVERS}
     old = run.start("actor")
     run.trains_on()
     add_key(run.keys, "actor")
-    run.start("actor", "actor-2")
+    children["actor"] = run.start("actor", "actor-2")
     wait_until(lambda: run.figure("learner", "peers") == 2, TO_SEE_S)
     run.stop(old)
     (run.keys / "public/actor.key").unlink()
@@ -83,6 +82,15 @@ def test_actors_keep_training_while_their_keys_are_replaced(run: Run) -> None:
     wait_until(lambda: all(run.refused(role) for role in SERVERS[1:]), TO_SEE_S)
     run.trains_on()
     assert run.figure("learner", "peers") == 1, "the old key is of no use any more"
+    for role in SERVERS:
+        add_key(run.keys, role)
+        for kind, suffix in (("secret", "key_secret"), ("public", "key")):
+            (run.keys / kind / f"{role}-2.{suffix}").replace(run.keys / kind / f"{role}.{suffix}")
+        run.stop(children[role])
+        children[role] = run.start(role)
+        wait_until(lambda: run.figure("learner", "agent_steps"), TO_SEE_S)
+        run.trains_on()
+        assert all(child.running for child in children.values()), "no other service had to be started again"
 
 
 def test_a_worker_has_the_keys_of_broker_and_actor_and_needs_no_other(run: Run) -> None:
@@ -96,17 +104,3 @@ def test_a_worker_has_the_keys_of_broker_and_actor_and_needs_no_other(run: Run) 
     assert run.may_end[0].code == 2
     assert "security.secret" in run.may_end[0].explain()
     assert worker.running
-
-
-def test_a_servers_key_is_replaced_by_a_restart_of_that_server_alone(run: Run) -> None:
-    children = {name: run.start(name) for name in (*SERVERS, "actor")}
-    run.trains_on()
-    for role in SERVERS:
-        add_key(run.keys, role)
-        for kind, suffix in (("secret", "key_secret"), ("public", "key")):
-            (run.keys / kind / f"{role}-2.{suffix}").replace(run.keys / kind / f"{role}.{suffix}")
-        run.stop(children[role])
-        children[role] = run.start(role)
-        wait_until(lambda: run.figure("learner", "agent_steps"), TO_SEE_S)
-        run.trains_on()
-        assert all(child.running for child in children.values()), "no other service had to be started again"

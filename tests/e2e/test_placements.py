@@ -1,15 +1,13 @@
 """Every placement trains to the end, in as many processes as it has services or workers."""
 
-import csv
-import json
 import re
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.helpers import ROOT, finished, killed_at_last, python
+from tests.build.commands import alive, done, pids, rows_of
+from tests.helpers import ROOT, killed_at_last, python
 from zerobeast.common.process.usage import cores
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
@@ -17,12 +15,11 @@ from zerobeast.services.learner.checkpoint import load_checkpoint
 PLACEMENTS = (
     "--local.placement serial",
     "--local.placement fused",
-    "--local.placement apart --actor.env_groups 1 --actor.collect_ahead true",
     "--local.placement apart --actor.env_groups 2 --actor.collect_ahead false",
     "--local.placement mixed --local.workers 1",
 )
 SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--net.use_lstm", "--net.lstm_size", "8", "--plain")
-TORSO = ("--net.torso", f"{ROOT}/tests/e2e/token_torso.py:Tokens")
+TORSO = ("--net.torso", f"{ROOT}/tests/build/parts.py:Tokens")
 PROCESSES = {"fused": 1 + min(2, int(cores())), "apart": 4, "mixed": 5}  #: for two env groups
 CODE = """
 import gymnasium
@@ -39,34 +36,27 @@ gymnasium.register("Stops-v0", Stops, max_episode_steps=50)
 
 @pytest.mark.parametrize("flags", PLACEMENTS)
 def test_it_trains(flags: str, tmp_path: Path) -> None:
-    run = ("--root", tmp_path, "--name", "x", "--total_steps", "4000")
-    train = python("-m", "zerobeast", "train", *run, *SMALL, *TORSO, *flags.split())
-    code, out, error = finished(train)
-    assert code == 0, error
-    assert "x: trained 4,000 agent steps" in out
     folder = tmp_path / "x"
-    pids = [json.loads(path.read_text())["pid"] for path in (folder / "services").glob("*.json")]
+    run = ("--root", tmp_path, "--name", "x", "--total_steps", "3000")
+    out = done("train", *run, *SMALL, *TORSO, *flags.split())
+    assert "x: trained 3,000 agent steps" in out
     placement = re.search(r"^placement (\w+), because .*$", out, re.MULTILINE)
     assert placement, out
     assert placement[1] in flags
     assert "inproc" not in str(load_checkpoint(folder / "checkpoint.pt")["config"]), "other processes can play it"
     if placement[1] == "serial":
-        assert (len(pids), len(set(pids))) == (4, 1)
+        assert (len(pids(folder)), len({*pids(folder).values()})) == (4, 1)
     else:
         assert len(list((folder / "logs").iterdir())) == PROCESSES[placement[1]]
-    assert not any(map(psutil.pid_exists, pids))
+    assert not alive(folder)
 
 
-@pytest.mark.parametrize("placement", ["serial", "mixed"])
-def test_a_replay_is_where_the_learner_is(placement: str, tmp_path: Path) -> None:
+def test_a_replay_is_where_the_learner_is(tmp_path: Path) -> None:
     run = ("--root", tmp_path, "--name", "x", "--total_steps", "2000", "--env", "CartPole-v1", "--plain")
     replay = ("--algo", "dqn", "--dqn.replay_min_size", "500", "--dqn.updates_per_step", "8")
-    code, out, error = finished(python("-m", "zerobeast", "train", *run, *replay, "--local.placement", placement))
-    assert code == 0, error
-    assert "x: trained 2,000 agent steps" in out
+    done("train", *run, *replay, "--local.placement", "serial")
     assert (tmp_path / "x" / "store" / "replay").exists()
-    last = list(csv.DictReader((tmp_path / "x" / "metrics.csv").read_text().splitlines()))[-1]
-    assert float(last["samples_per_insert"]) > 4.0
+    assert float(rows_of(tmp_path / "x")[-1]["samples_per_insert"]) > 4.0
 
 
 def test_a_breakpoint_in_an_environment_of_a_serial_run_has_the_terminal(tmp_path: Path) -> None:
@@ -76,5 +66,5 @@ def test_a_breakpoint_in_an_environment_of_a_serial_run_has_the_terminal(tmp_pat
     with killed_at_last(debugged):
         out, _ = debugged.communicate("p self.steps_beyond_terminated\nwhere\nimport os; os._exit(7)\n")
     assert debugged.returncode == 7
-    assert "-> return super().step(action)" in out
+    assert "super().step(action)" in out
     assert "services/envserver/service.py" in out, "the whole way there is in the same process"

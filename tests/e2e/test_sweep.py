@@ -1,6 +1,5 @@
 """`beast sweep` and `beast train --from` as a user types them, with the real services."""
 
-import csv
 import json
 import os
 import signal
@@ -9,8 +8,9 @@ from pathlib import Path
 import psutil
 import yaml
 
-from tests.e2e.test_run import SMALL, beast
-from tests.helpers import finished, killed_at_last, python, wait_until
+import zerobeast as zb
+from tests.build.commands import SMALL, beast, done, steps
+from tests.helpers import finished, killed_at_last, wait_until
 from zerobeast.common.config.layers import read_yaml
 
 SETTINGS = {
@@ -25,11 +25,6 @@ SETTINGS = {
 def events(folder: Path, name: str) -> list[str]:
     lines = map(json.loads, (folder / "sweep.jsonl").read_text().splitlines())
     return [line["run"] for line in lines if line["event"] == name]
-
-
-def steps(run: Path) -> int:
-    with (run / "metrics.csv").open(newline="") as file:
-        return [int(row["agent_steps"]) for row in csv.DictReader(file)][-1]
 
 
 def services(folder: Path) -> list[psutil.Process]:
@@ -50,17 +45,16 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9_and_a_failed_run_stops_no
         cores = [service.cpu_affinity() for service in services(first.parent) if service.name() != "beast"]
         process.send_signal(signal.SIGINT)
         code, out, _ = finished(process)
-    assert code == 130, out
+    assert (code, "was interrupted" in out) == (130, True), out
     assert all(len(own) == 1 for own in cores), "each run stays on its own core"
-    assert "was interrupted" in out
     assert services(folder) == []
-    done = steps(first)
+    before = steps(first)
 
     process = beast("sweep", file)
     with killed_at_last(process):
-        wait_until(lambda: steps(first) > done, 200)
+        wait_until(lambda: steps(first) > before, 200)
         code, _, error = finished(beast("sweep", file))
-        assert (code, error) == (2, "beast sweep: sweep 'tries' is already running here; expected another name\n")
+        assert (code, "already running" in error) == (2, True), error
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
 
@@ -69,42 +63,29 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9_and_a_failed_run_stops_no
     assert "| agent steps |" in out, "what is done is compared"
     *failed, remark = error.splitlines()
     assert [line.split(": ")[1] for line in failed] == [names[1], names[3]]
-    assert "95 % interval" in remark, "which is of two runs"
-    assert "learner.device" in error
+    assert "interval" in remark, "which is of two runs"
     assert [steps(folder / name) for name in names[::2]] == [12_000, 12_000]
     for name in names:
         assert f"{name} {'is done' if 'cpu' in name else 'failed'}" in out or name in events(folder, "end")
     assert services(folder) == []
 
-    before = events(folder, "start")
+    starts = events(folder, "start")
     assert finished(beast("sweep", file))[0] == 1
-    assert sorted(events(folder, "start")[len(before) :]) == [names[1], names[3]], "runs that are done are left alone"
+    assert sorted(events(folder, "start")[len(starts) :]) == [names[1], names[3]], "runs that are done are left alone"
 
 
 def test_a_run_begins_from_another_under_changed_settings_also_from_python(tmp_path: Path) -> None:
     train = ("train", "--root", tmp_path, "--plain")
-    assert finished(beast(*train, "--name", "base", *SMALL, "--algo", "ppo", "--total_steps", "3000"))[0] == 0
-    code, out, error = finished(
-        beast(*train, "--from", "base", "--name", "harder", "--env.kwargs", '{"sutton_barto_reward": true}')
-    )
-    assert (code, error) == (0, "")
+    done(*train, "--name", "base", *SMALL, "--algo", "ppo", "--total_steps", "3000")
+    out = done(*train, "--from", "base", "--name", "harder", "--env.kwargs", '{"sutton_barto_reward": true}')
     assert " begins with the weights of base after 3,000 agent steps" in out
     tree = read_yaml(tmp_path / "harder" / "config.yaml", "")
     assert (tree["parent"], tree["total_steps"]) == ({"run": "base", "agent_steps": 3000}, 3000)
     assert steps(tmp_path / "harder") == 3000
-
-    code, _, error = finished(beast(*train, "--from", "base", "--name", "wider", "--net.hidden_size", "32"))
-    assert code == 2
-    assert "is of shape [16, 4] in it, of shape [32, 4] in this run; settings of net" in error
-
-    code, _, error = finished(beast(*train, "--from", "best", "--name", "x"))
-    assert (code, error.startswith("beast train: there is no run 'best'")) == (2, True)
-
-    script = f"""
-import zerobeast as zb
-run = zb.train(root={str(tmp_path)!r}, name="again", from_run="harder", total_steps=2000, progress=False)
-assert run.config.parent.run == "harder" and run.config.net.hidden_size == 16, run.config
-assert run.config.env.kwargs and run.status().agent_steps == 2000
-"""
-    code, _, error = finished(python("-c", script))
-    assert (code, error) == (0, "")
+    for flags in (("--from", "base", "--name", "wider", "--net.hidden_size", "32"), ("--from", "best", "--name", "x")):
+        code, _, error = finished(beast(*train, *flags))
+        assert (code, error.count("\n")) == (2, 1)
+    run = zb.train(root=tmp_path, name="again", from_run="harder", total_steps=2000, progress=False)
+    assert (run.config.parent.run, run.config.net.hidden_size) == ("harder", 16)
+    assert run.config.env.kwargs
+    assert run.status().agent_steps == 2000

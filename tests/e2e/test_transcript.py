@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_run import beast
+from tests.build.commands import beast
 from tests.helpers import ROOT, finished, killed_at_last, wait_until
 
 SECTION = re.search(

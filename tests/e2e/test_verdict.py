@@ -41,12 +41,7 @@ def wait_for_verdict(run: ThrowawayRun, expected: str) -> str:
 
 @pytest.mark.parametrize(
     ("role", "expected"),
-    [
-        ("learner", "training-bound"),
-        ("broker", "inference-bound"),
-        ("envserver", "environment-bound"),
-        ("actor", "actor-bound"),
-    ],
+    [("learner", "training-bound"), ("broker", "inference-bound"), ("actor", "actor-bound")],
 )
 def test_a_slow_service_is_named(monkeypatch: pytest.MonkeyPatch, role: str, expected: str) -> None:
     monkeypatch.setenv("SLOW", role)

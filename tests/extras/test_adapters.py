@@ -24,6 +24,8 @@ SMALL = "--plain --name run --total_steps 320 --evaluate.times 0 --actor.envs_pe
         ("Box2D", "BipedalWalker-v3", ()),
         ("mujoco", "Humanoid-v5", ()),
         ("EGL", PIXELS, ()),
+        ("envpool", "football/academy_empty_goal", ()),
+        ("envpool", "envpool/MiniGrid-Empty-5x5-v0", ()),
         ("envpool", "envpool/CheetahRun-v1", ()),
         ("envpool", "envpool/MyWayHome-v1", ("--env.kwargs", "{use_combined_action: true}")),
         ("vizdoom", "vizdoom.gymnasium_wrapper:VizdoomBasic-v1", ()),

@@ -23,7 +23,7 @@ from zerobeast.launcher.start import settle
 from zerobeast.services.envserver import describe as envserver
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
-AIM, ODD = "tests.e2e.action_envs:Aim-v0", "tests.build.odd:Odd"
+AIM, ODD = "tests.build.tasks:Aim-v0", "tests.build.odd:Odd"
 
 
 def given(env_id: str, **kwargs: object) -> dict[str, Given]:

@@ -42,7 +42,7 @@ def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path
     assert saved.seed == 7
 
 
-@pytest.mark.parametrize("memory", ["knn", "tests.e2e.rare_signal:newest"])
+@pytest.mark.parametrize("memory", ["knn", "tests.build.parts:newest"])
 def test_new_flags_have_to_fit_the_saved_settings_and_not_the_defaults(tmp_path: Path, memory: str) -> None:
     save(tmp_path, "x", "--env", "CartPole-v1", "--net.use_lstm", "true", "--net.memory", memory)
     flags = ["--root", str(tmp_path), "--name", "x", "--net.memory", memory]

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[str, EnvSpec, dict[str, Any]]] = {
     "mlp": ("mlp", VECTORS, {"hidden_sizes": (9, 8, 7), "normalize_obs": True}),
     "joined": ("auto", replace(NESTED, frame_stack=2), {}),
     "doubles": ("auto", DOUBLES, {"action_std": "state"}),
-    "tokens": ("tests.e2e.token_torso:Tokens", SMALL, {}),
+    "tokens": ("tests.build.parts:Tokens", SMALL, {}),
     "entities": (
         str(ROOT / "docs/examples/own_everything/own_everything/network.py") + ":Entities",
         EnvSpec("point/reach", POINTS, REACH.action),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.build.batches import ALGORITHMS, NESTED, REACH
 from tests.build.nets import CARTPOLE
-from tests.e2e.token_torso import Tokens
+from tests.build.parts import Tokens
 from zerobeast.cli.train import TrainFlags, settle
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.trust import flags_of

@@ -1,4 +1,4 @@
-"""A torso as any package may bring one: `net.torso tests/e2e/token_torso.py:Tokens`."""
+"""Parts of a policy as any package may bring them: `net.torso tests/build/parts.py:Tokens`, `net.memory ...:newest`."""
 
 import math
 from typing import Any
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.memory.rarity import Familiar
 
 
 class Tokens(nn.Module):
@@ -27,3 +28,8 @@ class Tokens(nn.Module):
         tokens = [layer(array.reshape(len(array), -1).float()) for layer, array in zip(self.embed, arrays, strict=True)]
         mixed: Tensor = self.mix(torch.stack(tokens, 1))
         return mixed.mean(1)
+
+
+def newest(familiar: Familiar) -> Tensor:
+    """A signal of rarity: what was stored last."""
+    return familiar.versions.float()

@@ -1,0 +1,56 @@
+"""The same deterministic run in every placement, and whether all have learned the same."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.build.commands import beast
+from tests.helpers import killed_at_last
+
+PLACEMENTS = {  #: each with two env groups
+    "apart": ("--local.placement", "apart", "--local.actors", "2", "--actor.env_groups", "1"),
+    "fused": ("--local.placement", "fused", "--local.workers", "2", "--actor.env_groups", "1"),
+    "mixed": ("--local.placement", "mixed", "--local.actors", "1", "--local.workers", "1", "--actor.env_groups", "1"),
+    "serial": ("--local.placement", "serial", "--actor.env_groups", "2"),
+}
+OF_ITS_PROCESSES = ("config", "rollouts")  #: entries of a checkpoint that depend on which actors there were
+
+
+def deterministic(root: Path, name: str) -> tuple[str, ...]:
+    """The beginning of a command that trains such a run."""
+    return ("train", "--plain", "--root", str(root), "--name", name, "--deterministic", "true")
+
+
+def unlike(root: Path, flags: str) -> list[str]:
+    """Train in all placements at once; returns those that have not learned the same as services apart."""
+    with ExitStack() as stack:
+        runs = [beast(*deterministic(root, name), *flags.split(), *how) for name, how in PLACEMENTS.items()]
+        for run in runs:
+            stack.enter_context(killed_at_last(run))
+        for run in runs:
+            out, error = run.communicate()
+            assert run.returncode == 0, out[-3000:] + error
+    apart = learned(root, "apart")
+    return [name for name in PLACEMENTS if not same(apart, learned(root, name))]
+
+
+def learned(root: Path, name: str) -> dict[str, Any]:
+    """The final state of a run: weights, optimiser, random numbers, replay, returns of episodes."""
+    state = torch.load(root / name / "checkpoint.pt", weights_only=True)
+    saved = {key: value for key, value in state.items() if key not in OF_ITS_PROCESSES}
+    del saved["counters"]["elapsed_s"]
+    return saved
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether both are equal bit for bit, except for the ids of the actors that rows came from."""
+    if isinstance(one, torch.Tensor):
+        bits, others = (each.reshape(-1).view(torch.uint8) for each in (one, other))
+        return one.dtype == other.dtype and torch.equal(bits, others)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one if key != "origin")
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)

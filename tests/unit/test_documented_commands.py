@@ -1,0 +1,226 @@
+"""Commands that pages show exist: each is parsed by its own parser and by the settings' loader, and nothing starts.
+
+One rule for what a page leaves to its reader: a word in capitals stands for a value, `...` for more of the same.
+"""
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from tests.helpers import ROOT, bring
+from zerobeast.cli import main as cli
+from zerobeast.cli.slurm import SlurmFlags
+from zerobeast.cli.train import TrainFlags, evaluation_of
+from zerobeast.commands import run_module
+from zerobeast.common.config.load import gather
+from zerobeast.common.config.table import TREE
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.settings import Section
+from zerobeast.sweeping.spec import SweepSettings
+
+PAGES = [*map(Path, ("README.md", "CONTRIBUTING.md", "tests/README.md")), *sorted(Path("docs").glob("*.md"))]
+OWN: dict[str, type[Section]] = {"train": TrainFlags, "slurm": SlurmFlags, "sweep": SweepSettings}
+CAPITALS = re.compile(r"\b[A-Z]+\b")
+STAND_FOR = {"ALGO": "ppo", "INPUTS": "always"}
+PREFIX = re.compile(r"(?:(?:[A-Z_]+=\S+|taskset -c \S+) )*(?:\.venv/bin/)?(?:beast|pytest|make|docker compose) ")
+NOT_SETTINGS = {"BEAST_CONFIG", "BEAST_TAG", "BEAST_KEYS"}
+
+
+class Parsed(Exception):
+    """A command has parsed its flags.
+
+    Args:
+      rest: flags that are left for the settings of a run.
+    """
+
+    def __init__(self, rest: Sequence[str]) -> None:
+        self.rest = rest
+
+
+class Shown(NamedTuple):
+    """A command on a page."""
+
+    page: Path
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.line}"
+
+
+def shown(page: Path, text: str) -> Iterator[Shown]:
+    """The commands in code blocks, fenced or indented, and in the page's text."""
+    text = text.replace("\\\n", " ")
+    blocks = "".join(re.findall(r"^```(?:sh)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    indented = re.findall(r"^    (\S.*)$", text, re.MULTILINE)
+    inline = re.findall(r"(?<!`)`([^`]+)`(?!`)", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+    for line in (*blocks.splitlines(), *indented, *(" ".join(each.split()) for each in inline)):
+        command = re.split(r"\s{3,}|; done| && ", re.sub(r"^for .*?; do ", "", line.strip()))[0]
+        if PREFIX.match(command) and "<" not in command:
+            yield Shown(page, command)
+
+
+COMMANDS = [found for page in PAGES for found in dict.fromkeys(shown(page, (ROOT / page).read_text()))]
+
+
+def words(line: str) -> list[str]:
+    """The words of a command, with values in place of what a page leaves to its reader."""
+    found = shlex.split(line.replace("$seed", "1"), comments=True)
+    left_out = {place for place, word in enumerate(found) if word == "..."}
+    left_out |= {place - 1 for place in left_out if found[place - 1].startswith("--")}
+    kept = [word for place, word in enumerate(found) if place not in left_out]
+    return [STAND_FOR.get(word, "1") if CAPITALS.fullmatch(word) else some_file(word) for word in kept]
+
+
+def some_file(word: str) -> str:
+    """A file of the repository whose path is like this one with anything for words in capitals; or else the word."""
+    like = CAPITALS.sub("*", word)
+    return word if like == word or "/" not in word else str(next(iter(sorted(ROOT.glob(like))), word))
+
+
+def check(line: str) -> None:
+    """Raise if there is no such command, flag, setting, value, target, service or test."""
+    found = words(line)
+    at = next(place for place, word in enumerate(found) if Path(word).name in ("beast", "pytest", "make", "docker"))
+    variables = dict(word.split("=", 1) for word in found[:at] if word.startswith("BEAST_"))
+    if variables:
+        gather([], variables, partial=True)
+    program, argv = Path(found[at]).name, found[at + 1 :]
+    {"beast": check_beast, "pytest": check_pytest, "make": check_make, "docker": check_compose}[program](argv)
+
+
+def check_beast(argv: list[str]) -> None:
+    if set(argv) & {"--help", "-h", "--version"}:
+        argv = [word for word in argv if word not in ("--help", "-h", "all")]
+    name, *flags = argv
+    if name in OWN:
+        if name == "sweep" and (file := flags.pop(0) if flags else "").startswith("docs"):
+            assert (ROOT / file).is_file(), file
+        if name != "train" or not evaluation_of(flags):
+            settings(flags, OWN[name])
+        return
+    assert name in cli.COMMANDS, name
+    if not flags:  # the page speaks of the command
+        return
+    try:
+        assert run_module("zerobeast.tools" if name in cli.TOOLS else "zerobeast.cli", name, flags) == 0, "unknown"
+    except Parsed as parsed:
+        settings(parsed.rest)
+
+
+def settings(flags: Sequence[str], own: type[Section] = Section) -> None:
+    gather(flags, {}, own=own, partial=True)
+
+
+def check_pytest(argv: list[str]) -> None:
+    text = ""
+    for word in argv:
+        if word.startswith("tests"):
+            path, _, name = word.partition("::")
+            files = [ROOT / path] if word.partition("::")[0].endswith(".py") else list((ROOT / path).rglob("*.py"))
+            text += "".join(file.read_text() for file in files)
+            assert f"def {name}" in text if name else files, word
+    if "-k" in argv:
+        for part in argv[argv.index("-k") + 1].split(" or "):
+            assert re.search(rf"def test_\w*{part}", text), part
+
+
+def check_make(argv: list[str]) -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for word in argv:
+        assert "=" in word or word in targets, word
+        if word.startswith("ARGS="):
+            check_beast(["train", *shlex.split(word.removeprefix("ARGS="))])
+
+
+def check_compose(argv: list[str]) -> None:
+    files = [ROOT / argv[place + 1] for place, word in enumerate(argv) if word == "-f"]
+    services = {
+        name
+        for file in files or [ROOT / "docker-compose.yml"]
+        for name in yaml.safe_load(re.sub(r"!\w+", "", file.read_text()))["services"]
+    }
+    scaled = {argv[place + 1].partition("=")[0] for place, word in enumerate(argv) if word == "--scale"}
+    assert scaled <= services, scaled - services
+    if "logs" in argv:
+        assert set(argv[argv.index("logs") + 1 :]) <= services
+
+
+@pytest.fixture(autouse=True)
+def _only_parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Commands end once they have parsed; those of docs/examples are there as if they were installed."""
+    known = argparse.ArgumentParser.parse_known_args
+
+    def parse_known_args(parser: Any, argv: Any = None, namespace: Any = None) -> Any:
+        raise Parsed(known(parser, argv, namespace)[1])
+
+    def parse_args(parser: Any, argv: Any = None, namespace: Any = None) -> Any:
+        if rest := known(parser, argv, namespace)[1]:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        raise Parsed([])
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", parse_known_args)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT / "docs" / "examples" / "awr")
+    monkeypatch.syspath_prepend(tmp_path)
+    with bring(tmp_path, "zerobeast.algorithms", {"awr-1": "awr = awr.config:SPEC"}):
+        yield
+
+
+def test_pages_show_commands_of_every_kind() -> None:
+    programs = {next(word for word in words(each.line) if "=" not in word) for each in COMMANDS}
+    assert {"beast", "pytest", "make", "docker"} <= programs
+    assert len(COMMANDS) > 200
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_command_of_a_page_can_be_typed(page: Path) -> None:
+    stale = []
+    for each in COMMANDS:
+        if each.page == page:
+            try:
+                check(each.line)
+            except (BeastError, AssertionError, SystemExit) as error:
+                stale.append(f"{each.line}: {error}")
+    assert stale == []
+
+
+def test_every_variable_of_a_page_is_a_setting() -> None:
+    known = {f"BEAST_{path.upper().replace('.', '__')}" for path in TREE} | NOT_SETTINGS
+    found = {name for page in PAGES for name in re.findall(r"\bBEAST_[A-Z0-9_]*[A-Z0-9]\b", (ROOT / page).read_text())}
+    assert found <= known, found - known
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "beast train --env CartPole-v1 --learner.batch_sise 8",
+        "beast train --learner.batch_size none",
+        "beast plot cart --outt cart.png",
+        "beast bench limits",
+        "BEAST_LEARNER__BATCH=8 docker compose up",
+        "docker compose up --scale actors=2",
+        "make tests",
+        'make train ARGS="--envv X"',
+        "pytest tests/unit/test_nothing.py",
+        "pytest tests/e2e/test_learning.py -k nobody",
+    ],
+)
+def test_a_stale_command_is_noticed(line: str) -> None:
+    with pytest.raises((ConfigError, AssertionError, OSError)):
+        check(line)
+
+
+def test_what_a_page_leaves_to_its_reader_is_filled_in() -> None:
+    text = "```\nfor seed in 1 2; do beast train --algo ALGO --seed $seed --env.kwargs ...; done\n```\n"
+    [found] = shown(Path("page"), text)
+    assert words(found.line) == ["beast", "train", "--algo", "ppo", "--seed", "1"]
+    check(found.line)
+    assert os.environ.get("BEAST_SEED") is None

@@ -1,12 +1,17 @@
-"""Folders of runs as they are left, with the results that a test wants."""
+"""Folders of runs as they are left, with the results or the policy that a test wants."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
-from zerobeast.common.files import evaluations
+from zerobeast.common.config.load import dump, load
+from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.learner.checkpoint import Checkpoints
+from zerobeast.services.learner.update import Trainer
 
 HEADER = "elapsed_s,agent_steps,env_frames,mean_return_100"
 
@@ -43,3 +48,14 @@ def seeds(root: Path, name: str, values: Sequence[Mapping[int, float]], **settin
     """Runs of seeds 1, 2, ... with these evaluations."""
     for seed, evaluated in enumerate(values, 1):
         saved(root, f"{name}-seed{seed}", evaluated, evaluated, seed=seed, **settings)
+
+
+def policy_run(root: Path, algo: str, env: EnvSpec, *flags: str) -> Path:
+    """A run called `run` with the checkpoint of a learner before its first update."""
+    given = ["--env", env.env_id, "--preset", "classic", "--algo", algo, "--name", "run", "--root", str(root)]
+    config = load([*given, *flags], {})
+    config.folder.mkdir(exist_ok=True, parents=True)
+    (config.folder / run_files.CONFIG).write_text(dump(config))
+    trainer = Trainer(config, torch.device("cpu"), env)
+    Checkpoints(config.folder).save({**trainer.state(), "statistics": {}, "rollouts": {}})
+    return config.folder

@@ -10,8 +10,8 @@ import pytest
 
 import zerobeast as zb
 from tests.build.envservers import running
+from tests.build.folders import policy_run
 from tests.build.odd import DRAWN
-from tests.unit.test_policy import saved
 from zerobeast.api.saved import load
 from zerobeast.cli.record import main
 from zerobeast.clients.policy import Policy
@@ -30,7 +30,8 @@ def policy_for(
 ) -> tuple[Policy, RunConfig]:
     """A fresh policy of an environment, and settings under which it plays up to 15 steps."""
     config = EnvConfig(id=env_id, **env)
-    policy = load(saved(folder, algo, look(RunConfig(env=config), env_id)[0].for_policies(), "--net.hidden_size=8"))
+    spec, *_ = look(RunConfig(env=config), env_id)
+    policy = load(policy_run(folder, algo, spec.for_policies(), "--net.hidden_size=8"))
     evaluate = policy.config.evaluate.model_copy(update={"max_steps": 15, "episodes": 1, "actions": actions})
     return policy, policy.config.model_copy(update={"env": config, "evaluate": evaluate})
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.build.batches import NESTED, VECTORS
-from tests.unit.test_policy import saved
+from tests.build.folders import policy_run
 from zerobeast.api.export import export
 from zerobeast.api.saved import evaluate, load
 from zerobeast.common.config.load import load as settings
@@ -32,7 +32,7 @@ def row(steps: int, *returns: float, env: str = "Vectors-v0") -> evaluations.Row
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return saved(tmp_path, "ppo", VECTORS, "--seed=7", "--ppo.learning_rate=0.001")
+    return policy_run(tmp_path, "ppo", VECTORS, "--seed=7", "--ppo.learning_rate=0.001")
 
 
 def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_path: Path, run: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_pa
 
 
 def test_the_score_of_a_card_is_of_the_actions_that_its_policy_takes(tmp_path: Path) -> None:
-    run = saved(tmp_path, "ppo", VECTORS, "--evaluate.actions=sampled", "--seed=7")
+    run = policy_run(tmp_path, "ppo", VECTORS, "--evaluate.actions=sampled", "--seed=7")
     evaluations.write(run, [row(0, 1.0), row(0, 9.0) | {"actions": "sampled"}])
     (run / "videos").mkdir()
     for name in ("0.mp4", "0-sampled.mp4"):
@@ -78,19 +78,20 @@ def test_the_best_policy_of_training_is_told_from_that_of_evaluations(
 ) -> None:
     (run / "best").mkdir()
     shutil.copy(run / "checkpoint.pt", run / "best")
-    cards = [export(f"{run}:best", run / "a"), export(run, run / "b")]
-    evaluations.write(run, [row(0, 5.0)])
-    cards.append(export(f"{run}:best", run / "c"))
+
+    def told(place: str, name: str) -> tuple[bool, bool]:
+        card = (export(place, run / name) / "README.md").read_text()
+        return "Best in training" in card, "best of 3" in card
+
+    assert (told(f"{run}:best", "a"), told(str(run), "b")) == ((True, False), (False, False))
+    assert "Best in training" in caplog.text, "every command says so"
     evaluations.write(run, [row(0, 5.0), row(5, 4.0), row(9, 3.0)])
-    chosen = [export(place, run / name) for name, place in (("d", f"{run}:best"), ("e", str(run)))]
-    assert ["best of 3" in (card / "README.md").read_text() for card in chosen] == [True, False]
-    assert ["Best in training" in (card / "README.md").read_text() for card in cards] == [True, False, False]
-    assert caplog.text.count("best/checkpoint.pt: Best in training") == 1, "every command says so"
+    assert (told(f"{run}:best", "c"), told(str(run), "d")) == ((False, True), (False, False))
 
 
 def test_parts_memory_and_normalisation_come_along(tmp_path: Path) -> None:
     flags = ("--net.use_lstm", "--net.lstm_size=8", "--net.normalize_obs", "--env.kwargs", '{"low": ["inf"]}')
-    run = saved(tmp_path, "impala", NESTED, *flags)
+    run = policy_run(tmp_path, "impala", NESTED, *flags)
     policies = [load(run), load(export(run, tmp_path / "out"))]
     assert policies[0].env == policies[1].env
     assert policies[1].config.env.kwargs == {"low": ["inf"]}, "text is only among bounds a number"
@@ -121,27 +122,14 @@ def test_nothing_of_another_policy_comes_along(tmp_path: Path, run: Path) -> Non
     assert "model-index" not in (out / "README.md").read_text()
 
 
-def test_the_card_of_a_fork_states_it_and_names_no_run_of_this_machine(tmp_path: Path) -> None:
-    run = saved(tmp_path, "ppo", VECTORS, "--parent.run=/home/me/runs/base:best", "--parent.agent_steps=1234")
-    out = export(run, tmp_path / "out")
-    assert "weights of another run after 1,234 agent steps" in (out / "README.md").read_text()
-    assert not [path for path in out.iterdir() if b"/home/me" in path.read_bytes()]
-
-
 def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_name(tmp_path: Path) -> None:
     here, env_id = f"{tmp_path}/my project", f"{tmp_path}/my project/games.walk:Walk"
     (tmp_path / "my project").mkdir()
     (tmp_path / "my project" / "own.py").write_text(
         "from zerobeast.rl.algos.ppo.config import SPEC\nfrom zerobeast.rl.nets.torsos import by_array as Torso"
     )
-    named = {"url": f"file://{here}/b.rom", f"{here}/c.rom": 1}
-    kwargs = {
-        "rom": f"{here}/a.rom",
-        **named,
-        "topics": ["/cmd_vel", "/no-such-folder/x"],
-        "at": "http://host/a:8",
-        "root": "/",
-    }
+    others = {"topics": ["/cmd_vel", "/no-such-folder/x"], "at": "http://host/a:8", "root": "/"}
+    kwargs = {"rom": f"{here}/a.rom", "url": f"file://{here}/b.rom", f"{here}/c.rom": 1, **others}
     flags = {
         "env": env_id,
         "env.kwargs": json.dumps(kwargs),
@@ -152,7 +140,7 @@ def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_na
         "learner.store": "/scratch/me/store",
     }
     env = replace(VECTORS, env_id=env_id)
-    saved(tmp_path, flags["algo"], env, *(f"--{name}={value}" for name, value in flags.items() if name != "algo"))
+    policy_run(tmp_path, flags["algo"], env, *(f"--{name}={value}" for name, value in flags.items() if name != "algo"))
     evaluations.write(tmp_path / "run", [row(0, 1.0, env=env_id) | {"level": "/scratch/b.py:B"}])
     own = {"algo": flags["algo"], "net": {"torso": flags["net.torso"]}}
     out = export(tmp_path / "run", tmp_path / "out", **own)
@@ -162,23 +150,26 @@ def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_na
     settings = about["settings"]
     assert (settings["env"]["id"], settings["algo"]) == ("games.walk:Walk", "own.py:SPEC")
     assert (settings["env"]["opponent"], settings["evaluate"]["levels"]) == ("expert:best", "games.walk:Walk,b.py:B")
-    others = {name: kwargs[name] for name in ("topics", "at", "root")}
     assert settings["env"]["kwargs"] == {"rom": "a.rom", "url": "b.rom", "c.rom": 1, **others}
     assert "games.walk:Walk" in yaml.safe_load(card.split("---\n")[1])["tags"]
     assert "--env games.walk:Walk --algo own.py:SPEC" in card
-    with pytest.raises(ConfigError, match=r"a file alone may not decide that: give --algo own\.py:SPEC as well"):
+    with pytest.raises(ConfigError, match="--algo"):
         load(out)
     np.testing.assert_array_equal(load(out, **own).predict(OBS)[0], load(tmp_path / "run", **own).predict(OBS)[0])
-    with pytest.raises(ConfigError, match=r"a file alone may not decide that: give --env games\.walk:Walk as well"):
+    with pytest.raises(ConfigError, match="--env"):
         evaluate(load(out, **own))
 
 
-def test_a_command_repeats_a_run(tmp_path: Path) -> None:
+def test_a_command_repeats_a_run_and_the_card_of_a_fork_names_no_run_of_this_machine(tmp_path: Path) -> None:
     flags = ["--env=Pendulum-v1", "--algo=sac", "--net.hidden_sizes=32,16", '--env.kwargs={"g": 9.8}', "--seed=4"]
     config = settings([*flags, f"--root={tmp_path}", "--name=x", "--insecure", "--parent.run=base"], {})
     again = settings(shlex.split(command(config))[2:], {})
     changed = {name: getattr(again, name) for name in ("root", "name", "security", "parent")}
     assert again == config.model_copy(update=changed)
+    fork = policy_run(tmp_path, "ppo", VECTORS, "--parent.run=/home/me/runs/base:best", "--parent.agent_steps=1234")
+    out = export(fork, tmp_path / "out")
+    assert "1,234 agent steps" in (out / "README.md").read_text()
+    assert not [path for path in out.iterdir() if b"/home/me" in path.read_bytes()]
 
 
 def test_what_cannot_be_written_leaves_nothing_and_what_is_there_stays(
@@ -186,12 +177,11 @@ def test_what_cannot_be_written_leaves_nothing_and_what_is_there_stays(
 ) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").touch()
-    with pytest.raises(ConfigError, match=r"full is there already: expected a new folder$"):
-        export(run, tmp_path / "full")
     monkeypatch.chdir(tmp_path / "full")
-    with pytest.raises(ConfigError, match=r"full is there already: expected a new folder$"):
-        export(run, ".")
-    with pytest.raises(ConfigError, match=r"^to is 'onx', expected safetensors or onnx; did you mean onnx\?$"):
+    for place in (tmp_path / "full", "."):
+        with pytest.raises(ConfigError, match="full"):
+            export(run, place)
+    with pytest.raises(ConfigError, match="onx"):
         export(run, tmp_path / "out", "onx")
     (run / "videos").mkdir()
     (run / "videos/0.gif").write_bytes(b"film")
@@ -200,90 +190,78 @@ def test_what_cannot_be_written_leaves_nothing_and_what_is_there_stays(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    with pytest.raises(ConfigError, match=r"out cannot be written: No space left on device$"):
+    with pytest.raises(ConfigError, match="No space left on device"):
         export(run, tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"run", "full"}
 
 
-HEADER = {"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}
-DAMAGE: dict[str, tuple[Any, str]] = {
-    "model.safetensors cut": (lambda data: data[:-1], "cannot be read: "),
-    "model.safetensors empty": (lambda _: b"", "cannot be read: "),
-    "model.safetensors pickled": (lambda _: b"\x80\x04\x95" + b"x" * 99, "cannot be read: "),
-    "model.safetensors huge": (
-        lambda _: struct.pack("<Q", len(json.dumps(HEADER))) + json.dumps(HEADER).encode(),
-        "cannot be read: ",
-    ),
-    "config.json cut": (lambda data: data[:-9], "cannot be read: "),
-    "config.json deep": (lambda _: b"[" * 100_000, "cannot be read: "),
-    "config.json long": (lambda _: b" " * (5 << 20), "cannot be read: more than 4,194,304 bytes"),
-    "model.safetensors gone": (lambda _: None, "cannot be read: "),
-    "config.json foreign": (lambda _: b'{"model_type": "bert"}', "not an export of this program"),
+HEADER = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
+DAMAGE: dict[str, Any] = {
+    "model.safetensors cut": lambda data: data[:-1],
+    "model.safetensors empty": lambda _: b"",
+    "model.safetensors pickled": lambda _: b"\x80\x04\x95" + b"x" * 99,
+    "model.safetensors huge": lambda _: struct.pack("<Q", len(HEADER)) + HEADER,
+    "model.safetensors gone": None,
+    "config.json cut": lambda data: data[:-9],
+    "config.json deep": lambda _: b"[" * 100_000,
+    "config.json long": lambda _: b" " * (5 << 20),
+    "config.json foreign": lambda _: b'{"model_type": "bert"}',
+    "config.json gone": None,
 }
 
 
-@pytest.mark.parametrize(("case", "damaged"), DAMAGE.items(), ids=DAMAGE)
-def test_a_damaged_or_foreign_file_is_refused_in_a_sentence(
-    tmp_path: Path, run: Path, case: str, damaged: tuple[Any, str]
-) -> None:
-    file = export(run, tmp_path / "out") / case.split()[0]
-    damage, sentence = damaged
-    data = damage(file.read_bytes())
-    file.unlink()
-    if data is not None:
-        file.write_bytes(data)
+@pytest.fixture
+def out(tmp_path: Path, exported: Path) -> Path:
+    """A folder that another machine has exported."""
+    return shutil.copytree(exported, tmp_path / "out")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("exported")
+    return export(policy_run(root, "ppo", VECTORS), root / "out")
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_or_foreign_file_is_refused_by_its_name(out: Path, case: str) -> None:
+    file, damaged = out / case.split()[0], DAMAGE[case]
+    file.write_bytes(damaged(file.read_bytes())) if damaged else file.unlink()
     with pytest.raises(BeastError) as refused:
-        load(tmp_path / "out")
-    assert str(refused.value).startswith(f"{file}: {sentence}")
+        load(out)
+    assert str(refused.value).startswith(f"{file}: ")
     assert "\n" not in str(refused.value)
 
 
-CHANGES: dict[str, tuple[dict[str, Any], str]] = {
-    "format": ({"format": 2}, "not an export of this program: expected an object with format 1"),
-    "steps": ({"agent_steps": True}, "config.json: agent_steps is True, expected a whole number"),
-    "env": ({"env": []}, "config.json: env is [], expected an object"),
-    "bounds": ({"env": {"obs": "inf"}}, "env_id is None, expected a value of type str"),
-    "net": ({"settings": {"net": 3}}, "config.json: settings.net is 3, expected a section"),
-    "setting": ({"settings": {"seeds": 3}}, "seeds: unknown setting; did you mean seed?"),
-    "size": (
-        {"settings.net": {"hidden_size": 60_000, "max_parameters": 10**12}},
-        "a network of 7,201,080,004 parameters, expected at most 9,349 ",
-    ),
-    "shape": ({"settings.net": {"hidden_size": 8}}, "of another architecture"),
-    "code": (
-        {"settings.algo": "evil:SPEC"},
-        "imports a module, and a file alone may not decide that: give --algo evil:SPEC",
-    ),
-    "torso": ({"settings.net": {"torso": "evil.py:T"}}, "imports a module, and a file alone may not decide that"),
+CHANGES: dict[str, tuple[str, Any]] = {
+    "format": ("format", 2),
+    "agent_steps": ("agent_steps", True),
+    "env": ("env", []),
+    "env_id": ("env", {"obs": "inf"}),
+    "settings.net": ("settings", {"net": 3}),
+    "seeds": ("settings", {"seeds": 3}),
+    "parameters": ("settings.net", {"hidden_size": 60_000, "max_parameters": 10**12}),
+    "architecture": ("settings.net", {"hidden_size": 8}),
+    "--algo": ("settings.algo", "evil:SPEC"),
+    "--net.torso": ("settings.net", {"torso": "evil.py:T"}),
 }
 
 
-@pytest.mark.parametrize(("changes", "sentence"), CHANGES.values(), ids=CHANGES)
-def test_an_untrusted_file_imports_nothing_and_makes_nothing_larger_than_its_weights(
-    tmp_path: Path, run: Path, changes: dict[str, Any], sentence: str
-) -> None:
-    file = export(run, tmp_path / "out") / "config.json"
+@pytest.mark.parametrize("named", CHANGES)
+def test_an_untrusted_file_imports_nothing_and_makes_nothing_larger_than_its_weights(out: Path, named: str) -> None:
+    file, (path, value) = out / "config.json", CHANGES[named]
     tree = json.loads(file.read_text())
-    for path, value in changes.items():
-        *parents, name = path.split(".")
-        branch = tree
-        for parent in parents:
-            branch = branch[parent]
-        branch[name] = branch[name] | value if isinstance(value, dict) and parents else value
+    *parents, name = path.split(".")
+    branch = tree["settings"] if parents else tree
+    branch[name] = branch[name] | value if parents and isinstance(value, dict) else value
     file.write_text(json.dumps(tree))
-    with pytest.raises(BeastError) as refused:
-        load(tmp_path / "out")
-    assert sentence in str(refused.value)
+    with pytest.raises(BeastError, match=named):
+        load(out)
 
 
-def test_an_untrusted_file_decides_about_no_peers_and_a_missing_file_is_named(tmp_path: Path, run: Path) -> None:
-    out = export(run, tmp_path / "out")
+def test_an_untrusted_file_decides_about_no_peers(out: Path) -> None:
     tree = json.loads((out / "config.json").read_text())
     tree["settings"]["security"]["keys"] = "/gift"
     tree["settings"]["learner"]["endpoint"] = "tcp://10.0.0.1:5560"
     (out / "config.json").write_text(json.dumps(tree))
     config = load(out).config
     assert (config.security.keys, config.learner.endpoint) == ("", "tcp://127.0.0.1:5560")
-    shutil.move(out / "config.json", tmp_path)
-    with pytest.raises(BeastError, match=r"config.json: cannot be read: No such file"):
-        load(out)

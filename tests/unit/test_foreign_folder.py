@@ -6,7 +6,6 @@ import hmac
 import json
 import logging
 import os
-import resource
 import shutil
 import signal
 import sys
@@ -18,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import wait_until
+from tests.build.folders import saved
+from tests.helpers import ROOT, no_file_longer_than, wait_until
 from zerobeast.api.saved import find
 from zerobeast.cli import health
 from zerobeast.cli.main import main
@@ -33,7 +33,7 @@ from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
 from zerobeast.discovery.run import newest, services_of
 from zerobeast.launcher import fleet
-from zerobeast.launcher.attached import Attached, attached, runs
+from zerobeast.launcher.attached import Attached, attached
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.run_folder import claimed
@@ -45,7 +45,6 @@ from zerobeast.services.learner.kept import claim
 from zerobeast.tracking.feed import Feed
 from zerobeast.tracking.process import alone
 
-ROOT = Path(__file__).parents[2]
 TITLE = "\x1b]0;mine\x07"  #: changes the title of a terminal
 
 
@@ -61,49 +60,37 @@ def outside(tmp_path: Path) -> Path:
 @pytest.fixture
 def gift(tmp_path: Path) -> Path:
     """The folder of a run."""
-    folder = tmp_path / "runs" / "gift"
+    folder = saved(tmp_path / "runs", "gift", {}, algo="impala")
     for part in ("logs", "services", "wandb"):
-        (folder / part).mkdir(parents=True)
-    (folder / "config.yaml").write_text("env: CartPole-v1\nalgo: impala\n")
-    (folder / "metrics.csv").write_text("agent_steps\n")
+        (folder / part).mkdir()
     return folder
 
 
-def a_link(place: str, target: str) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        path = folder / place
-        if path.is_dir():
-            path.rmdir()
-        path.unlink(missing_ok=True)
-        path.symlink_to(folder.parents[1] / target)
-
-    return make
-
-
 LINKS_OUTSIDE = {
-    "a log": a_link("logs/learner-0.log", "home/authorized_keys"),
-    "a file that is not there yet": a_link("logs/learner-0.log", "home/new"),
-    "a folder": a_link("services", "home"),
-    "the lock": a_link(".lock", "home/authorized_keys"),
-    "deep inside": a_link("wandb/x", "home"),
-    "a way through the store": lambda folder: [
-        (folder / "store").symlink_to(folder.parents[1] / "home"),
-        (folder / "logs" / "x.log").symlink_to("../store/package.json"),
-    ],
-    "a pipe": lambda folder: os.mkfifo(folder / "services" / "learner-0.json"),
+    "a log": ("logs/learner-0.log", "home/authorized_keys"),
+    "a file that is not there yet": ("logs/learner-0.log", "home/new"),
+    "a folder": ("services", "home"),
+    "the lock": (".lock", "home/authorized_keys"),
+    "deep inside": ("wandb/x", "home"),
+    "a way through the store": ("logs/x.log", "runs/gift/store/package.json"),
 }
 
 
-@pytest.mark.parametrize("link", LINKS_OUTSIDE)
+@pytest.mark.parametrize(("place", "target"), [*LINKS_OUTSIDE.values(), ("services/learner-0.json", "")])
 def test_a_folder_that_leads_elsewhere_is_refused_before_anything_is_written(
-    gift: Path, outside: Path, link: str
+    gift: Path, outside: Path, place: str, target: str
 ) -> None:
-    LINKS_OUTSIDE[link](gift)
+    (gift / "store").symlink_to(outside)
+    if (gift / place).is_dir():
+        (gift / place).rmdir()
+    if target:
+        (gift / place).symlink_to(gift.parents[1] / target)
+    else:
+        os.mkfifo(gift / place)
     before = sorted(gift.rglob("*"))
     for claim_of in (claimed, claim, lambda folder: alone(folder, "wandb")):
-        with pytest.raises(ConfigError, match=r"which the folder of a run may not have: remove it"):
-            with claim_of(gift):
-                pass
+        with pytest.raises(ConfigError, match=str(gift / place)), claim_of(gift):
+            pytest.fail("it was claimed")
     assert sorted(gift.rglob("*")) == before
     assert [path.read_text() for path in sorted(outside.iterdir())] == ["mine\n"] * 2
 
@@ -124,8 +111,8 @@ def test_a_folder_of_something_else_does_not_become_that_of_a_run(
     gift: Path, outside: Path, claim_of: Callable[[Path], AbstractContextManager[Any]]
 ) -> None:
     (gift.parent / "link").symlink_to(outside)
-    with pytest.raises(ConfigError, match="runs/link is not the folder of a run"), claim_of(gift.parent / "link"):
-        pass
+    with pytest.raises(ConfigError, match="runs/link"), claim_of(gift.parent / "link"):
+        pytest.fail("it was claimed")
     assert sorted(path.name for path in outside.iterdir()) == ["authorized_keys", "package.json"]
     for name in ("authorized_keys", "package.json"):
         (outside / name).unlink()
@@ -151,12 +138,11 @@ def test_what_is_appended_to_is_no_link_even_if_that_appeared_after_the_look(
     log, key = gift / "logs" / "learner-0.log", outside / "authorized_keys"
     link(key, log)
     command = [sys.executable, "-c", "print('ssh-ed25519 AAAA')"]
-    with pytest.raises(BeastError, match=r"cannot start learner 0: .*learner-0\.log"):
+    with pytest.raises(BeastError, match=str(log)):
         Child(ChildSpec("learner", 0, command, {}, log, Path())).start()
-    with pytest.raises(OSError, match=str(log)):
-        Journal(log)
-    with pytest.raises(OSError, match=str(log)):
-        opened(log, "wb")
+    for write in (Journal, lambda path: opened(path, "wb")):
+        with pytest.raises(OSError, match=str(log)):
+            write(log)
     assert key.read_text() == "mine\n"
 
 
@@ -168,8 +154,8 @@ def test_files_of_a_run_that_are_replaced_may_have_other_names(gift: Path, tmp_p
         write_atomically(settings, "env: CartPole-v1\n", durable=False)
     assert "impala" in (tmp_path / "backup").read_text()
     os.link(gift / ".lock", tmp_path / "lock")
-    with pytest.raises(ConfigError, match=r"\.lock: it has another name as well \(a hard link\)"), claimed(gift):
-        pass
+    with pytest.raises(ConfigError, match=r"\.lock"), claimed(gift):
+        pytest.fail("it was claimed")
     copy = gift.with_name("copy")
     shutil.copytree(gift, copy)
     with claimed(copy):
@@ -195,7 +181,7 @@ def test_the_folder_of_another_user_takes_a_flag(gift: Path, monkeypatch: pytest
     now: Any = None
     settle(argv, {}, now, own=RunFlags)
     monkeypatch.setattr(os, "geteuid", lambda: gift.stat().st_uid + 1)
-    with pytest.raises(ConfigError, match=r"runs/gift belongs to another user \(\d+\): give --trust_folder too"):
+    with pytest.raises(ConfigError, match="--trust_folder"):
         settle(argv, {}, now, own=RunFlags)
     settle([*argv, "--trust_folder"], {}, now, own=RunFlags)
 
@@ -215,9 +201,9 @@ def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(gift: Path, capsys: pyte
     assert not run_files.is_held(gift / ".lock")
     assert metrics.last(gift) == {}
     assert Feed(gift, gift / "position").position.metrics == -1
-    with pytest.raises(ConfigError, match="not a regular file"):
+    with pytest.raises(ConfigError, match=r"run\.yaml"):
         read_yaml(gift / "run.yaml", "run.yaml")
-    with pytest.raises(CheckpointError, match="not a regular file"):
+    with pytest.raises(CheckpointError):
         load_checkpoint(gift / "checkpoint.pt")
 
 
@@ -241,11 +227,17 @@ def test_health_and_watch_ask_no_address_beyond_this_machine_that_only_a_file_na
     services_of(gift, remote=True)
     assert sorted(asked) == ["127.0.0.1", "192.0.2.1", "evil.example", "node9.example"]
     asked.clear()
-    assert not runs(gift)
     assert health.main(["--run", "gift", "--root", str(gift.parent)]) == 2
-    assert "to ask with --remote" in (shown := capsys.readouterr().out)
-    assert all(host in shown for host in ("192.0.2.1", "evil.example", "node9.example"))
+    shown = capsys.readouterr().out
+    assert all(host in shown for host in ("192.0.2.1", "evil.example", "node9.example", "--remote"))
     assert asked == ["127.0.0.1"]
+
+
+def shown_by(snapshot: Snapshot, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the live view and its lines, without a terminal, show of these pages."""
+    make_screen(RunConfig(name="x"), lambda: snapshot, plain=True).update(stopping=False)
+    PipeConsole(force_terminal=True, width=200).print(screen(RunConfig(name="x"), snapshot))
+    return capsys.readouterr().out
 
 
 def test_pages_cannot_control_the_terminal_of_the_live_view(
@@ -254,24 +246,18 @@ def test_pages_cannot_control_the_terminal_of_the_live_view(
     monkeypatch.setattr("zerobeast.launcher.screen.LINE_PERIOD_S", 0.0)
     page = {"state": TITLE, "agent_steps": 1, "mean_return_100_by_task": {TITLE: 1.0}}
     snapshot = Snapshot((ServiceView("learner 0", "learner", page),), (f"learner 0: {TITLE}",))
-    shown = make_screen(RunConfig(name="x"), lambda: snapshot, plain=True)
-    shown.update(stopping=False)
-    PipeConsole(force_terminal=True, width=200).print(screen(RunConfig(name="x"), snapshot))
-    output = capsys.readouterr().out
-    assert r"\x1b]0;mine" in output
-    assert "\x1b]" not in output
-    assert "\x07" not in output
+    shown = shown_by(snapshot, capsys)
+    assert r"\x1b]0;mine" in shown
+    assert not any(control in shown for control in ("\x1b]", "\x07"))
 
 
 @pytest.mark.parametrize("text", ["[link=http://evil.example/x]click[/link]", "[/x]", ":smile: https://evil.example"])
 def test_what_looks_like_markup_on_a_page_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], text: str) -> None:
     page = {"agent_steps": 1, "mean_return_100_by_task": {text: 1.0}}
-    snapshot = Snapshot((ServiceView("learner 0", "learner", page),), (f"learner 0: {text}",))
-    PipeConsole(force_terminal=True, width=200).print(screen(RunConfig(name="x"), snapshot))
-    output = capsys.readouterr().out
-    assert f"{text} 1.00" in output
-    assert f"learner 0: {text}" in output
-    assert "\x1b]" not in output
+    shown = shown_by(Snapshot((ServiceView("learner 0", "learner", page),), (f"learner 0: {text}",)), capsys)
+    assert f"{text} 1.00" in shown
+    assert f"learner 0: {text}" in shown
+    assert "\x1b]" not in shown
 
 
 @pytest.mark.parametrize("cpu_s", ["x", 10**400, None])
@@ -283,21 +269,20 @@ def test_a_cpu_time_that_is_no_number_counts_as_none(gift: Path, monkeypatch: py
         wait_until(lambda: all(view.page for view in pages.snapshot().services))
 
 
-@pytest.mark.parametrize("table", ["metrics.csv", "evaluations.csv"])
-def test_a_table_of_holes_is_not_read(gift: Path, table: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with (gift / table).open("wb") as file:
-        file.truncate(1 << 40)
-    flags = ["--root", str(gift.parent)]
-    assert main(["compare", "gift", *flags]) == 2
-    assert f"gift/{table}: cannot be read: more than" in capsys.readouterr().err
-    assert metrics.Rows(gift).new() == []
+def test_a_table_of_holes_is_not_read(gift: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for table in ("evaluations.csv", "metrics.csv"):
+        with (gift / table).open("wb") as file:
+            file.truncate(1 << 40)
+        assert main(["compare", "gift", "--root", str(gift.parent)]) == 2
+        assert f"gift/{table}" in capsys.readouterr().err
+        assert metrics.Rows(gift).new() == []
+        (gift / table).unlink()
 
 
 def test_of_a_log_of_holes_the_end_is_read(gift: Path) -> None:
     (gift / "services" / "learner-0.json").write_text("{}")
     with (gift / "logs" / "learner-0.log").open("wb") as file:
-        file.truncate(1 << 40)
-        file.seek(0, os.SEEK_END)
+        file.seek(1 << 40)
         file.write(b"\nlearner: the end\n")
     assert [view.note for view in services_of(gift, remote=False)] == ["learner: the end"]
 
@@ -318,14 +303,10 @@ def test_one_module_alone_writes_to_the_terminal() -> None:
     files = {path.resolve() for part in parts for path in (ROOT / part).rglob("*.py")}
     of_other_programs = ROOT / "tools" / "bench" / "peers" / "runners"
     ours = {file for file in files if of_other_programs not in file.parents} - {ROOT / "common/process/terminal.py"}
-    calls = ((file, node.func) for file in ours for node in ast.walk(ast.parse(file.read_text())) if is_call(node))
-    written = {(file, ast.unparse(called)) for file, called in calls}
+    nodes = ((file, node) for file in ours for node in ast.walk(ast.parse(file.read_text())))
+    called = [(file.name, ast.unparse(node.func)) for file, node in nodes if isinstance(node, ast.Call)]
     direct = {"print", *(f"sys.{name}.{call}" for name in ("stdout", "stderr") for call in ("write", "writelines"))}
-    assert [(file.name, call) for file, call in written if call in direct] == []
-
-
-def is_call(node: ast.AST) -> Any:
-    return isinstance(node, ast.Call)
+    assert [(file, call) for file, call in called if call in direct] == []
 
 
 def test_nothing_in_the_current_folder_hides_a_run_of_that_name(
@@ -338,11 +319,6 @@ def test_nothing_in_the_current_folder_hides_a_run_of_that_name(
     flags = ["--root", str(gift.parent)]
     assert find("gift", flags) == gift
     assert find("./gift", flags) == tmp_path / "gift"
-    (tmp_path / "gift" / "model.safetensors").unlink()
-    (tmp_path / "gift").rmdir()
-    (tmp_path / "gift").touch()
-    assert find("gift", flags) == gift
-    assert find("./gift", flags).resolve() == tmp_path / "gift"
 
 
 def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -357,7 +333,7 @@ def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path, capsys: pytest
     now: Any = None
     assert settle([*argv, str(tmp_path / "config")], {}, now, own=RunFlags).config.total_steps == 7
     assert main(["sweep", str(tmp_path / "sweep"), "--dry_run", "--parallel", "1"]) == 0
-    with pytest.raises(ConfigError, match="long: cannot be read: more than 1,048,576 bytes"):
+    with pytest.raises(ConfigError, match=f"{MOST:,}"):
         settle([*argv, str(tmp_path / "long")], {}, now, own=RunFlags)
 
 
@@ -373,29 +349,22 @@ def test_the_run_of_a_tracker_is_chosen_by_nobody_else(gift: Path) -> None:
 
 
 def test_the_position_of_a_tracker_holds_for_the_folder_in_which_it_was_written(gift: Path) -> None:
-    mine = gift.parent / "mine"
-    mine.mkdir()
-    position, copy = mine / ".tracked-wandb.json", gift / ".tracked-wandb.json"
+    (mine := gift.parent / "mine").mkdir()
+    position = mine / ".tracked-wandb.json"
     mark = Feed(mine, position).position.id
-    copy.write_bytes(position.read_bytes())
-    assert Feed(gift, copy).position.id != mark
-    (mine / ".tracked-other.json").write_bytes(position.read_bytes())
-    assert Feed(mine, mine / ".tracked-other.json").position.id != mark
+    for folder, name in ((gift, ".tracked-wandb.json"), (mine, ".tracked-other.json")):
+        (folder / name).write_bytes(position.read_bytes())
+        assert Feed(folder, folder / name).position.id != mark
     assert Feed(mine, position).position.id == mark
 
 
 def test_a_seal_has_a_whole_key_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # as on a full disk
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            seal("x")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with no_file_longer_than(0), pytest.raises(OSError, match="File too large"):
+        seal("x")
     assert seal("x") == seal("x") != hmac.new(b"", b"x", "sha256").hexdigest()
     (secret,) = (tmp_path / "zerobeast").iterdir()
     assert secret.stat().st_mode & 0o77 == 0
     secret.write_bytes(b"")
-    with pytest.raises(OSError, match="expected 32 bytes"):
+    with pytest.raises(OSError, match=str(secret)):
         seal("x")

@@ -39,41 +39,28 @@ def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> No
     file = tmp_path / "hosts"
     file.write_text("# ours\nme@one 16 /opt/python # fast\n\n  two 1\n")
     assert read_hosts(file) == [Host("me@one", 16, "/opt/python"), Host("two", 1, sys.executable)]
+    for line in ("one", "one two", "one 0", f"one {'9' * 5000}", "one 4 python more", "-oProxyCommand=x 4"):
+        file.write_text(f"good 1\n{line}\n")
+        with pytest.raises(ConfigError, match=f"line 2: got '{line}'"):
+            read_hosts(file)
+    for content in (b"# none\n", b"\xff"):
+        file.write_bytes(content)
+        with pytest.raises(ConfigError, match=str(file)):
+            read_hosts(file)
 
 
-@pytest.mark.parametrize(
-    "line", ["one", "one two", "one 0", f"one {'9' * 5000}", "one 4 python more", "-oProxyCommand=x 4"]
-)
-def test_an_invalid_line_is_named(tmp_path: Path, line: str) -> None:
-    file = tmp_path / "hosts"
-    file.write_text(f"good 1\n{line}\n")
-    with pytest.raises(ConfigError) as caught:
-        read_hosts(file)
-    assert str(caught.value) == f"{file}, line 2: got {line!r}, expected: host workers [python]"
-
-
-def test_a_file_without_hosts_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("# none\n")
-    with pytest.raises(ConfigError, match="it names no host"):
-        read_hosts(tmp_path / "hosts")
-    with pytest.raises(ConfigError, match="No such file"):
-        read_hosts(tmp_path / "nowhere")
-    (tmp_path / "hosts").write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match="can't decode byte 0xff"):
-        read_hosts(tmp_path / "hosts")
-
-
-def test_an_unreachable_host_is_reported_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("ssh"):
-        assert unreachable("nowhere.invalid", sys.executable).startswith("ssh nowhere.invalid: ")
+def test_an_unreachable_host_is_reported_with_the_reason(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(home / "python", "echo No module named zerobeast >&2; exit 1")
+    assert unreachable("one", "~/python") == "ssh one: No module named zerobeast"
+    assert f"{home}/none" in unreachable("one", "~/none")
     monkeypatch.setenv("PATH", "")
-    assert unreachable("localhost", sys.executable) == "ssh cannot be started: No such file or directory"
+    assert "No such file" in unreachable("localhost", sys.executable)
 
 
 def test_hosts_need_a_learner_that_they_can_reach(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("one 1\n")
     flags = ["--hosts", str(tmp_path / "hosts"), "--env", "CartPole-v1", "--root", str(tmp_path / "runs")]
-    with pytest.raises(ConfigError, match="expected --local"):
+    with pytest.raises(ConfigError, match=r"--local\.placement"):
         train([*flags, "--local.placement", "fused"], {})
     assert not (tmp_path / "runs").exists()
 
@@ -103,12 +90,6 @@ def program(path: Path, text: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-
-
-def test_a_python_without_zerobeast_is_named(home: Path) -> None:
-    program(home / "python", "echo No module named zerobeast >&2; exit 1")
-    assert unreachable("one", "~/python") == "ssh one: No module named zerobeast"
-    assert unreachable("one", "~/none").endswith(f"{home}/none: not found")
 
 
 def test_workers_of_a_host_take_no_gpu_by_default_and_share_no_health_port() -> None:
@@ -166,12 +147,6 @@ def test_workers_end_with_their_connection_and_before_those_of_the_next(home: Pa
             wait_until(lambda: not workers(shell))
 
 
-def test_another_run_of_the_same_name_is_left_alone(home: Path) -> None:
-    with connected(FOR_EVER, home) as one, connected(FOR_EVER, home) as other:
-        wait_until(lambda: workers(one) == workers(other) == ["4", "5"])
-        assert len(list((home / ".zerobeast").glob("x-*/group"))) == 2
-
-
 def test_what_a_crash_of_a_host_has_left_goes_with_a_later_connection_and_nothing_else_does(home: Path) -> None:
     def left(name: str, group: str, age_s: float = 3600.0) -> Path:
         secret = home / ".zerobeast" / name / "keys" / "secret"
@@ -194,8 +169,8 @@ def test_what_a_crash_of_a_host_has_left_goes_with_a_later_connection_and_nothin
         one.stdin.write(b"\n")
         one.stdin.flush()
         wait_until(lambda: folder.stat().st_mtime > 0)
-        with connected(FOR_EVER, home) as other:
-            wait_until(lambda: workers(other) == ["4", "5"])
+        with connected(FOR_EVER, home) as other:  # another run of the same name
+            wait_until(lambda: workers(one) == workers(other) == ["4", "5"])
             assert len(list((home / ".zerobeast").glob("x-*/group"))) == 2
     assert [path.exists() for path in (dead, torn, begins, elsewhere)] == [False, False, True, True]
 
@@ -225,11 +200,8 @@ def test_a_connection_is_kept_by_a_line_every_turn(home: Path, monkeypatch: pyte
     monkeypatch.setattr(hosts, "TURN_S", 0.01)
     counts = f"head -c {len(ARCHIVE)} > /dev/null; for n in 1 2 3; do read -r line || exit 8; done; exit 7"
     assert connect("one", counts, ARCHIVE, lambda within_s: bool(time.sleep(within_s))) == 7
-
-
-def test_settings_that_no_worker_takes_end_the_connection(home: Path) -> None:
     with connected("exit 2", home) as shell:
-        assert shell.wait(10) == 2
+        assert shell.wait(10) == 2, "settings that no worker takes end it"
 
 
 def test_the_workers_of_a_killed_supervisor_end(home: Path) -> None:

@@ -55,9 +55,10 @@ def learned(state: Any) -> Any:
 def test_a_run_begins_with_weights_and_optimisers_of_another_and_counts_anew(
     tmp_path: Path, algo: str, settings: dict[str, Any]
 ) -> None:
-    old = trained(Trainer(config_of(tmp_path, "old", algo, settings, net={"normalize_obs": True}), CPU, ENV), range(5))
+    net = {"normalize_obs": True}
+    old = trained(Trainer(config_of(tmp_path, "old", algo, settings, net=net), CPU, ENV), range(5))
     path = saved(tmp_path, old)
-    config = config_of(tmp_path, "new", algo, settings, net={"normalize_obs": True}, seed=7)
+    config = config_of(tmp_path, "new", algo, settings, net=net, seed=7)
     new = Trainer(config, CPU, ENV, Parent("old", path, state_in(path)))
     assert same(weights(new.net), weights(old.net))
     assert same(learned(new.learning.state()), learned(old.learning.state()))
@@ -96,29 +97,18 @@ def test_another_algorithm_takes_the_weights_alone_and_an_optimiser_of_another_k
         assert same(weights(new.net), weights(old.net))
         assert new.learning.state()["optimizer"]["state"]["state"] == {}
         assert trained(new, range(2)).counters.updates == 2
-    target = new.learning.state().get("target")
-    assert target is None
 
 
-def test_weights_that_do_not_fit_are_refused_with_the_first_that_differs(tmp_path: Path) -> None:
-    path = saved(tmp_path, Trainer(config_of(tmp_path, "old", "ppo"), CPU, ENV))
+def test_what_does_not_fit_and_a_missing_checkpoint_are_refused_with_the_name_of_the_parent(tmp_path: Path) -> None:
+    narrow = Trainer(config_of(tmp_path, "old", "ppo"), CPU, ENV).state()
+    two = Trainer(config_of(tmp_path, "old", "td3"), CPU, REACH).state()
     wider = config_of(tmp_path, "new", "ppo", net={"hidden_size": 32})
-    sentence = r"parameter '\S+' is of shape \[16, 4\] in it, of shape \[32, 4\] in this run; settings of net, .*of old"
-    with pytest.raises(CheckpointError, match=sentence):
-        Trainer(wider, CPU, ENV, Parent("old", path, state_in(path)))
-
-
-def test_critics_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    state = Trainer(config_of(tmp_path, "old", "td3"), CPU, REACH).state()
-    config = config_of(tmp_path, "new", "td3", {"critics": 3})
-    with pytest.raises(CheckpointError, match=r"what was learned does not fit: .*; settings of net, .* of old"):
-        Trainer(config, CPU, REACH, Parent("old", tmp_path, state))
-
-
-def test_a_run_whose_settings_name_a_parent_needs_its_checkpoint(tmp_path: Path) -> None:
-    config = config_of(tmp_path, "new", "ppo", parent={"run": "old", "agent_steps": 5})
-    with pytest.raises(CheckpointError, match=r"new/parent.pt is missing: expected the checkpoint of old \(parent.run"):
-        read_parent(config)
+    three = config_of(tmp_path, "new", "td3", {"critics": 3})
+    for config, env, state in ((wider, ENV, narrow), (three, REACH, two)):
+        with pytest.raises(CheckpointError, match=r"settings of net.* of old"):
+            Trainer(config, CPU, env, Parent("old", tmp_path, state))
+    with pytest.raises(CheckpointError, match=r"parent\.run"):
+        read_parent(config_of(tmp_path, "new", "ppo", parent={"run": "old", "agent_steps": 5}))
 
 
 @pytest.fixture
@@ -148,14 +138,16 @@ def test_a_fork_has_the_settings_of_its_parent_under_those_that_are_given_and_na
     assert settled.origins["net.hidden_size"].startswith(f"file {run}/config.yaml")
 
 
-def test_arguments_of_a_fork_are_added_to_those_of_its_parent(run: Path) -> None:
+def test_arguments_and_levels_of_a_fork_follow_from_those_of_its_parent(run: Path) -> None:
     config = run / "config.yaml"
-    config.write_text(config.read_text().replace("kwargs: {}", "kwargs: {sutton_barto_reward: true}"))
-    kwargs = [["--env.kwargs", text] for text in ('{"max_episode_steps": 9}', '{"sutton_barto_reward": null}')]
-    assert [forked(run, *flags).config.env.kwargs for flags in kwargs] == [
-        {"sutton_barto_reward": True, "max_episode_steps": 9},
-        {},
-    ]
+    text = config.read_text().replace("kwargs: {}", "kwargs: {sutton_barto_reward: true}")
+    config.write_text(text.replace("levels: ''", "levels: rare"))
+    added = {"sutton_barto_reward": True, "max_episode_steps": 9}
+    for given, found in (("{max_episode_steps: 9}", added), ("{sutton_barto_reward: null}", {})):
+        assert forked(run, "--env.kwargs", given).config.env.kwargs == found
+    assert forked(run).config.evaluate.levels == "rare"
+    assert forked(run, "--env", "CartPole-v0").config.evaluate.levels == "", "they are of its environment"
+    assert forked(run, "--env", "CartPole-v0", "--evaluate.levels", "zipf").config.evaluate.levels == "zipf"
 
 
 @pytest.mark.parametrize("by", ["--name", "--from"])
@@ -189,14 +181,6 @@ def test_what_deterministic_requires_of_a_parent_is_not_given_in_its_forks() -> 
     assert fork_of(plain, "--deterministic").broker == repeated.broker
 
 
-def test_levels_of_a_parent_are_of_its_environment(run: Path) -> None:
-    file = run / "config.yaml"
-    file.write_text(file.read_text().replace("levels: ''", "levels: rare"))
-    assert forked(run).config.evaluate.levels == "rare"
-    assert forked(run, "--env", "CartPole-v0").config.evaluate.levels == ""
-    assert forked(run, "--env", "CartPole-v0", "--evaluate.levels", "zipf").config.evaluate.levels == "zipf"
-
-
 def test_with_another_algorithm_only_environment_and_network_are_those_of_the_parent(run: Path) -> None:
     config = forked(run, "--algo", "impala").config
     assert (config.section, config.preset, config.env.id) == ("impala", "cartpole-impala", "CartPole-v1")
@@ -213,14 +197,11 @@ def test_a_checkpoint_away_from_its_run_has_the_settings_that_weights_are_bound_
     assert config.learner.batch_size == load(["--env", "CartPole-v1", "--algo", "ppo"], {}).learner.batch_size
 
 
-def test_a_fork_takes_no_name_of_a_run_that_has_trained_unless_that_is_moved_aside(run: Path) -> None:
-    with pytest.raises(ConfigError, match=r"name 'old': there is such a run .*: give another --name, or --fresh;"):
+def test_a_fork_takes_no_name_of_a_run_and_a_parent_imports_nothing_by_its_file_alone(run: Path) -> None:
+    with pytest.raises(ConfigError, match="--fresh"):
         forked(run, "--name", "old")
-    assert forked(run, "--name", "old", "--fresh").config.parent.run == "old"
-
-
-def test_a_parent_imports_nothing_by_its_file_alone(run: Path) -> None:
+    assert forked(run, "--name", "old", "--fresh").config.parent.run == "old", "that is moved aside"
     file = run / "config.yaml"
     file.write_text(file.read_text().replace("id: CartPole-v1", "id: os:path"))
-    with pytest.raises(ConfigError, match="'os:path' imports a module, and a file alone may not decide that"):
+    with pytest.raises(ConfigError, match="os:path"):
         forked(run)

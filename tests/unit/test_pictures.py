@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.build.batches import REACH
-from tests.unit.test_policy import saved
+from tests.build.folders import policy_run
 from zerobeast.api.saved import load
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec
@@ -28,7 +28,7 @@ HYBRID = EnvSpec(
 
 def of(folder: Path, algo: str, env: EnvSpec, *flags: str, **given: Any) -> Outlook:
     """The outlook of a fresh policy at its first step."""
-    policy = load(saved(folder, algo, env, *flags))
+    policy = load(policy_run(folder, algo, env, *flags))
     obs = np.ones((1, *env.obs.arrays[0].shape), np.float32)
     actions, _ = policy.predict(obs, **given)
     return outlook(policy, obs, None, actions, **given)
@@ -86,13 +86,7 @@ def colours(picture: np.ndarray) -> set[str]:
 
 @pytest.mark.parametrize(
     ("size", "shown"),
-    [
-        ((210, 160), (420, 320)),
-        ((10, 10), (520, 520)),
-        ((400, 600), (400, 600)),
-        ((1000, 300), (520, 156)),
-        ((99, 999), (64, 640)),
-    ],
+    [((210, 160), (420, 320)), ((10, 10), (520, 520)), ((1000, 300), (520, 156)), ((99, 999), (64, 640))],
 )
 def test_pictures_have_even_sides_and_a_panel_whatever_the_environment_shows(
     size: tuple[int, int], shown: tuple[int, int]
@@ -105,27 +99,21 @@ def test_pictures_have_even_sides_and_a_panel_whatever_the_environment_shows(
     assert TAKEN in colours(picture), "the remark"
 
 
-@pytest.mark.parametrize("count", [1, 2, 18, 100, 3000])
+@pytest.mark.parametrize("count", [1, 2, 18, 3000])
 def test_any_number_of_choices_fits(count: int) -> None:
     bars = torch.linspace(0.1, 1.0, count).tolist()
     view = Outlook(1.5, "action probabilities", [Choice(0, bars, [f"{bar:.2f}" for bar in bars])])
     painter = Painter("a run with a name that is much longer than the panel is wide, and then some")
     for names in ((), tuple(f"ACTION {i}" for i in range(count))):
-        picture = painter.draw(moment(view, names=names))
-        assert {TAKEN, CURVE} <= colours(picture)
-        assert count == 1 or BAR in colours(picture)
+        assert {TAKEN, CURVE} | ({BAR} if count > 1 else set()) <= colours(painter.draw(moment(view, names=names)))
 
 
-@pytest.mark.parametrize("count", [1, 6, 60])
+@pytest.mark.parametrize("count", [1, 60])
 def test_components_of_any_kind_have_rows(count: int) -> None:
     span, choice = Span(0.5, (0.2, 0.8), "0.00"), Choice(1, [0.3, 0.7], ["0.30", "0.70"])
-    for components in ([span] * count, [choice, span] * count, [Span(1.0, None, "3.00"), Choice(0, [], [])] * count):
-        assert TAKEN in colours(Painter("run").draw(moment(Outlook(None, "actions", list(components)))))
-
-
-def test_a_policy_without_probabilities_shows_what_it_took() -> None:
-    view = Outlook(None, "actions", [Choice(1, [], [])])
-    assert TAKEN in colours(Painter("run").draw(moment(view, names=("left", "right"))))
+    for components in ([span] * count, [choice, span] * count, [Span(1.0, None, "3.00"), Choice(1, [], [])] * count):
+        view = Outlook(None, "actions", list(components))
+        assert TAKEN in colours(Painter("run").draw(moment(view, names=("left", "right"))))
 
 
 def test_the_curve_begins_anew_with_an_episode() -> None:

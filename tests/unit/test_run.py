@@ -1,10 +1,12 @@
 """A run that exists, by its name: figures, state, callbacks; and what the signatures of the public names show."""
 
 import ast
+import contextlib
 import inspect
 import os
 import pydoc
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +19,19 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import zerobeast as zb
 from tests.build.folders import evaluation, saved
 from tests.helpers import ROOT
-from zerobeast.api import train
+from zerobeast.api import started, train
 from zerobeast.api.callbacks import News, each_of
 from zerobeast.api.saved import load
 from zerobeast.common.files import evaluations, requests
+from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.run_folder import claimed
+from zerobeast.launcher.start import RunFlags, Settled
+from zerobeast.launcher.supervisor import Ending
 
 EPISODES = 'agent_steps,env,return,length,infos\n100,X,1.5,9,"{""success"": 1.0}"\n200,X,,7,\nhalf a li'
+
+
+NO_NUMBERS = (float("nan"), 1e300, None, "3", [1, 2], np.zeros(2))
 
 
 @pytest.fixture
@@ -46,22 +54,17 @@ def test_a_run_is_found_by_name_folder_place_in_a_sweep_or_as_the_latest(root: P
     assert (found[0].status().state, found[0].status().agent_steps, found[0].status().total_steps) == ("done", 400, 400)
     assert "'done', done: 400/400 agent steps" in repr(found[0])
     assert [run.name for run in zb.runs()][-2:] == ["new", "done"], "the one that was started last comes first"
-    with pytest.raises(zb.ConfigError, match=r"there is no run 'nothing': .* root= names another folder"):
-        zb.Run("nothing")
-    with pytest.raises(zb.ConfigError, match="there is no run 'lr', but lr/seed-1"):
-        zb.Run("lr")
-
-
-def test_a_run_whose_last_evaluations_are_played_finishes(root: Path) -> None:
+    for missing in ("nothing", "lr"):
+        with pytest.raises(zb.ConfigError, match=missing):
+            zb.Run(missing)
     with claimed(root / "done"):
-        assert zb.Run("done").status().state == "finishing"
+        assert zb.Run("done").status().state == "finishing", "its last evaluations are played"
 
 
 def test_callbacks_are_functions_and_no_classes() -> None:
-    with pytest.raises(zb.ConfigError, match="expected a function"):
-        list(each_of(type("Mine", (), {"on_update": print})))
-    for wrong in (type("Mine", (zb.Callbacks,), {"on_update": print})(), zb.Callbacks(on_evaluation=3)):
-        with pytest.raises(zb.ConfigError, match="expected a function"):
+    kind = type("Mine", (zb.Callbacks,), {"on_update": print})
+    for wrong in (type("Mine", (), {"on_update": print}), kind(), zb.Callbacks(on_evaluation=3)):
+        with pytest.raises(zb.ConfigError):
             list(each_of(wrong))
 
 
@@ -69,11 +72,9 @@ def test_a_start_in_python_shows_the_remarks_of_a_command(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "StartedRun", lambda settled, *_: settled.config.env)
-    section = {"env": {"options": {"low": -0.01}}}
-    env = zb.start("CartPole-v1", "ppo", 3000, **section, batch_size=64, dqn={"discount": 0.5})
+    env = zb.start("CartPole-v1", "ppo", 3000, env={"options": {"low": -0.01}}, batch_size=64, dqn={"discount": 0.5})
     assert (env.id, env.options) == ("CartPole-v1", {"low": -0.01})
-    assert "batch_size 64 counts rollouts" in caplog.text
-    assert "dqn.discount has no effect" in caplog.text
+    assert [remark in caplog.text for remark in ("batch_size", "dqn.discount")] == [True, True]
 
 
 def test_its_figures_are_data_frames_or_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,12 +110,10 @@ def test_what_is_logged_is_a_column_also_of_a_run_that_has_ended(root: Path) -> 
     requests.post(run.folder, requests.LOG, {"entropy": 9.0})  # as before the first row
     run.log(difficulty=5)
     assert run.metrics()["entropy"].tolist()[-1] == 0.5
-    for name in ("agent_steps", "mean_return_100", "entropy", "info/x", "a,b", "x y"):
-        with pytest.raises(zb.ConfigError, match=f"^'{name}' cannot be a column: expected letters, digits and _"):
-            run.log(**{name: 1.0})
-    for value in (float("nan"), 1e300, None, "3", [1, 2], np.zeros(2)):
-        with pytest.raises(zb.ConfigError, match=r"^x is .*, expected a finite number$"):
-            run.log(x=value)
+    names = ("agent_steps", "mean_return_100", "entropy", "info/x", "a,b", "x y")
+    for name, value in [*((name, 1.0) for name in names), *(("x", value) for value in NO_NUMBERS)]:
+        with pytest.raises(zb.ConfigError, match=name):
+            run.log(**{name: value})
     assert [*(run.folder / "requests").glob("*.json")] == []
 
 
@@ -134,17 +133,17 @@ def test_every_run_is_listed_whatever_is_wrong_with_one_and_those_of_sweeps_too(
     found = {run.name: run for run in zb.runs()}
     assert found.keys() == {"done", "new", "seed-1", "broken"}
     assert str(found["broken"].status()).startswith("unknown")
-    with pytest.raises(zb.ConfigError, match="not valid YAML"):
+    with pytest.raises(zb.ConfigError, match=r"config\.yaml"):
         _ = found["broken"].config
 
 
 def test_a_run_that_has_ended_takes_no_settings(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(zb.ConfigError, match="has ended"):
+    with pytest.raises(zb.ConfigError):
         zb.Run("lr/seed-1").set(ppo={"entropy_cost": 0.25})
     zb.Run("done").set(ppo={"entropy_cost": 0.25})
-    assert "run 'done' has taken its last step: {'ppo.entropy_cost': 0.25} has no effect" in caplog.text
+    assert "ppo.entropy_cost" in caplog.text, "it has no effect"
     assert not (root / "done/requests").exists()
-    with pytest.raises(zb.ConfigError, match=r"env.options cannot change while the run trains"):
+    with pytest.raises(zb.ConfigError, match=r"env\.options"):
         zb.Run("done").set(env={"options": {"level": 2}})
 
 
@@ -156,11 +155,9 @@ def test_settings_are_asked_for_as_they_were_understood(root: Path) -> None:
 
 
 def test_an_environment_is_given_once() -> None:
-    for again in ("Pong-v5", {"id": "Pong-v5"}):
-        with pytest.raises(zb.ConfigError, match="env is given twice, 'CartPole-v1' and 'Pong-v5'"):
-            zb.start("CartPole-v1", "ppo", 3000, env=again)
-    with pytest.raises(zb.ConfigError, match=r"^env is missing"):
-        zb.start(algo="ppo")
+    for given in (("CartPole-v1", "Pong-v5"), ("CartPole-v1", {"id": "Pong-v5"}), (None, None)):
+        with pytest.raises(zb.ConfigError, match=r"^env"):
+            zb.start(given[0], "ppo", 3000, **{"env": given[1]} if given[1] else {})
 
 
 def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path) -> None:
@@ -168,7 +165,7 @@ def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path) -> None:
     with claimed(run.folder), run:
         assert run.status().state == "starting"
         assert not run.wait(timeout=0.0)
-        with pytest.raises(zb.ConfigError, match="another process"):
+        with pytest.raises(zb.ConfigError):
             run.stop()
     assert run.wait()
     run.stop()
@@ -221,30 +218,22 @@ def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
     assert told[4:] == [("episodes", [6])]
 
 
-def public() -> dict[str, Any]:
-    """Every public name, and the methods of the public classes that are ours."""
-    names = {name: getattr(zb, name) for name in zb.__all__}
-    kinds = {name: value for name, value in names.items() if inspect.isclass(value)}
-    methods = {f"{name}.{key}": one for name, kind in kinds.items() for key, one in inspect.getmembers(kind, callable)}
-    return names | {key: one for key, one in methods.items() if "zerobeast" in str(getattr(one, "__module__", ""))}
-
-
 def test_no_signature_shows_a_value_of_the_environment_and_each_public_name_is_explained() -> None:
-    for name, value in public().items():
-        if not name.rpartition(".")[2].startswith("_"):
-            assert inspect.getdoc(value), name
+    for name in zb.__all__:
+        value = getattr(zb, name)
+        methods = inspect.getmembers(value, callable) if inspect.isclass(value) else []
+        for key, one in [(name, value), *methods]:
+            ours = not key.startswith("_") and "zerobeast" in str(getattr(one, "__module__", "zerobeast"))
+            assert inspect.getdoc(one) or not ours, f"{name}: {key}"
     assert os.environ["PATH"] not in "".join(pydoc.render_doc(value) for value in (zb.Run, zb.train, zb.start))
     files = [
-        path for folder in ("common", "rl", "services", "tools", "zerobeast") for path in ROOT.glob(f"{folder}/**/*.py")
+        path for room in ("common", "rl", "services", "tools", "zerobeast") for path in ROOT.glob(f"{room}/**/*.py")
     ]
-    assert [f"{path}: {text}" for path in files for text in defaults(path) if "environ" in text] == []
-
-
-def defaults(path: Path) -> Iterator[str]:
-    """The defaults of all arguments of functions in a file."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.arguments):
-            yield from (ast.unparse(default) for default in (*node.defaults, *node.kw_defaults) if default)
+    nodes = (
+        node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.arguments)
+    )
+    defaults = [ast.unparse(default) for node in nodes for default in (*node.defaults, *node.kw_defaults) if default]
+    assert not [text for text in defaults if "environ" in text]
 
 
 def test_an_interrupt_of_train_names_the_run_and_is_raised(
@@ -259,8 +248,37 @@ def test_an_interrupt_of_train_names_the_run_and_is_raised(
     monkeypatch.setattr(train, "start", lambda *_, **__: Interrupted("lr/seed-1"))
     with pytest.raises(KeyboardInterrupt):
         train.train("X", root=root / "lr")
-    said = capsys.readouterr().out.splitlines()[-1]
-    assert (
-        f"interrupted after 100 agent steps: zb.Run('seed-1', root={str(root / 'lr')!r}) opens the results so far"
-        in said
-    )
+    assert f"zb.Run('seed-1', root={str(root / 'lr')!r})" in capsys.readouterr().out.splitlines()[-1]
+
+
+class InterruptedEvent(threading.Event):
+    """Each wait of the main thread is interrupted, as by Ctrl-C."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return super().wait(timeout)
+
+
+def test_two_interrupts_of_a_start_leave_no_run_without_a_handle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig.model_validate({"name": "x", "root": str(tmp_path)})
+    goes_on, over, ran = threading.Event(), threading.Event(), threading.Event()
+    supervisor = SimpleNamespace(run=lambda **_: ran.set() or Ending(0), ask=lambda _: None)
+
+    @contextlib.contextmanager
+    def begun(*_: Any, **__: Any) -> Iterator[Any]:
+        try:
+            assert goes_on.wait(60)  # its environment is checked
+            yield SimpleNamespace(config=config, add_all=list, supervisor=lambda: supervisor)
+        finally:
+            over.set()
+
+    monkeypatch.setattr(started, "begun", begun)
+    monkeypatch.setattr(started, "threading", SimpleNamespace(Event=InterruptedEvent, Thread=threading.Thread))
+    with pytest.raises(KeyboardInterrupt):
+        started.StartedRun(Settled(config, RunFlags(), None, {}), {})
+    goes_on.set()
+    assert over.wait(60)
+    assert not ran.is_set()

@@ -9,7 +9,7 @@ import pytest
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import evaluations, requests
 from zerobeast.services.learner import recorder
-from zerobeast.tracking.feed import Feed, Item, Position
+from zerobeast.tracking.feed import Feed, Item
 from zerobeast.tracking.process import Follower, alone, run
 from zerobeast.tracking.sinks import Tracked, tracker
 
@@ -103,9 +103,9 @@ def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
         for steps in (30, 40, 50):
             grow(folder, f"1,{steps},,\n")
             follower.turn()
-    sentence = "fake cannot be reached: no route to host; it is tried again, no service waits"
-    assert caplog.messages == [sentence]
-    with pytest.raises(BeastError, match=r"^fake did not get everything: ConnectionError: no route"):
+    [line] = caplog.messages
+    assert "no route to host;" in line
+    with pytest.raises(BeastError, match="no route"):
         follower.close()
     fake.reachable = True
     follower.turn()
@@ -114,13 +114,13 @@ def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
 
 def test_a_process_that_is_killed_has_sent_no_item_in_vain_but_the_last(folder: Path, fake: type[Fake]) -> None:
     grow(folder, *(f"1,{steps},,\n" for steps in (10, 20, 30)))
-    killed = iter(Follower(folder, "fake", fake, "p")._feed.new())
-    ids = {Position.load(folder / ".tracked-fake.json").id}
-    assert [next(killed).agent_steps for _ in range(2)] == [10, 20]
+    killed = Feed(folder, folder / ".tracked-fake.json")
+    new = iter(killed.new())
+    assert [next(new).agent_steps for _ in range(2)] == [10, 20]
     follower = Follower(folder, "fake", fake, "p")
     follower.turn()
     assert fake.got == [20, 30], "the one that was handed over when it was killed, and what is new"
-    assert ids == {run.id for run in fake.made}, "as the same run"
+    assert {run.id for run in fake.made} == {killed.position.id}, "as the same run"
 
 
 def test_another_process_continues_where_one_has_ended_as_the_same_run(folder: Path, fake: type[Fake]) -> None:
@@ -139,14 +139,12 @@ def test_another_process_continues_where_one_has_ended_as_the_same_run(folder: P
 
 
 def test_what_cannot_be_tracked_is_refused_in_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with alone(folder, "fake"), pytest.raises(ConfigError, match="another process hands this run to fake now"):
-        alone(folder, "fake").__enter__()
-    with pytest.raises(
-        ConfigError, match=r"^track 'wand': expected trackio, wandb or module:NAME; did you mean wandb\?$"
-    ):
+    with alone(folder, "fake"), pytest.raises(ConfigError), alone(folder, "fake"):
+        pytest.fail("another process hands it over")
+    with pytest.raises(ConfigError, match=r"'wand'.*wandb"):
         tracker("wand")
     monkeypatch.setattr("zerobeast.tracking.sinks.find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match="No module named 'wandb'"):
+    with pytest.raises(ModuleNotFoundError, match="wandb"):
         tracker("wandb")
-    with pytest.raises(ConfigError, match=r"config.yaml: cannot be read"):
+    with pytest.raises(ConfigError, match=r"config\.yaml"):
         Follower(folder / "nowhere", "fake", Fake, "p")

@@ -26,6 +26,7 @@ from queue import SimpleQueue
 
 import coverage
 
+from zerobeast.common.process.terminal import write
 from zerobeast.tools.mutants import recorder
 from zerobeast.tools.mutants.sites import Mutant, applied, modules, mutants
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     drawn = draw(given.count, given.seed, given.room)
     covering = coverage_of(given.tests, given.cache, given.workers)
     fates = judged(drawn, covering, given.workers)
-    sys.stdout.write(report(fates))
+    write(report(fates))
     return 0
 
 
@@ -106,8 +107,7 @@ def judged(drawn: Sequence[Mutant], covering: Lines, workers: int) -> dict[Mutan
                 result = tried(mutant, covering.get((mutant.path, mutant.line), ()), tree)
             finally:
                 trees.put(tree)
-            sys.stdout.write(f"{result:8} {mutant}\n")
-            sys.stdout.flush()
+            write(f"{result:8} {mutant}")
             return result
 
         return dict(zip(drawn, pool.map(fate, drawn), strict=True))

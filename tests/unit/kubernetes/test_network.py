@@ -128,40 +128,30 @@ def test_every_endpoint_leads_to_its_server(run: Rendered) -> None:
         assert link.port in [port["port"] for port in run.names("Service")[link.server]["spec"]["ports"]]
 
 
-def entering(run: Rendered, policies: list[Object]) -> set[Link]:
-    """Every connection that some pod lets in."""
-    clients = [*peers(run), STRANGER, FOREIGNER, MONITOR]
-    return {
+def test_policies_admit_planes_dns_and_scraping_and_nothing_else(run: Rendered) -> None:
+    policies, pods = run.of_kind("NetworkPolicy"), peers(run)
+    entering = {
         Link(client.name, pod.name, port)
-        for pod in peers(run)
+        for pod in pods
         for port in pod.ports
-        for client in clients
+        for client in (*pods, STRANGER, FOREIGNER, MONITOR)
         if admitted(policies, "Ingress", pod, client, port, "TCP")
     }
-
-
-def leaving(run: Rendered, policies: list[Object]) -> set[Link]:
-    """Every connection that some pod lets out."""
-    places = [(pod, port, "TCP") for pod in peers(run) for port in pod.ports]
-    places += [(FOREIGNER, NAMES, "UDP"), (FOREIGNER, NAMES, "TCP")]
-    places += [(FOREIGNER, HTTPS, "TCP"), (STRANGER, HTTPS, "TCP")]
-    return {
+    places = [(pod, port, "TCP") for pod in pods for port in pod.ports]
+    places += [
+        (FOREIGNER, NAMES, "UDP"),
+        (FOREIGNER, NAMES, "TCP"),
+        (FOREIGNER, HTTPS, "TCP"),
+        (STRANGER, HTTPS, "TCP"),
+    ]
+    leaving = {
         Link(pod.name, server.name, port, protocol)
-        for pod in peers(run)
+        for pod in pods
         for server, port, protocol in places
         if admitted(policies, "Egress", pod, server, port, protocol)
     }
-
-
-def wanted(run: Rendered) -> tuple[set[Link], set[Link]]:
-    """What has to get in, and what has to get out: the planes, scraping of health pages, and DNS for the servers."""
     pages = [(pod, port) for pod in run.pods for name, port in pod.ports.items() if name.startswith("health")]
     scraped = {Link(MONITOR.name, pod.name, port) for pod, port in pages}
     named = {Link(link.client, FOREIGNER.name, NAMES, protocol) for link in links(run) for protocol in ("UDP", "TCP")}
-    return links(run) | scraped, links(run) | named
-
-
-def test_policies_admit_planes_dns_and_scraping_and_nothing_else(run: Rendered) -> None:
-    policies = run.of_kind("NetworkPolicy")
-    assert (entering(run, policies), leaving(run, policies)) == wanted(run)
+    assert (entering, leaving) == (links(run) | scraped, links(run) | named)
     assert all(run.selected(policy["spec"]["podSelector"]) for policy in policies)

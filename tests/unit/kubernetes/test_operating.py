@@ -1,4 +1,4 @@
-"""The commands that the README tells an operator to type do what it says."""
+"""What the README tells an operator to type and to write does what it says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from tests.unit.kubernetes.rendered import ORDER, README, ROOT, needs_kubectl, render
+from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, ROOT, needs_kubectl, quantity, render, render_own
+from zerobeast.common.process.roles import IMAGES
 
 BY_HAND = ("apps/v1/StatefulSet", "broker")  #: deleted by hand, because pruning StatefulSets might delete a learner
 (AWAIT,) = re.findall(r"^await\(\) \{.*?^\}$", README, re.MULTILINE | re.DOTALL)
@@ -50,12 +51,6 @@ def test_the_wait_for_keys_ends_once_every_pod_has_them(tmp_path: Path) -> None:
     assert (tmp_path / "calls").read_text().count("\n") == 6, "three pods, twice: the second time all have the keys"
 
 
-def test_no_pod_is_restarted_before_every_pod_has_the_new_keys() -> None:
-    *before, _ = re.split(r"rollout restart", README)
-    assert len(before) == 2
-    assert all("publish && await" in text for text in before)
-
-
 @needs_kubectl
 def test_objects_that_another_overlay_lacks_are_pruned_but_nothing_that_holds_data() -> None:
     pruned = set(re.findall(r"--prune-allowlist=([\w./]*\w)", README))
@@ -79,6 +74,38 @@ def test_the_alerts_become_a_prometheus_rule() -> None:
     found = yaml.safe_load(done.stdout)
     assert (found["apiVersion"], found["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
     assert found["spec"] == yaml.safe_load((ROOT / "deploy/monitoring/alerts.yml").read_text())
+
+
+@needs_kubectl
+def test_fused_workers_act_on_the_cpu_and_leave_the_cores_to_a_learner_on_a_gpu(tmp_path: Path) -> None:
+    run = render_own(tmp_path, ["gpu", "fused"])
+    assert [pod.name for pod in run.pods] == ["worker", "learner"]
+    learner, worker = run.containers["learner"], run.containers["worker"]
+    assert (learner.environ["BEAST_LEARNER__DEVICE"], worker.environ["BEAST_BROKER__DEVICE"]) == ("cuda", "cpu")
+    assert "nvidia.com/gpu" in learner.spec["resources"]["limits"].keys() - worker.spec["resources"]["limits"].keys()
+    requests = [quantity(each.spec["resources"]["requests"]["cpu"]) for each in (worker, learner)]
+    assert requests[0] < requests[1], "on a full node cores are divided as requested, and the learner comes first"
+
+
+def test_every_overlay_is_the_base_and_one_component() -> None:
+    assert sorted(folder.name for folder in (KUBERNETES / "components").iterdir()) == sorted(ORDER)
+    for name in ORDER:
+        written = yaml.safe_load((KUBERNETES / "overlays" / name / "kustomization.yaml").read_text(encoding="utf-8"))
+        assert written["resources"] == ["../../base"]
+        assert written["components"] == [f"../../components/{name}"]
+
+
+@needs_kubectl
+def test_the_readmes_example_moves_namespace_and_images(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(# .*?kustomization\.yaml\n.*?)```", README, re.DOTALL)
+    written = yaml.safe_load(example)
+    del written["resources"]
+    components = [Path(path).name for path in written.pop("components")]
+    images = {Path(image["name"]).name: f"{image['newName']}:{image['newTag']}" for image in written["images"]}
+    assert set(images) == set(IMAGES)
+    run = render_own(tmp_path, components, **written)
+    assert all(each.spec["image"] == images[each.process] for each in run.containers.values())
+    assert {found["metadata"].get("namespace") for found in run.objects} == {written["namespace"]}
 
 
 class Cluster(BaseHTTPRequestHandler):

@@ -21,7 +21,7 @@ SMOKE := tests/e2e/test_learning.py::test_cartpole_is_solved_with_the_default_se
 # whole runs, a worker has a file at a time: long ones first, so that none of them is alone at the end
 WHOLE := $(wildcard tests/e2e/test_*.py tests/chaos/test_*.py)
 LONG := $(patsubst %,tests/%.py,e2e/test_compose e2e/test_run e2e/test_learning chaos/test_fuzz e2e/test_ranks \
-	chaos/test_faults chaos/test_fused chaos/test_environments e2e/test_deterministic chaos/test_network e2e/test_slurm)
+	chaos/test_faults chaos/test_fused e2e/test_deterministic chaos/test_network e2e/test_slurm)
 # most tests wait for sockets and processes; one thread per core in each of them would only be in the way, and without
 # files of compiled code each of a thousand processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from zerobeast.common.errors import ConfigError, PeerLost, raising
+from zerobeast.common.errors import ConfigError, PeerLost, concerning, raising
 
 MAX_IPC_PATH = 100  # the kernel allows 107 bytes, and ".0" is added
 _TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
@@ -39,6 +39,11 @@ class Endpoint:
         Raises:
           ConfigError: the text is not a valid endpoint.
         """
+        with concerning("endpoint", text):
+            return cls._parsed(text)
+
+    @classmethod
+    def _parsed(cls, text: str) -> Self:
         if text.startswith("inproc://") and len(text) > len("inproc://"):
             return cls(name=text.removeprefix("inproc://"))
         if text.startswith("ipc://") and len(text) > len("ipc://"):
@@ -110,15 +115,15 @@ class Endpoint:
     def refuse_open(self, *, guarded: bool) -> None:
         """Raise ConfigError if a server here could be reached by other machines and nothing guards it."""
         if not (guarded or self.is_loopback):
-            raise ConfigError(
-                f"{self} would be open to every machine that reaches it: expected --security.keys (`beast keygen` "
-                f"makes them), or --insecure if no untrusted machine reaches it"
-            )
+            expected = "--security.keys (`beast keygen` makes them), or --insecure if no untrusted machine reaches it"
+            sentence = f"{self} would be open to every machine that reaches it: expected {expected}"
+            raise ConfigError(sentence, path="security.keys", value=str(self), expected=expected)
 
     def refuse_wildcard(self) -> None:
         """Raise ConfigError if the host is "*", which a server may bind but a client cannot connect to."""
         if self.host == "*":
-            raise ConfigError(f"cannot connect to {self.socket(0)}: expected a name or address instead of '*'")
+            sentence = f"cannot connect to {self.socket(0)}: expected a name or address instead of '*'"
+            raise ConfigError(sentence, path="endpoint", value=str(self))
 
     def refuse_if_taken(self, index: int) -> None:
         """Raise ConfigError if the ipc path is a file or has a listener: libzmq would take it over silently."""
@@ -126,8 +131,12 @@ class Endpoint:
         if not self.path or not path.exists():
             return
         if not path.is_socket():
-            raise ConfigError(f"{self.socket(index)} is a file or folder, not a socket")
+            raise ConfigError(
+                f"{self.socket(index)} is a file or folder, not a socket", path="endpoint", value=str(self)
+            )
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(0.0)
             if probe.connect_ex(str(path)) in (0, errno.EAGAIN):  # EAGAIN: its backlog is full
-                raise ConfigError(f"{self.socket(index)} is in use by another process")
+                raise ConfigError(
+                    f"{self.socket(index)} is in use by another process", path="endpoint", value=str(self)
+                )

@@ -1,8 +1,12 @@
 """Every exception that this project raises on purpose. Each docstring describes how the exception is handled."""
 
-from collections.abc import Callable, Iterator
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal, Self
+
+from zerobeast.common.text import MAX_SHORT, as_text, short
 
 #: Why a message was refused: the keys of `refused_by_reason` on health pages. No peer can add one.
 Refusal = Literal[
@@ -31,16 +35,77 @@ Refusal = Literal[
 ]
 
 
+ABSENT: Any = object()  #: in place of a value, if an error is not about one
+
+
 class BeastError(Exception):
-    """Base of every error raised on purpose. Its text is a sentence for the user."""
+    """Base of every error raised on purpose. Its text is a sentence for the user, its fields are the facts in that.
+
+    A sentence that is not given follows from the fields: `<path> <value>: expected <expected>, because <cause>` of a
+    setting, `<layer>: got <value>, expected ...` if a layer of settings gives it, and `<path> is <value>, expected ...`
+    of an `argument` of a call or a part of one.
+    """
 
     exit_code = 1
+
+    def __init__(
+        self,
+        sentence: str = "",
+        *,
+        path: str = "",
+        argument: str = "",
+        value: Any = ABSENT,
+        expected: str = "",
+        cause: str = "",
+        beside: Iterable[str] = (),
+        layer: str = "",
+    ) -> None:
+        place = f"{layer}: got" if layer else f"{argument} is" if argument else ""
+        because = f", because {cause}" if cause else ""
+        setting = path if value is ABSENT else f"{path} {_shown(value)}"
+        start = f"{place} {short(value)}," if place else f"{setting}:"
+        super().__init__(sentence or f"{start} expected {expected}{because}")
+        self.path = path or argument  #: the setting, argument, flag, variable or file that is at fault
+        self.value = None if value is ABSENT else value
+        self.expected = expected
+        self.cause = cause
+        self.beside = tuple(beside)  #: paths of other settings that this one does not fit
+        self.layer = layer  #: that gives the value, such as "flag --learner.batch_size"
+        self.several: tuple[BeastError, ...] = ()  #: an error for each mistake if there is more than one
+
+    @property
+    def mistakes(self) -> tuple[BeastError, ...]:
+        """An error for each mistake: this one if it is about a single one."""
+        return self.several or (self,)
+
+    def about(self, other: BaseException) -> Self:
+        """This error with the fields of another one, of which its sentence tells more."""
+        if isinstance(other, BeastError):
+            own = vars(self)
+            vars(self).update({name: value for name, value in vars(other).items() if name in own and not own[name]})
+        return self
+
+
+def _shown(value: Any) -> str:
+    """A value as its setting is written, or else quoted."""
+    is_word = isinstance(value, str) and len(value) <= MAX_SHORT and value.isprintable() and value.split() == [value]
+    return as_text(value) if is_word or isinstance(value, bool) else short(value)
 
 
 class ConfigError(BeastError):
     """A setting is unknown, missing, of the wrong type or impossible: one sentence for each mistake, never retried."""
 
     exit_code = 2
+
+    @classmethod
+    def of(cls, mistakes: Iterable[BeastError], between: str = "\n") -> BeastError:
+        """One error for all of these, of which none is said twice: by default a line for each."""
+        found = {str(each): each for several in mistakes for each in several.mistakes}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        error = cls(between.join(found))
+        error.several = tuple(found.values())
+        return error
 
 
 class DiskError(ConfigError):
@@ -52,8 +117,8 @@ class DiskError(ConfigError):
 class Refused(ConfigError):
     """A server refused a request; `reason` is one of `zerobeast.common.wire.messages.Reason`."""
 
-    def __init__(self, sentence: str, reason: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, sentence: str, reason: str, **facts: Any) -> None:
+        super().__init__(sentence, **facts)
         self.reason = reason
 
 
@@ -98,8 +163,8 @@ class LocalProtocolError(BeastError):
 class RemoteProtocolError(BeastError):
     """A peer broke the rules of `zerobeast.common.wire.messages`: counted under `reason`, dropped, and we go on."""
 
-    def __init__(self, sentence: str, reason: Refusal = "header") -> None:
-        super().__init__(sentence)
+    def __init__(self, sentence: str, reason: Refusal = "header", **facts: Any) -> None:
+        super().__init__(sentence, **facts)
         self.reason: Refusal = reason
 
 
@@ -118,14 +183,27 @@ class PeerLost(BeastError):
 
 
 @contextmanager
+def concerning(path: str, value: Any) -> Iterator[None]:
+    """Name what is at fault in errors of ours that do not."""
+    try:
+        yield
+    except BeastError as error:
+        if not error.path:
+            error.path, error.value = path, value
+        raise
+
+
+@contextmanager
 def raising(kind: Callable[[str], Exception], what: str, *foreign: type[Exception]) -> Iterator[None]:
     """In place of `foreign` exceptions, raise one of this kind, whose text is `what`, a colon and their reason.
 
-    The reason is the text of an error of ours, that of the system without its number, or the first line of any other's.
+    The reason is the text of an error of ours, whose fields it keeps, that of the system without its number, or the
+    first line of any other's.
     """
     try:
         yield
     except foreign as error:
         first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
         reason = str(error) if isinstance(error, BeastError) else getattr(error, "strerror", None) or first_line
-        raise kind(f"{what}: {reason}" if what else reason) from error
+        raised = kind(f"{what}: {reason}" if what else reason)
+        raise raised.about(error) if isinstance(raised, BeastError) else raised from error

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError, ConfigError, concerning
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.text import did_you_mean, suggestion
@@ -57,11 +57,12 @@ def find(group: str, name: str, setting: str) -> Any:
     Raises:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
-    if ":" in name:
-        return load(name, f"{setting} {name}", given=True)
-    if name not in installed(group):
-        raise ConfigError(f"{setting} {name!r}: {alternatives(group, name)}")
-    return load(reference_of(group, name, f"{setting} {name}", "module:NAME"), f"{setting} {name}")
+    with concerning(setting, name):
+        if ":" in name:
+            return load(name, f"{setting} {name}", given=True)
+        if name not in installed(group):
+            raise ConfigError(f"{setting} {name!r}: {alternatives(group, name)}")
+        return load(reference_of(group, name, f"{setting} {name}", "module:NAME"), f"{setting} {name}")
 
 
 def alternatives(group: str, unknown: str, others: Sequence[str] = ()) -> str:
@@ -182,7 +183,7 @@ def reference_to(part: Any, what: str) -> str:
     home = MAIN[0] if home in MAIN else home
     module = sys.modules.get(home)
     if module is None or getattr(module, name, None) is not part:
-        raise ConfigError(f"{what} is {part!r:.100}, expected a name, or a class or function at a module's top level")
+        raise ConfigError(argument=what, value=part, expected="a name, or a class or function at a module's top level")
     passed.add(reference := f"{home_of(module, f'{what} {name}')}:{name}")
     return reference
 
@@ -223,7 +224,7 @@ def _from_folder(home: str) -> ModuleType:
         return _from_file(path, _versions[path])
     folder, top = (start_folder() / home).parent, name.partition(".")[0]
     if top and find_spec(top) is None and PathFinder.find_spec(top, [str(folder)]):
-        _folders[str(folder)] = None
+        searched[str(folder)] = None
     module = import_module(name)
     package = "".join([*getattr(module, "__path__", ())][:1])  # one without __init__.py has no file
     found = _folder_of(name, Path(getattr(module, "__file__", None) or f"{package}/__init__.py"))
@@ -247,7 +248,7 @@ def _from_file(path: Path, _version: int) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     sys.modules[name] = module = module_from_spec(spec)  # before it runs: dataclasses look themselves up
-    _folders[str(path.parent)] = None
+    searched[str(path.parent)] = None
     spec.loader.exec_module(module)
     return module
 
@@ -257,10 +258,10 @@ class _Beside(MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
         # some of Python's own modules are those of other systems alone
-        return PathFinder.find_spec(name, [*_folders]) if path is None and name not in sys.stdlib_module_names else None
+        return PathFinder.find_spec(name, [*searched]) if path is None and name not in sys.stdlib_module_names else None
 
 
-_folders = dict[str, None]()  #: in which references were found, in that order
+searched = dict[str, None]()  #: in which references were found, in that order
 sys.meta_path.append(_Beside())
 
 

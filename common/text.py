@@ -11,6 +11,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u2
 _UNPRINTABLE_IN_LINES = re.compile(_UNPRINTABLE.pattern.replace(r"\x00-\x1f", r"\x00-\x09\x0b-\x1f"))
 
 SIMILAR = 0.75  #: lowest similarity of a suggestion, out of 1
+MAX_SHORT = 100  #: characters of a value in a sentence
 MIN_BEGUN = 3  #: shortest name, in characters, that is suggested for a longer one that begins with it
 
 
@@ -27,6 +28,12 @@ def in_line(text: str, most: int) -> str:
     """A text in one printable line of at most so many characters."""
     line = "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
     return line if len(line) <= most else f"{line[: most - 3]}..."
+
+
+def short(value: Any) -> str:
+    """A value from a peer or user, made short enough for a sentence."""
+    text = " ".join(repr(list(value) if isinstance(value, tuple) else value).split())
+    return text if len(text) <= MAX_SHORT else f"{text[:MAX_SHORT]}..."
 
 
 def as_text(value: Any) -> str:

@@ -36,15 +36,21 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
         among = f", among them {numbers:,} of net.memory_size {net.memory_size}, {size}"
     if parameters > net.max_parameters:
         limit = f"expected at most {net.max_parameters:,} (net.max_parameters)"
-        raise ConfigError(f"{env.env_id}: a network of {parameters:,} parameters{among}, {limit}")
+        raise ConfigError(
+            f"{env.env_id}: a network of {parameters:,} parameters{among}, {limit}", path="net.max_parameters"
+        )
     with calling(f"algo {config.section} cannot be made for {env.env_id}"):
         algorithm = make(config, env)
     if not isinstance(algorithm, Algorithm):
         what = f"{type(algorithm).__name__} {algorithm!r:.40}"
-        raise ConfigError(f"algo {config.section} made {what}, expected an Algorithm")
+        raise ConfigError(
+            f"algo {config.section} made {what}, expected an Algorithm", path="algo", value=config.section
+        )
     if algorithm.policy.core_size and not config.algorithm.memory:
         why = f"because {config.section} learns from single transitions"
-        raise ConfigError(f"net.torso {config.net.torso} has memory: expected none, {why}")
+        raise ConfigError(
+            f"net.torso {config.net.torso} has memory: expected none, {why}", path="net.torso", value=config.net.torso
+        )
     return algorithm
 
 

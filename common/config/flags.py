@@ -18,7 +18,7 @@ from zerobeast.common.config.given_env import id_and_arguments
 from zerobeast.common.config.hints import no_setting
 from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
 from zerobeast.common.config.table import SHORT, TREE, Table
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.plugins import installed, reference_to
 from zerobeast.common.settings.algorithm import GROUP
 from zerobeast.common.settings.arguments import plain
@@ -44,6 +44,10 @@ class Flag(NamedTuple):
     def where(self) -> str:
         return f"flag --{self.name}"
 
+    def refused(self, expected: str) -> ConfigError:
+        """An error about the value."""
+        return ConfigError(path=self.key, value=self.text, expected=expected, layer=self.where)
+
 
 @dataclass
 class CommandLine:
@@ -59,8 +63,8 @@ class CommandLine:
     notes: list[str] = field(default_factory=list)  #: for the log: flags that are accepted and have no effect
 
 
-def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandLine:
-    """Sort flags by what they set; `own` are those of the command itself. Adds a sentence per error to `mistakes`."""
+def read_flags(argv: Sequence[str], own: Table, mistakes: list[BeastError]) -> CommandLine:
+    """Sort flags by what they set; `own` are those of the command itself. Adds an error per mistake to `mistakes`."""
     line = CommandLine()
     for flag in split(argv, mistakes):
         path = SHORT.get(flag.key) or ALIASES.get(flag.key, flag.key)
@@ -78,37 +82,39 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[str]) -> CommandL
     return line
 
 
-def unknown(line: CommandLine, own: Table, section: str = "") -> Iterator[str]:
-    """A sentence for each unknown flag; suggestions are of the run and of algorithm `section`."""
+def unknown(line: CommandLine, own: Table, section: str = "") -> Iterator[BeastError]:
+    """An error for each unknown flag; suggestions are of the run and of algorithm `section`."""
     others = [*SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
-    yield from (f"{flag.where}: {no_setting(flag.key, flag.text, section, others)}" for flag in line.unknown)
+    yield from (no_setting(flag.where, flag.key, flag.text, section, others) for flag in line.unknown)
 
 
-def split(argv: Sequence[str], mistakes: list[str]) -> Iterator[Flag]:
-    """The flags on a command line; a sentence about every other argument is added to `mistakes`."""
+def split(argv: Sequence[str], mistakes: list[BeastError]) -> Iterator[Flag]:
+    """The flags on a command line; an error about every other argument is added to `mistakes`."""
     words = list(argv)
     while words:
         word = words.pop(0)
         if not word.startswith("--") or word == "--":
             setting = "algo" if word in installed(GROUP) else "env" if _ENV.search(word) else ""
             hint = f"; did you mean --{setting} {word}?" if setting else ""
-            mistakes.append(f"argument {short(word)}: expected a flag such as --learner.batch_size 32{hint}")
+            sentence = f"argument {short(word)}: expected a flag such as --learner.batch_size 32{hint}"
+            mistakes.append(ConfigError(sentence, path="argument", value=word))
             continue
         name, assigned, text = word[2:].partition("=")
         yield Flag(name, text if assigned else words.pop(0) if words and not words[0].startswith("--") else None)
 
 
-def _given(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[str]) -> list[Given]:
+def _given(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[BeastError]) -> list[Given]:
     text = flag.text
     if text is None and setting is not None and setting.annotation is bool:
         text = "true"
     if text is None:
-        mistakes.append(f"{flag.where}: expected a {'file' if path == CONFIG else 'value'} behind it")
+        what = f"a {'file' if path == CONFIG else 'value'} behind it"
+        mistakes.append(ConfigError(f"{flag.where}: expected {what}", path=path, expected=what, layer=flag.where))
         return []
     return [Given(path, scalar(setting, text) if setting else text, flag.where)]
 
 
-def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
+def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[BeastError]) -> None:
     if not torchbeast.SAME.get(flag.key, "").endswith(f".{flag.key}"):  # others may call a setting as we do
         line.torchbeasts.append(f"--{flag.name}")
     if path := torchbeast.SAME.get(flag.key):
@@ -119,11 +125,11 @@ def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[str]) -> None:
         line.notes.append(f"--{flag.name} is not needed here: {reason}")
     elif flag.key == torchbeast.MODE:
         if flag.text != "train":
-            mistakes.append(f"{flag.where}: got {short(flag.text)}, expected train; `beast train` takes test too")
+            mistakes.append(flag.refused("train; `beast train` takes test too"))
     elif (flag.text or "").isdecimal():
         line.num_actors = [Given("actor.envs_per_group", int(flag.text or 0), flag.where)]
     else:
-        mistakes.append(f"{flag.where}: got {short(flag.text)}, expected a whole number")
+        mistakes.append(flag.refused("a whole number"))
 
 
 def flags_for(settings: Mapping[str, Any]) -> list[str]:
@@ -150,7 +156,8 @@ def with_env(env: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     others = settings.get("env", {})
     section = others if isinstance(others, dict) else {"id": others}
     if env is not None and section.get("id", env) is not env:
-        raise ConfigError(f"env is given twice, {env!r:.100} and {section['id']!r:.100}: expected one of them")
+        sentence = f"env is given twice, {env!r:.100} and {section['id']!r:.100}: expected one of them"
+        raise ConfigError(sentence, path="env", value=env, beside=["env.id"])
     return {**settings, "env": {"id": env, **section}}
 
 

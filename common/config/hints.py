@@ -8,14 +8,15 @@ from typing import Any
 import yaml
 
 from zerobeast.common.config.table import RUN, TREE, is_section, of_algorithm
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.text import did_you_mean
-from zerobeast.common.wire import short
 
 
-def no_setting(name: str, value: Any, section: str, others: Iterable[str] = ()) -> str:
-    """The end of a sentence about a name that is none of a setting.
+def no_setting(where: str, name: str, value: Any, section: str, others: Iterable[str] = ()) -> ConfigError:
+    """An error about a name that is none of a setting.
 
     Args:
+      where: the layer that gives it.
       name: a path, or a word without a dot.
       value: that it is given.
       section: of the run's algorithm; empty: not known.
@@ -23,9 +24,10 @@ def no_setting(name: str, value: Any, section: str, others: Iterable[str] = ()) 
     """
     if is_section(name):
         example = next((path for path in TREE if path.startswith(f"{name}.")), f"those of {name}")
-        return f"got {short(value)}, expected a section with settings such as {example}"
+        return ConfigError(path=name, value=value, expected=f"a section with settings such as {example}", layer=where)
     home, _, word = name.lower().rpartition(".")
-    return f"unknown setting{_hint(name, home, elsewhere().get(word, ''), section, others)}"
+    hint = _hint(name, home, elsewhere().get(word, ""), section, others)
+    return ConfigError(f"{where}: unknown setting{hint}", path=name, value=value, layer=where)
 
 
 def _hint(name: str, home: str, meant: str, section: str, others: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """What each layer gives, before anything is validated: presets and files, and the environment.
 
-A layer is a list of `Given`. Input that cannot even be read becomes a sentence in `mistakes`, so that one start
+A layer is a list of `Given`. Input that cannot even be read becomes an error in `mistakes`, so that one start
 reports every mistake of every layer.
 """
 
@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from zerobeast.common.config.hints import no_setting
 from zerobeast.common.config.table import SHORT, TREE, is_section
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.opening import small_text
 from zerobeast.common.wire import short
@@ -127,11 +127,12 @@ def read_yaml(path: Path, label: str, loader: Any = _StrictLoader, read: Any = s
         tree = _parsed(text, loader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"{label}{line}: not valid YAML: {error.problem}") from error
+        raise ConfigError(f"{label}{line}: not valid YAML: {error.problem}", path=label) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # an impossible date is a ValueError
-        raise ConfigError(f"{label}: not valid YAML: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{label}: not valid YAML: {str(error).splitlines()[0]}", path=label) from error
     if tree is not None and not isinstance(tree, dict):
-        raise ConfigError(f"{label}: expected settings such as 'seed: 1', got {short(tree)}")
+        expected = "settings such as 'seed: 1'"
+        raise ConfigError(f"{label}: expected {expected}, got {short(tree)}", path=label, value=tree, expected=expected)
     return tree or {}
 
 
@@ -152,26 +153,31 @@ def _parsed(text: str, loader: Any) -> Any:
     return yaml.load(text, Loader=loader)  # noqa: S506 - a SafeLoader
 
 
-def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[str]) -> Iterator[Given]:
+def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[BeastError]) -> Iterator[Given]:
     """Flatten a file or preset; keys may be nested or dotted."""
     entries = (Given(path, value, f"{label}: {path}") for path, value in leaves(tree))
     return _settings(entries, _typed, str(tree.get("algo", "")), mistakes)
 
 
 def _settings(
-    entries: Iterable[Given], typed: Callable[[FieldInfo, Any], Any], section: str, mistakes: list[str], *others: str
+    entries: Iterable[Given],
+    typed: Callable[[FieldInfo, Any], Any],
+    section: str,
+    mistakes: list[BeastError],
+    *others: str,
 ) -> Iterator[Given]:
     """The settings among entries, of which some have short names; `section` and `others` are as for `no_setting`."""
     first: dict[str, str] = {}
     for key, value, where in entries:
         if (path := SHORT.get(key, key)) in first:
-            mistakes.append(f"{where}: the same setting as {first[path]}; expected it once")
+            sentence = f"{where}: the same setting as {first[path]}; expected it once"
+            mistakes.append(ConfigError(sentence, path=path, value=value, layer=where))
         elif path in TREE:
             first[path] = where.rpartition(" ")[2]
             yield Given(path, typed(TREE[path], value), where)
         else:
             groups = {each.partition(".")[0] for each in TREE if "." in each}
-            mistakes.append(f"{where}: {no_setting(path, value, section, [*SHORT, *groups, *others])}")
+            mistakes.append(no_setting(where, path, value, section, [*SHORT, *groups, *others]))
 
 
 def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -189,7 +195,7 @@ def variable_of(path: str) -> str:
     return PREFIX + path.upper().replace(".", "__")
 
 
-def from_environment(environ: Mapping[str, str], mistakes: list[str]) -> Iterator[Given]:
+def from_environment(environ: Mapping[str, str], mistakes: list[BeastError]) -> Iterator[Given]:
     """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_CONFIG is not a setting."""
     names = (name for name in sorted(environ) if name.startswith(PREFIX) and not _is_link(name, environ[name]))
     keys = ((name, name.removeprefix(PREFIX).lower().replace("__", ".")) for name in names)

@@ -6,7 +6,7 @@ from typing import Any
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import check
 from zerobeast.common.config.relations import broken
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 
 
@@ -24,19 +24,25 @@ def checked(config: RunConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     live = paths(config)
     if (ranks := config.learner.ranks) > 1:  # which would have to change them before the same batch
-        raise ConfigError(f"learner.ranks {ranks}: expected 1 for settings that change while it trains")
-    mistakes = [
-        f"{path} cannot change while the run trains: expected one of {', '.join(live) or 'none'}"
-        for path in settings
+        raise ConfigError(path="learner.ranks", value=ranks, expected="1 for settings that change while it trains")
+    expected = f"one of {', '.join(live) or 'none'}"
+    mistakes: list[BeastError] = [
+        ConfigError(
+            f"{path} cannot change while the run trains: expected {expected}",
+            path=path,
+            value=value,
+            expected=expected,
+        )
+        for path, value in settings.items()
         if path not in live
     ]
     given = [Given(path, settings[path], path) for path in live if path in settings]
     values = {path: one.value for path, one in check(given, mistakes)[0].items()}
     changed = config.model_copy(update={"algorithm": config.algorithm.model_copy(), "env": config.env.model_copy()})
     change(changed, values)
-    mistakes += (relation.sentence for relation in broken(changed, None))
+    mistakes += (relation.mistake() for relation in broken(changed, None))
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError.of(mistakes)
     return values
 
 

@@ -35,7 +35,7 @@ from zerobeast.common.config.layers import (
 )
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer, reopened, short_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.opening import named_text
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
@@ -111,7 +111,7 @@ def gather(
     Raises:
       ConfigError: a line for every mistake of every layer.
     """
-    mistakes: list[str] = []
+    mistakes: list[BeastError] = []
     own_table = settings_of(own)
     if ":" in (algo := algorithm_given(argv, environ)):
         spec_of(algo)  # so that its settings are among those that are read
@@ -127,7 +127,7 @@ def gather(
     in_files = by_files(given)
     refusals = trust.refusals(in_files, merged(given), line.confirmed, read_only=read_only)
     if any(trust.guard_at(path).always for path in refusals):  # nothing below may import it
-        raise ConfigError("\n".join(refusals.values()))
+        raise ConfigError.of(refusals.values())
     mistakes += refusals.values()
     spec = _algorithm(_highest(above), mistakes)
     mistakes += unknown(line, own_table, spec.name)
@@ -147,29 +147,31 @@ def gather(
     if not partial:
         with calling(f"algo {spec.name}: relations"):
             found = list(broken(config, groups))
-        mistakes += [_sentence(relation, good) for relation in found if not refused.intersection(relation.paths)]
+        mistakes += [_broken(relation, good) for relation in found if not refused.intersection(relation.paths)]
         with calling(f"algo {spec.name}: unused"):
             mistakes += remarks.unused(config, origins)
     own_good, _ = check(line.own, mistakes, own)
     if mistakes:
-        raise ConfigError("\n".join(dict.fromkeys(mistakes)))  # `describe` may have found some of them too
+        raise ConfigError.of(mistakes)  # `describe` may have found some of them too
     if not partial:
         trust.confirm(given, config)
     flags_of_command = own.model_validate({path: one.value for path, one in own_good.items()})
     return Loaded(config, flags_of_command, origins, tuple(remarks.notes(config, origins, line)), in_files)
 
 
-def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[str]) -> Iterator[list[Given]]:
+def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[BeastError]) -> Iterator[list[Given]]:
     """The layers of the files, lowest first."""
     for name in line.files or filter(None, [environ.get(PREFIX + CONFIG.upper())]):
         label = f"file {name}"
         try:
             yield from _trees({label: read_yaml(Path(name), label, read=named_text)}, line.confirmed, mistakes)
         except ConfigError as error:
-            mistakes.append(str(error))
+            mistakes.append(error)
 
 
-def _trees(trees: Mapping[str, Mapping[str, Any]], known: set[str], mistakes: list[str]) -> Iterator[list[Given]]:
+def _trees(
+    trees: Mapping[str, Mapping[str, Any]], known: set[str], mistakes: list[BeastError]
+) -> Iterator[list[Given]]:
     for label, tree in trees.items():
         algo = Given(ALGO, str(tree.get(ALGO)), f"{label}: {ALGO}")
         if ":" in algo.value and not trust.refusals([algo], {}, known):
@@ -184,7 +186,7 @@ def algorithm_given(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     return by_flag[-1] if by_flag else environ.get(PREFIX + ALGO.upper(), "")
 
 
-def _algorithm(given: Mapping[str, Given], mistakes: list[str]) -> AlgorithmSpec:
+def _algorithm(given: Mapping[str, Given], mistakes: list[BeastError]) -> AlgorithmSpec:
     """The algorithm of the run, which a preset that is named may choose.
 
     Raises:
@@ -194,12 +196,15 @@ def _algorithm(given: Mapping[str, Given], mistakes: list[str]) -> AlgorithmSpec
     if algo.where == DEFAULTS and preset:
         with suppress(ConfigError):  # for which it is refused later
             algo = Given(ALGO, presets.read(preset).get(ALGO, algo.value), f"preset {preset}")
-    with raising(ConfigError, "\n".join([*mistakes, algo.where]), ConfigError):
+    try:
         return spec_of(str(algo.value))
+    except ConfigError as error:
+        found = ConfigError(f"{algo.where}: {error}", path=ALGO, value=algo.value, layer=algo.where)
+        raise ConfigError.of([*mistakes, found]) from error
 
 
 def _preset(
-    above: list[list[Given]], spec: AlgorithmSpec, describe: Describe | None, mistakes: list[str]
+    above: list[list[Given]], spec: AlgorithmSpec, describe: Describe | None, mistakes: list[BeastError]
 ) -> tuple[Given, list[Given]]:
     """The preset that the layers name, or else the one that fits, and its settings."""
     given = _highest(above)
@@ -216,7 +221,7 @@ def _preset(
             preset = preset._replace(where=f"{preset.where}, {why}")
         return preset, list(from_tree(tree, f"preset {preset.value}", mistakes))
     except ConfigError as error:
-        mistakes += str(error).split("\n")
+        mistakes.append(error)
         return preset, []
 
 
@@ -226,18 +231,19 @@ def _highest(layers: list[list[Given]]) -> dict[str, Given]:
     return chosen_by | merged(entry for layer in layers for entry in layer)
 
 
-def _resolved(flags: list[Given], spec: AlgorithmSpec, mistakes: list[str]) -> Iterator[Given]:
+def _resolved(flags: list[Given], spec: AlgorithmSpec, mistakes: list[BeastError]) -> Iterator[Given]:
     """The flags; TorchBeast's names for algorithm settings are resolved to the section of the run's algorithm."""
     for given in flags:
         path = given.path.replace(torchbeast.ALGO, spec.name)
         if path in TREE:
             yield given._replace(path=path)
         else:
-            mistakes.append(f"{given.where}: algo {spec.name} has no setting {path}")
+            sentence = f"{given.where}: algo {spec.name} has no setting {path}"
+            mistakes.append(ConfigError(sentence, path=path, value=given.value, layer=given.where))
 
 
 def check(
-    layer: list[Given], mistakes: list[str], own: type[Section] | None = None
+    layer: list[Given], mistakes: list[BeastError], own: type[Section] | None = None
 ) -> tuple[dict[str, Given], set[str]]:
     """The valid values of one layer, parsed, and the paths of those that are refused; `own` are a command's flags."""
     good: dict[str, Given] = {}
@@ -249,15 +255,16 @@ def check(
         except ValidationError as error:
             detail = error.errors()[0]
             custom = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
-            sentence = custom or f"expected {expectation((settings_of(own) if own else TREE)[path])}"
-            mistakes.append(f"{given.where}: got {short(given.value)}, {sentence}")
+            sentence = f"{given.where}: got {short(given.value)}, {custom}" if custom else ""
+            expected = "" if custom else expectation((settings_of(own) if own else TREE)[path])
+            mistakes.append(ConfigError(sentence, path=path, value=given.value, expected=expected, layer=given.where))
             refused.add(path)
         else:
             good[path] = given._replace(value=value_at(parsed, field))
     return good, refused
 
 
-def _spread(good: dict[str, Given], spec: AlgorithmSpec, line: CommandLine, mistakes: list[str]) -> None:
+def _spread(good: dict[str, Given], spec: AlgorithmSpec, line: CommandLine, mistakes: list[BeastError]) -> None:
     """Spread TorchBeast's num_actors over the groups of actors, unless a flag sets their size by name."""
     config = _tree(good, spec)
     groups = config.local.actors * config.actor.env_groups
@@ -271,9 +278,10 @@ def _tree(good: Mapping[str, Given], spec: AlgorithmSpec) -> RunConfig:
     try:
         return RunConfig.model_validate(nested({path: given.value for path, given in good.items() if path in own}))
     except ValidationError as error:  # each value is valid: a validator of the algorithm relates several
-        raise ConfigError(f"algo {spec.name}: {'; '.join(detail['msg'] for detail in error.errors())}") from error
+        sentence = f"algo {spec.name}: {'; '.join(detail['msg'] for detail in error.errors())}"
+        raise ConfigError(sentence, path=ALGO, value=spec.name) from error
 
 
-def _sentence(relation: Relation, good: Mapping[str, Given]) -> str:
+def _broken(relation: Relation, good: Mapping[str, Given]) -> ConfigError:
     sources = dict.fromkeys(f"{good[path].where}" for path in relation.paths if path in good)
-    return f"{relation.sentence} (from {', '.join(sources) or DEFAULTS})"
+    return relation.mistake(", ".join(sources) or DEFAULTS)

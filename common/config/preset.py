@@ -100,9 +100,12 @@ def read(name: str, spec: AlgorithmSpec | None = None) -> dict[str, Any]:
     owner = section(name.rpartition("-")[2])
     files = _files([owner] if owner else [])
     if name not in files:
-        raise ConfigError(f"preset {name!r}: unknown{did_you_mean(name, names())} (known: {', '.join(names())})")
+        sentence = f"preset {name!r}: unknown{did_you_mean(name, names())} (known: {', '.join(names())})"
+        raise ConfigError(sentence, path="preset", value=name)
     if spec and name not in (fit := _files(spec.lineage)):
-        raise ConfigError(f"preset {name!r}: not for algo {spec.name}, expected one of {', '.join(sorted(fit))}")
+        expected = f"one of {', '.join(sorted(fit))}"
+        sentence = f"preset {name!r}: not for algo {spec.name}, expected {expected}"
+        raise ConfigError(sentence, path="preset", value=name, expected=expected, beside=["algo"])
     return read_yaml(files[name], f"preset {name}")
 
 

@@ -8,6 +8,7 @@ from zerobeast.common.config.describe import source
 from zerobeast.common.config.flags import CommandLine
 from zerobeast.common.config.layers import from_tree
 from zerobeast.common.config.table import table_of, value_at
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import FRAMES, RunConfig
 from zerobeast.common.settings.guards import of_backend
 from zerobeast.common.wire import short
@@ -15,13 +16,15 @@ from zerobeast.common.wire import short
 GIVEN = ("flag ", "environment ")  #: first words of the origins of what was given for this start
 
 
-def unused(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
+def unused(config: RunConfig, origins: Mapping[str, str]) -> Iterator[ConfigError]:
     """A mistake for every flag or variable that has no effect beside the algorithm's other settings."""
     for name, (cause, reason) in config.algorithm.unused().items():
         if (where := origins.get(f"{config.section}.{name}", "")).startswith(GIVEN):
             path = f"{config.section}.{cause}"
             chosen_by = source(origins.get(path, "the default"))
-            yield f"{where}: {path} is {value_at(config, path)} ({chosen_by}), {reason}"
+            sentence = f"{where}: {path} is {value_at(config, path)} ({chosen_by}), {reason}"
+            idle = f"{config.section}.{name}"
+            yield ConfigError(sentence, path=idle, value=value_at(config, idle), beside=[path], layer=where)
 
 
 def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:

@@ -18,6 +18,7 @@ from zerobeast.common import plugins
 from zerobeast.common.config import confirmed
 from zerobeast.common.config.layers import CONFIRMED, Given, merged
 from zerobeast.common.config.table import LEVELS, RUN, SHORT, TREE, table_of, value_at
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import CODE, PEERS, PLACE, PLAIN, REACH, RunConfig
 from zerobeast.common.settings.guards import ENVIRONMENT, Around, Guard, guard_of
 from zerobeast.common.text import as_text, split_ids
@@ -39,8 +40,8 @@ def refusals(
     known: Collection[str] = (),
     *,
     read_only: bool = False,
-) -> dict[str, str]:
-    """By the paths of settings, a sentence for every value, valid or not, that a file alone gives and may not.
+) -> dict[str, ConfigError]:
+    """By the paths of settings, an error for every value, valid or not, that a file alone gives and may not.
 
     Args:
       in_files: what files give and nothing else replaces.
@@ -67,12 +68,13 @@ def _was_passed(one: Given) -> bool:
     )
 
 
-def _refusal(path: str, value: Any, where: str) -> str:
+def _refusal(path: str, value: Any, where: str) -> ConfigError:
     sentence = f"{short(value)} {guard_at(path).what}, and a file alone may not decide that"
-    return f"{where}: {sentence}: give {shlex.join(flag_of(path, value))} as well"
+    expected = f"give {shlex.join(flag_of(path, value))} as well"
+    return ConfigError(f"{where}: {sentence}: {expected}", path=path, value=value, expected=expected, layer=where)
 
 
-def refusals_of(config: RunConfig, in_files: Iterable[Given]) -> dict[str, str]:
+def refusals_of(config: RunConfig, in_files: Iterable[Given]) -> dict[str, ConfigError]:
     """As `refusals`, for the settings of a run and what files alone have given of them."""
     return refusals(in_files, {path: Given(path, value_at(config, path), "") for path in ("env.id", LEVELS)})
 

@@ -45,7 +45,7 @@ def explained(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         kind = DiskError if is_transient(error) else ConfigError
-        raise kind(f"{what}: {error.strerror or error}") from error
+        raise kind(f"{what}: {error.strerror or error}", path=str(error.filename or "")) from error
 
 
 @contextlib.contextmanager

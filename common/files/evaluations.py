@@ -52,7 +52,7 @@ def read(folder: Path) -> list[Row]:
         return [_row(cells) for cells in table]
     except (ValueError, OverflowError, csv.Error) as error:
         line = "" if isinstance(error, UnicodeError) else f", line {table.line_num}"
-        raise ConfigError(f"{path}{line}: not a table of evaluations: {error}") from error
+        raise ConfigError(f"{path}{line}: not a table of evaluations: {error}", path=str(path)) from error
 
 
 @contextlib.contextmanager

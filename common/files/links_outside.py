@@ -22,7 +22,9 @@ def refuse_links_outside(folder: Path) -> None:
         for place, folders, files in os.walk(own, onerror=_raise):
             for path in (os.path.join(place, name) for name in (*folders, *files)):
                 if path != os.path.join(own, run_files.STORE) and (why := _refusal(path, own)):
-                    raise ConfigError(f"{path} {why}, which the folder of a run may not have: remove it")
+                    raise ConfigError(
+                        f"{path} {why}, which the folder of a run may not have: remove it", path=str(path)
+                    )
 
 
 def _refusal(path: str, own: str) -> str:

@@ -69,7 +69,9 @@ def refuse_other(folder: Path) -> None:
       OSError: it cannot be read.
     """
     if not is_run(folder) and {path.name for path in folder.iterdir()} - BEFORE_CONFIG:
-        raise ConfigError(f"{folder} is not the folder of a run: expected none of that name, or an empty one")
+        raise ConfigError(
+            f"{folder} is not the folder of a run: expected none of that name, or an empty one", path=str(folder)
+        )
 
 
 def places(name: str, root: Path | str) -> list[Path]:
@@ -138,7 +140,9 @@ def named(run: str, root: Path | str) -> Path:
         return path
     those = [str(steps) for steps, _ in kept(folder)] + ["best"] * (folder / BEST_CHECKPOINT).is_file()
     others = f"one of {', '.join(those)}" if those else f"{name} for its newest, as it keeps no others"
-    raise ConfigError(f"run {folder.name} has no checkpoint {which}, expected {others}")
+    raise ConfigError(
+        f"run {folder.name} has no checkpoint {which}, expected {others}", path="run", value=run, expected=others
+    )
 
 
 def folder_of(checkpoint: Path) -> Path | None:
@@ -159,7 +163,7 @@ def _runs_at(place: Path, root: str) -> list[Path]:
 def _no_run(name: str, root: Path | str) -> ConfigError:
     runs = [f"{name}/{path.name}" for path in _runs_at(Path(root, name), str(root))][:5]
     expected = f", but {', '.join(runs)}" if runs else f": expected {Path(root, name, CONFIG)}"
-    return ConfigError(f"there is no run {name!r}{expected}; --root names another folder")
+    return ConfigError(f"there is no run {name!r}{expected}; --root names another folder", path="run", value=name)
 
 
 def status_of(status: Path, role: str, index: int) -> Path:
@@ -184,7 +188,7 @@ def lock(descriptor: int, folder: Path, tries: int = TRIES, refusal: str = "") -
             break
         except BlockingIOError as error:
             if not left:
-                raise (ConfigError(refusal) if refusal else error) from None
+                raise (ConfigError(refusal, path=str(folder)) if refusal else error) from None
             time.sleep(RETRY_S)
         except OSError as error:
             sentence = "%s: its file system has no locks (%s): of two learners there, the earlier one will stop"

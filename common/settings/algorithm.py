@@ -28,14 +28,16 @@ from zerobeast.common.text import as_text
 from zerobeast.common.wire import Space
 
 GROUP = "zerobeast.algorithms"
-_found: dict[str, AlgorithmSpec] = {}  #: by the value of `algo`
+found: dict[str, AlgorithmSpec] = {}  #: by the value of `algo`
 
 
 class Relation(NamedTuple):
     """A relation between settings that is broken, though each is valid on its own."""
 
-    paths: tuple[str, ...]  #: of the settings that it relates
+    paths: tuple[str, ...]  #: of the settings that it relates; the first one is at fault
     sentence: str
+    value: Any = None  #: of the first one
+    expected: str = ""
 
     @classmethod
     def of(cls, values: Mapping[str, Any], expected: str) -> Relation:
@@ -45,7 +47,14 @@ class Relation(NamedTuple):
             f"without {other}" if own == "" else f"with {other} {as_text(own)}".removesuffix(" true")
             for other, own in others
         ]
-        return cls(tuple(values), f"{path} {as_text(value)} {' and '.join(beside)}: expected {expected}")
+        sentence = f"{path} {as_text(value)} {' and '.join(beside)}: expected {expected}"
+        return cls(tuple(values), sentence, value, expected)
+
+    def mistake(self, layers: str = "") -> ConfigError:
+        """The error about it; `layers` are those that give the settings."""
+        sentence = f"{self.sentence} (from {layers})" if layers else self.sentence
+        path, *beside = self.paths or ("",)
+        return ConfigError(sentence, path=path, value=self.value, expected=self.expected, beside=beside, layer=layers)
 
 
 class AlgorithmSettings(Section):
@@ -124,13 +133,15 @@ class AlgorithmSpec:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", self.name) or self.name in (*Run.model_fields, "algorithm"):
             expected = "a name of lower-case letters, digits and _ that is none of the run's own settings"
-            raise ConfigError(f"algorithm {self.name!r}: expected {expected}")
+            raise ConfigError(f"algorithm {self.name!r}: expected {expected}", path="name", value=self.name)
         if not (isinstance(self.settings, type) and issubclass(self.settings, AlgorithmSettings)):
-            raise ConfigError(f"algorithm {self.name}: settings are {self.settings!r}, expected an AlgorithmSettings")
+            sentence = f"algorithm {self.name}: settings are {self.settings!r}, expected an AlgorithmSettings"
+            raise ConfigError(sentence, path="settings", value=self.settings)
         fields = self.settings.model_fields.items()
         if bad := [key for key, one in fields if one.default is PydanticUndefined or hasattr(AlgorithmSettings, key)]:
             names = "a default for each, and names that are not those of its answers, which have no annotation"
-            raise ConfigError(f"algorithm {self.name}: settings {', '.join(bad)}: expected {names}")
+            sentence = f"algorithm {self.name}: settings {', '.join(bad)}: expected {names}"
+            raise ConfigError(sentence, path="settings", value=bad, expected=names)
         with plugins.calling(f"algorithm {self.name}: the defaults of its settings"):
             self.settings()
         if (made := currentframe()) and made.f_back and made.f_back.f_back:  # the code that calls the class
@@ -177,18 +188,21 @@ def spec_of(algo: str) -> AlgorithmSpec:
     Raises:
       ConfigError: it is unknown, cannot be imported, or is no algorithm.
     """
-    if ":" in algo or algo not in _found:  # a file may have changed
+    if ":" in algo or algo not in found:  # a file may have changed
         spec = plugins.find(GROUP, algo, "algo")
         if not isinstance(spec, AlgorithmSpec):
-            raise ConfigError(f"algo {algo}: expected an AlgorithmSpec, got {type(spec).__name__}")
+            raise ConfigError(path="algo", value=algo, expected=f"an AlgorithmSpec, got {type(spec).__name__}")
         if ":" not in algo and spec.name != algo:
-            raise ConfigError(f"algo {algo}: its name is {spec.name}, expected that of its entry point")
+            raise ConfigError(
+                f"algo {algo}: its name is {spec.name}, expected that of its entry point", path="algo", value=algo
+            )
         if ":" in algo and spec.name in plugins.installed(GROUP) and spec_of(spec.name) is not spec:
-            raise ConfigError(f"algo {algo}: another algorithm has its name, {spec.name}: expected a name of its own")
-        for other in [other for other, one in _found.items() if ":" in other and one.name == spec.name]:
-            del _found[other]  # as in an earlier version of its file
-        _found[algo] = spec
-    return _found[algo]
+            sentence = f"algo {algo}: another algorithm has its name, {spec.name}: expected a name of its own"
+            raise ConfigError(sentence, path="algo", value=algo)
+        for other in [other for other, one in found.items() if ":" in other and one.name == spec.name]:
+            del found[other]  # as in an earlier version of its file
+        found[algo] = spec
+    return found[algo]
 
 
 def usable() -> Iterator[AlgorithmSpec]:
@@ -196,7 +210,7 @@ def usable() -> Iterator[AlgorithmSpec]:
     for name in plugins.installed(GROUP):
         with suppress(ConfigError):
             spec_of(name)
-    yield from {spec.name: spec for spec in _found.values()}.values()
+    yield from {spec.name: spec for spec in found.values()}.values()
 
 
 def section(name: str) -> AlgorithmSpec | None:
@@ -207,4 +221,4 @@ def section(name: str) -> AlgorithmSpec | None:
     """
     if name in plugins.installed(GROUP):
         return spec_of(name)
-    return next((spec for spec in _found.values() if spec.name == name), None)
+    return next((spec for spec in found.values() if spec.name == name), None)

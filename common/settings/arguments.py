@@ -21,7 +21,9 @@ def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
     """
     if isinstance(value, dict) and nesting:
         if strange := [key for key in value if not isinstance(key, str)]:
-            raise ConfigError(f"{place} has the key {strange[0]!r:.100}, expected keys that are text")
+            raise ConfigError(
+                f"{place} has the key {strange[0]!r:.100}, expected keys that are text", path=place, value=strange[0]
+            )
         return {key: plain(part, f"{place}.{key}", nesting - 1) for key, part in value.items()}
     if isinstance(value, list | tuple) and nesting:
         return [plain(part, f"{place}[{index}]", nesting - 1) for index, part in enumerate(value)]
@@ -31,7 +33,7 @@ def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
         if isinstance(value, str | int | None) or (isinstance(value, float) and isfinite(value)):
             pack(value)
             return value
-    raise ConfigError(f"{place} is {value!r:.100}, expected {PLAIN}")
+    raise ConfigError(argument=place, value=value, expected=PLAIN)
 
 
 def arguments(most: int) -> BeforeValidator:

@@ -174,11 +174,15 @@ class EnvConfig(Section):
             return None
         agents, own = self.agents, self.opponents
         if agents < 2:
-            raise ConfigError(f"env.opponent {self.opponent}: expected an environment of several agents")
+            raise ConfigError(path="env.opponent", value=self.opponent, expected="an environment of several agents")
         if own and (max(own) >= agents or len(set(own)) == agents):
-            raise ConfigError(f"env.opponents {','.join(map(str, own))}: expected some of the agents 0 to {agents - 1}")
+            raise ConfigError(
+                path="env.opponents", value=",".join(map(str, own)), expected=f"some of the agents 0 to {agents - 1}"
+            )
         if num_envs % agents:
-            raise ConfigError(f"{num_envs} rows: expected a multiple of env.agents {agents}")
+            raise ConfigError(
+                f"{num_envs} rows: expected a multiple of env.agents {agents}", path="env.agents", value=agents
+            )
         rows = np.arange(num_envs)
         agent, env = rows % agents, rows // agents
         return np.isin(agent, own) if own else (agent * 2 // agents + env + group) % 2 == 1

@@ -155,7 +155,7 @@ class TorsoSpec:
         make = plugins.load(make, f"net.torso {name}") if isinstance(make, str) else make
         if callable(make):
             return make
-        raise ConfigError(f"net.torso {name}: expected a class, got {type(make).__name__}")
+        raise ConfigError(path="net.torso", value=name, expected=f"a class, got {type(make).__name__}")
 
 
 @cache

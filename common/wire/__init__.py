@@ -1,7 +1,7 @@
 """Messages between services; exported are the descriptions of observations, actions and the rows that carry them."""
 
+from zerobeast.common.text import short as short
 from zerobeast.common.wire.description import flat as flat
-from zerobeast.common.wire.description import short as short
 from zerobeast.common.wire.layout import Block as Block
 from zerobeast.common.wire.layout import Field as Field
 from zerobeast.common.wire.layout import RecordSpec as RecordSpec

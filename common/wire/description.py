@@ -7,12 +7,12 @@ from types import UnionType
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 
 from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.text import short
 from zerobeast.common.wire.codec import MAX_NDIM
 
 Rule = tuple[bool, str, Any, str]  #: whether it holds; the field, its value, and what is expected of it
 #: fields that may be missing, which stands for their default
 OPTIONAL = frozenset({"narrow", "start"})
-MAX_SHORT = 100  #: characters of a value in a sentence
 MAX_SIZES = MAX_NDIM - 1  #: of a shape
 SHAPE = f"at most {MAX_SIZES} sizes, each at least 1"
 
@@ -61,12 +61,6 @@ def is_shape(shape: tuple[int, ...]) -> bool:
     return len(shape) <= MAX_SIZES and all(size >= 1 for size in shape)
 
 
-def short(value: Any) -> str:
-    """A value from a peer or user, made short enough for a sentence."""
-    text = " ".join(repr(list(value) if isinstance(value, tuple) else value).split())
-    return text if len(text) <= MAX_SHORT else f"{text[:MAX_SHORT]}..."
-
-
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
@@ -74,7 +68,9 @@ def _plain(value: Any) -> Any:
 
 
 def _wrong(field: str, value: Any, expected: str) -> RemoteProtocolError:
-    return RemoteProtocolError(f"{field} is {short(value)}, expected {expected}", "spec")
+    return RemoteProtocolError(
+        f"{field} is {short(value)}, expected {expected}", "spec", path=field, value=value, expected=expected
+    )
 
 
 def _read(kind: Any, value: Any, field: str) -> Any:

@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from zerobeast.common.text import short
 from zerobeast.common.wire.codec import DTYPES
-from zerobeast.common.wire.description import SHAPE, Rule, is_shape, short
+from zerobeast.common.wire.description import SHAPE, Rule, is_shape
 from zerobeast.common.wire.layout import Block, Field
 
 MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers

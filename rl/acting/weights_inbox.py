@@ -99,7 +99,9 @@ def shared_place(config: Run) -> Path | None:
     endpoint = config.learner.endpoint
     path = Endpoint.parse(endpoint).path
     if not path and config.deterministic:
-        raise ConfigError(f"learner.endpoint {endpoint} with deterministic: expected ipc://path, all on one machine")
+        expected = "ipc://path, all on one machine"
+        sentence = f"learner.endpoint {endpoint} with deterministic: expected {expected}"
+        raise ConfigError(sentence, path="learner.endpoint", value=str(endpoint), expected=expected)
     return Path(f"{path}.weights") if path else None
 
 

@@ -29,7 +29,9 @@ class Parts:
         for name, part in self.parts.items():
             if not isinstance(part, nn.Module | Stateful | None):
                 own = "a GradientDescent (for an optimiser), an nn.Module, or an object with state() and load(state)"
-                raise ConfigError(f"{type(self).__name__}: part {name!r} is {type(part).__name__}, expected {own}")
+                raise ConfigError(
+                    f"{type(self).__name__}: part {name!r} is {type(part).__name__}, expected {own}", path=name
+                )
 
     def state(self) -> dict[str, Any]:
         """The training state besides the policy, for a checkpoint."""

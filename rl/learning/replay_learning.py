@@ -129,7 +129,9 @@ def share(settings: ReplaySettings, name: str) -> ReplaySettings:
     """
     n = ranks.size()
     if settings.batch_size % n:
-        raise ConfigError(f"{name}.batch_size {settings.batch_size}: expected a multiple of {n}, the number of ranks")
+        raise ConfigError(
+            path=f"{name}.batch_size", value=settings.batch_size, expected=f"a multiple of {n}, the number of ranks"
+        )
     sizes = settings.model_dump(include={"batch_size", "replay_size", "replay_min_size"})
     return settings.model_copy(update={size: -(-of_all // n) for size, of_all in sizes.items()})
 

@@ -57,7 +57,7 @@ class MemoryLearning:
         extras = {field.name for field in algorithm.policy.extras}
         self._values = next((name for name in VALUES if name in extras), "")
         if config.net.memory == "td_error" and not self._values:
-            raise ConfigError(f"{self._what}: expected another, because {config.section} sends no values")
+            raise ConfigError(path=self._what, expected="another", cause=f"{config.section} sends no values")
         self._signal = signal_of(config.net.memory)
         self._familiar = deque[Entry]()
         self._remembered = Memory(self._memory.contents, config.memory.decay)
@@ -232,4 +232,4 @@ def memory_of(net: Network, what: str) -> tuple[Body, EpisodicMemory]:
     for part in net.modules():
         if isinstance(part, Body) and part.memory is not None:
             return part, part.memory
-    raise ConfigError(f"{what}: expected a network whose body is made by make_body and has an LSTM")
+    raise ConfigError(path=what, expected="a network whose body is made by make_body and has an LSTM")

@@ -64,7 +64,7 @@ def signal_of(memory: str) -> Signal:
     """
     signal: Signal = plugins.find(MEMORIES, memory, "net.memory")
     if not callable(signal):
-        raise ConfigError(f"net.memory {memory}: expected a function, got {type(signal).__name__}")
+        raise ConfigError(path="net.memory", value=memory, expected=f"a function, got {type(signal).__name__}")
     return signal
 
 

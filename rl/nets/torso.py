@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, concerning
 from zerobeast.common.plugins import calling
 from zerobeast.common.settings import NetConfig, Reading, torso_of
 from zerobeast.common.wire import ArraySpace, EnvSpec, nested
@@ -96,15 +96,16 @@ def make_torso(net: NetConfig, env: EnvSpec, *, bare: bool = False) -> Torso:
       ConfigError: it is unknown, cannot be made, or does not return finite features of its size.
     """
     what = f"net.torso {net.torso}"
-    make = torso_of(net.torso).load(net.torso, bare=bare)
-    with calling(f"{what} cannot be made for {env.env_id}"):
-        made = make(net, env)
-    if not isinstance(made, nn.Module):
-        raise ConfigError(f"{what} made {type(made).__name__}, expected a torch.nn.Module")
-    torso = made if isinstance(made, Torso) else Own(made, net, env)
-    if torch.get_default_device().type != "meta":  # on which only sizes are computed
-        _try(torso, env, what)
-    return torso
+    with concerning("net.torso", net.torso):
+        make = torso_of(net.torso).load(net.torso, bare=bare)
+        with calling(f"{what} cannot be made for {env.env_id}"):
+            made = make(net, env)
+        if not isinstance(made, nn.Module):
+            raise ConfigError(f"{what} made {type(made).__name__}, expected a torch.nn.Module")
+        torso = made if isinstance(made, Torso) else Own(made, net, env)
+        if torch.get_default_device().type != "meta":  # on which only sizes are computed
+            _try(torso, env, what)
+        return torso
 
 
 @torch.no_grad()

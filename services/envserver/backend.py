@@ -108,7 +108,7 @@ def backend_at(reference: str, env_id: str) -> Backend:
     with contained(what):
         backend = plugins.load(reference, what)
     if not isinstance(backend, Backend):
-        raise EnvError(f"{what}: expected a Backend, got {type(backend).__name__}")
+        raise EnvError(path=what, expected=f"a Backend, got {type(backend).__name__}")
     return backend
 
 

@@ -51,9 +51,9 @@ class Mixture(NamedTuple):
         what, ids = f"env.id {env_id!r}", split_ids(listed)
         listed_well = rest.endswith(")") and all(ids) and len(set(ids)) == len(ids)
         if not listed_well or (semicolon and ";" not in FORMS[law]) or (law == "only" and not semicolon):
-            raise EnvError(f"{what}: expected {FORMS[law]}, each environment once")
+            raise EnvError(path=what, expected=f"{FORMS[law]}, each environment once")
         if any(each.partition("(")[0] in FORMS and "(" in each for each in ids):
-            raise EnvError(f"{what}: expected environments in the list, not mixes")
+            raise EnvError(path=what, expected="environments in the list, not mixes")
         if not semicolon:
             return cls(law, ids)
         try:

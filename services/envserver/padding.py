@@ -54,7 +54,7 @@ class Padding(NamedTuple):
             found = f"a box of shape {list(shape)}" if shape else "no box"
             expected = f"a box of {len(self.obs)} dimensions, none of which is larger"
             what = f"env.pad_obs is {list(self.obs)}, but an observation of {spec.env_id} is {found}"
-            raise EnvError(f"{what}: expected {expected}")
+            raise EnvError(path=what, expected=expected)
         return replace(space, shape=self.obs, low=(min(0.0, *space.low),), high=(max(0.0, *space.high),))
 
     def _padded_actions(self, spec: EnvSpec) -> Space:

@@ -225,7 +225,7 @@ def arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpac
             inner = value[part.name if by_name else int(part.name)]
         except (TypeError, LookupError, ValueError) as error:
             names = [each.name for each in space.spaces]
-            raise EnvError(f"{path} is {short(value)}, expected a {space.kind} of {', '.join(names)}") from error
+            raise EnvError(argument=path, value=value, expected=f"a {space.kind} of {', '.join(names)}") from error
         yield from arrays(f"{path}.{part.name}", part.space, inner)
 
 
@@ -248,7 +248,7 @@ def fitted(
     try:
         given = np.asarray(value)
     except ValueError as error:
-        raise Misfit(f"{what} is {short(value)}, expected numbers of shape {list(space.shape)}") from error
+        raise Misfit(argument=what, value=value, expected=f"numbers of shape {list(space.shape)}") from error
     wanted = np.dtype(space.dtype)
     if given.dtype.kind not in ("biu" if exact and wanted.kind != "f" else "biuf"):
         raise Misfit(f"{what} is {short(value)} of type {given.dtype}, expected {wanted}")
@@ -260,9 +260,9 @@ def fitted(
         with np.errstate(all="ignore"):
             stored = given.astype(wanted)
     if wanted.kind == "f" and not np.isfinite(stored).all():
-        raise EnvError(f"{what} is {short(value)}, expected finite numbers")
+        raise EnvError(argument=what, value=value, expected="finite numbers")
     if wanted.kind != "f" and stored is not given and not (stored == given).all():
-        raise EnvError(f"{what} is {short(value)}, expected values of {wanted}")
+        raise EnvError(argument=what, value=value, expected=f"values of {wanted}")
     if space.kind != "box" and (found := stray(stored if lead else stored[None], space, own=own)):
         whose = f" of environment {found[0]}" if lead else ""
         raise EnvError(f"{what}{whose} holds the choice {found[1]}{', counted from 0' * (not own)}")

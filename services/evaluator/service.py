@@ -85,7 +85,9 @@ class Evaluator(Service):
             videos need an environment here.
         """
         if not self.config.name:
-            raise ConfigError(f"name: expected the name of the run; it is looked for in {self.config.root}/<name>")
+            raise ConfigError(
+                path="name", expected=f"the name of the run; it is looked for in {self.config.root}/<name>"
+            )
         if self._elsewhere and self.config.evaluate.video_every:
             raise ConfigError(
                 f"evaluate.video_every {self.config.evaluate.video_every} with --env_server: expected 0, because an "

@@ -54,7 +54,7 @@ def video_file(path: Path, fps: float) -> Iterator[Writer]:
 def check_path(path: Path) -> None:
     """Raise ConfigError for a file of another kind, or a folder."""
     if path.suffix not in KINDS or path.is_dir():
-        raise ConfigError(f"{path}: expected a file that ends in {' or '.join(KINDS)}")
+        raise ConfigError(path=str(path), expected=f"a file that ends in {' or '.join(KINDS)}")
 
 
 @contextmanager

@@ -71,11 +71,12 @@ def _demand(start: bytes, folder: Path) -> None:
         with opened(folder / run_files.LEARNER_LOCK) as file:
             newest = file.read(len(start))
     except FileNotFoundError as error:
-        raise ConfigError(f"{folder} was moved or removed while it was in use: nothing more is saved there") from error
+        sentence = f"{folder} was moved or removed while it was in use: nothing more is saved there"
+        raise ConfigError(sentence, path=str(folder)) from error
     except OSError:
         return  # what is to be written now fails as well, or the next check finds out
     if newest != start:
-        raise ConfigError(f"{folder}: a later start trains this run now: this one writes no more")
+        raise ConfigError(f"{folder}: a later start trains this run now: this one writes no more", path=str(folder))
 
 
 def lead_away(config: RunConfig) -> None:

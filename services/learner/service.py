@@ -88,7 +88,7 @@ class Learner(Service):
         """Read the checkpoint, bind and, if there was a checkpoint, publish its weights at once."""
         config = self.config
         if not config.name:
-            raise ConfigError(f"name: expected the name of the run, whose files are in {config.root}/<name>")
+            raise ConfigError(path="name", expected=f"the name of the run, whose files are in {config.root}/<name>")
         shared_place(config)
         self.resources.callback(register_optimizer_step_post_hook(lambda *_: self.progressed()).remove)
         device = self._rank.device(config, os.environ)

@@ -60,7 +60,7 @@ class Rank:
         index = environ.get("RANK", "") if instance.index is None else str(instance.index)
         if count > 1 and (not index.isdecimal() or int(index) >= count):
             expected = f"0 to {count - 1}, as learner.ranks is {count}, from --index or as RANK from torchrun"
-            raise ConfigError(f"index {index or None}: expected {expected}")
+            raise ConfigError(path="index", value=index or None, expected=expected)
         number = int(index) if count > 1 else 0
         endpoints = config.learner.endpoints
         return cls(number, endpoints[number] if number < len(endpoints) else endpoints[0])

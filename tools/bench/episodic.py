@@ -66,7 +66,9 @@ def play(config: RunConfig, n: int, label: str) -> Seen:
     envs = make_envs(config, 16, config.seed)
     spec = envs.spec
     if not isinstance(spec.obs, ArraySpace) or not (isinstance(spec.action, ArraySpace) and spec.action.sizes):
-        raise ConfigError(f"env.id {config.env.id}: expected observations of one array, and choices as actions")
+        raise ConfigError(
+            path="env.id", value=config.env.id, expected="observations of one array, and choices as actions"
+        )
     draws, obs, labels = np.random.default_rng(config.seed), list[NDArray[np.generic]](), list[int]()
     waiting: list[list[NDArray[np.generic]]] = [[] for _ in range(envs.num_envs)]  #: until their label is known
     try:

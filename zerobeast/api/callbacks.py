@@ -51,7 +51,9 @@ def each_of(given: Given) -> Iterator[Callbacks]:
     for one in given if isinstance(given, list | tuple) else [given] if given is not None else []:
         own: Any = one if type(one) is Callbacks else Callbacks(on_update=cast(Any, one))
         if any(isinstance(each, type) or not callable(each) for each in vars(own).values() if each is not None):
-            raise ConfigError(f"callbacks is {one!r:.100}, expected a function, Callbacks(on_update=...) or a list")
+            raise ConfigError(
+                argument="callbacks", value=one, expected="a function, Callbacks(on_update=...) or a list"
+            )
         yield own
 
 

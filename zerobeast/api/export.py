@@ -77,7 +77,9 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
     """As `export`, of a policy that is loaded."""
     kinds = [kind.strip() for kind in to.split(",")]
     if unknown := [kind for kind in kinds if kind not in KINDS]:
-        raise ConfigError(f"to is {unknown[0]!r}, expected {' or '.join(KINDS)}{did_you_mean(unknown[0], KINDS)}")
+        raise ConfigError(
+            argument="to", value=unknown[0], expected=f"{' or '.join(KINDS)}{did_you_mean(unknown[0], KINDS)}"
+        )
     run = run_files.saver_of(policy.checkpoint)
     by_default = (run or policy.checkpoint.parent) / f"export-{policy.agent_steps}"
     place = Path(out).expanduser().resolve() if out else by_default

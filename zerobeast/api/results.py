@@ -73,7 +73,7 @@ def record(
     """
     refuse_imported("records a policy")
     if not isinstance(out, str | os.PathLike | None):
-        raise ConfigError(f"out is {out!r:.100}, expected a file: .mp4 or .gif")
+        raise ConfigError(argument="out", value=out, expected="a file: .mp4 or .gif")
     actions = None if deterministic is None else "greedy" if deterministic else "sampled"
     flags = flags_for({**settings, "evaluate.actions": actions})
     policy = open_policy(find(run, flags), flags)

@@ -177,7 +177,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
                 expected = "letters, digits and _ . / -, and no name that the learner uses"
                 raise ConfigError(f"{name!r:.100} cannot be a column: expected {expected}")
             if not requests.is_number(value):
-                raise ConfigError(f"{name} is {value!r:.100}, expected a finite number")
+                raise ConfigError(argument=name, value=value, expected="a finite number")
         requests.post(self.folder, requests.LOG, {name: float(value) for name, value in values.items()})
         if self._has_ended(0.0):
             self._log_rest()

@@ -63,7 +63,7 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = ()) -> Path:
       ConfigError: there is none.
     """
     if not isinstance(run, str | os.PathLike):
-        raise ConfigError(f"run is {run!r:.100}, expected the name of a run, its folder, a checkpoint, or a run")
+        raise ConfigError(argument="run", value=run, expected="the name of a run, its folder, a checkpoint, or a run")
     try:
         root = gather(flags, os.environ, partial=True).config.root
     except ConfigError:  # perhaps of an algorithm that the run has not, which is found when its file is read
@@ -73,7 +73,9 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = ()) -> Path:
         return first.resolve()
     place = run_files.named(os.fspath(run), root)
     if place.is_dir() and not trained(place):
-        raise ConfigError(f"run {os.fspath(run)!r} has no checkpoint yet: let it train for a while")
+        raise ConfigError(
+            f"run {os.fspath(run)!r} has no checkpoint yet: let it train for a while", path="run", value=run
+        )
     return place
 
 
@@ -130,7 +132,7 @@ def opponent_of(config: RunConfig, flags: Sequence[str]) -> Policy | None:
     """
     name = config.env.opponent
     if name and name in NO_RUN and any(flag.partition("=")[0] == "--env.opponent" for flag in flags):
-        raise ConfigError(f"env.opponent {name}: expected a run, because {name} is for training")
+        raise ConfigError(path="env.opponent", value=name, expected="a run", cause=f"{name} is for training")
     return None if name in NO_RUN else open_policy(find(name, [*flags, f"--root={config.root}"]), flags, read_only=True)
 
 
@@ -195,7 +197,11 @@ def evaluate(
 
     added_arguments = settings.pop("env_kwargs", None)
     if isinstance(run, Policy) and (given := flags_for({"algo": algo, **settings})):
-        raise ConfigError(f"{' '.join(given)}: expected no settings, because a policy has its own; give them to load")
+        raise ConfigError(
+            f"{' '.join(given)}: expected no settings, because a policy has its own; give them to load",
+            path=given[0],
+            expected="no settings",
+        )
     policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
     actions = None if deterministic is None else "greedy" if deterministic else "sampled"
     names = (None if env is None else "") if levels is None else levels if isinstance(levels, str) else ",".join(levels)
@@ -211,10 +217,10 @@ def evaluate(
     anew = [Given(path, value, "") for path, value in (("env.id", env_id), (LEVELS, names)) if value is not None]
     in_files = by_files([*policy.loaded.in_files, added, *anew])
     if refusals := trust.refusals_of(config, in_files):
-        raise ConfigError("\n".join(refusals.values()))
+        raise ConfigError.of(refusals.values())
     tasks = evaluated(config)
     if levels is None and len(tasks) > 1:
-        raise ConfigError(f"env is {env!r}, expected one of {', '.join(tasks)}; levels may name several")
+        raise ConfigError(argument="env", value=env, expected=f"one of {', '.join(tasks)}; levels may name several")
     found = [*played(policy, config, flags_for({"broker": {"device": config.broker.device}}))]
     return found[0] if levels is None else found
 

@@ -30,7 +30,8 @@ def in_python(call: Callable[Given, Result]) -> Callable[Given, Result]:
         try:
             return call(*given, **named)
         except BeastError as error:
-            error.args = (with_arguments(str(error)), *error.args[1:])
+            for each in (error, *error.several):
+                each.args = (with_arguments(str(each)), *each.args[1:])
             raise
 
     return worded

@@ -59,7 +59,10 @@ def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tup
         parser.add_argument(f"--{path.partition('.')[2]}", dest=path, metavar="VALUE", help=TREE[path].description)
     own, flags = parser.parse_known_args(argv)
     if any(flag.key == "deterministic" for flag in split(flags, [])):
-        raise ConfigError("--deterministic is of training; expected --greedy, with the likeliest or best actions")
+        raise ConfigError(
+            "--deterministic is of training; expected --greedy, with the likeliest or best actions",
+            path="deterministic",
+        )
     return own, [*flags, *flags_for({path: value for path, value in vars(own).items() if path in TREE})]
 
 

@@ -76,5 +76,6 @@ def _views(flags: argparse.Namespace) -> list[ServiceView]:
         if here:
             return here
         raise ConfigError(
-            f"nothing to look at: no run in {root}, and {error}; or give --endpoint host:port of a health page"
+            f"nothing to look at: no run in {root}, and {error}; or give --endpoint host:port of a health page",
+            path="endpoint",
         ) from error

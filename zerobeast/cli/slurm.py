@@ -90,20 +90,25 @@ def _demand_disk(config: RunConfig) -> None:
     if config.algorithm.replays and not config.learner.store and (why := unfit(config.folder)):
         raise ConfigError(
             f"algo {config.section} keeps a replay, for which it needs a disk, but {config.folder} {why}: "
-            f"give a folder on a disk of the nodes with --learner.store"
+            f"give a folder on a disk of the nodes with --learner.store",
+            path="learner.store",
         )
 
 
 def _demand_no_job(config: RunConfig) -> None:
     """Raise ConfigError if nothing can be submitted here, or a job of this run is queued or runs already."""
     if shutil.which("sbatch") is None:
-        raise ConfigError("--submit: there is no sbatch here; without it the script is written and nothing else done")
+        raise ConfigError(
+            "--submit: there is no sbatch here; without it the script is written and nothing else done", path="submit"
+        )
     jobs = ""
     with contextlib.suppress(ConfigError):  # sbatch will report what is wrong
         jobs = output(["squeue", "--noheader", "--me", f"--name={config.name}", "--format=%i|%T|%o"])
     for number, state, script in re.findall(r"^([^|\n]+)\|([^|\n]+)\|(.+)$", jobs, re.MULTILINE):
         if Path(script) == (config.folder / JOB).resolve():
-            raise ConfigError(f"--submit: run {config.name!r} is {state} as job {number}; `scancel {number}` ends it")
+            raise ConfigError(
+                f"--submit: run {config.name!r} is {state} as job {number}; `scancel {number}` ends it", path="submit"
+            )
 
 
 def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:

@@ -91,12 +91,12 @@ def helped(command: str, text: str | None, argv: list[str], own: type[RunFlags])
 
 def evaluation_of(argv: list[str]) -> list[str] | None:
     """Arguments of `beast evaluate` for TorchBeast's `--mode test`, if given: the named or the newest run, greedily."""
-    mistakes: list[str] = []
+    mistakes: list[BeastError] = []
     flags = list(split(argv, mistakes))
     if ("mode", "test") not in [(flag.key, flag.text) for flag in flags]:
         return None
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError.of(mistakes)
     runs = [flag.text for flag in flags if flag.key in ("name", "xpid") and flag.text]
     others = [flag for flag in flags if flag.key not in ("mode", "name", "xpid")]
     more = [f"--{flag.name}" if flag.text is None else f"--{flag.name}={flag.text}" for flag in others]
@@ -126,7 +126,8 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
         return 0
     hosts = read_hosts(Path(flags.hosts)) if flags.hosts else []
     if hosts and config.local.placement != "serve":
-        raise ConfigError(f"--hosts with local.placement {config.local.placement}: expected --local.placement serve")
+        sentence = f"--hosts with local.placement {config.local.placement}: expected --local.placement serve"
+        raise ConfigError(sentence, path="local.placement", value=config.local.placement, beside=["hosts"])
     with (
         begun(settled, environ, hosts=hosts) as fleet,
         tracked(fleet.config, flags.track, flags.track_project, environ) as trackers,

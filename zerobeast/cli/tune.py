@@ -147,5 +147,9 @@ def _names(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
         if name not in DIMENSIONS:
-            raise ConfigError(f"--only {name!r}: expected some of {', '.join(DIMENSIONS)}, with commas between them")
+            raise ConfigError(
+                f"--only {name!r}: expected some of {', '.join(DIMENSIONS)}, with commas between them",
+                path="only",
+                value=name,
+            )
     return names

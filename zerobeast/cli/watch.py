@@ -39,13 +39,17 @@ def main(argv: list[str]) -> int:
     place = run_files.first(flags.run, root, lambda at: (at / run_files.SWEEP).is_file()) if flags.run else root
     run = flags.run if place is None or run_files.is_run(place) else newest(place)
     if run is None:
-        raise ConfigError(f"no run in {place} has been started; --root names another folder")
+        raise ConfigError(
+            f"no run in {place} has been started; --root names another folder", path="root", value=str(place)
+        )
     folder = run_files.find(str(run), root)
     config = gather(["--config", str(folder / run_files.CONFIG), *settings], {}, read_only=True).config
     if not runs(folder, remote=flags.remote):
         done = f"{count(metrics.last(folder).get('agent_steps', 0))} of {config.total_steps:,} agent steps"
         elsewhere = "" if flags.remote else "; --remote asks other machines too"
-        raise ConfigError(f"run {folder.name!r}: nothing runs there now; it has done {done}{elsewhere}")
+        raise ConfigError(
+            f"run {folder.name!r}: nothing runs there now; it has done {done}{elsewhere}", path="run", value=folder.name
+        )
     learner, seconds = watch(folder, config, plain=flags.plain, remote=flags.remote)
     finished = metrics.is_over(folder, config.total_steps)
     say(view.summary(config, metrics.last(folder) or learner, seconds, finished=finished))

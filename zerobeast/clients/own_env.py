@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from zerobeast.common.errors import EnvError, RemoteProtocolError, raising
-from zerobeast.common.wire import ArraySpace, EnvSpec, by_array, nested, short, step_record
+from zerobeast.common.wire import ArraySpace, EnvSpec, by_array, nested, step_record
 from zerobeast.common.wire.bits import pack_bits
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.services.envserver.spaces import (
@@ -91,7 +91,7 @@ class OwnEnv:
         try:
             adapted = self._adapt_obs(obs)
         except (TypeError, ValueError, LookupError) as error:
-            raise EnvError(f"obs is {short(obs)}, expected a value of its space ({error})") from error
+            raise EnvError(argument="obs", value=obs, expected=f"a value of its space ({error})") from error
         parts, columns = arrays("obs", self.spec.obs, adapted), by_array(self.spec.obs, rows["obs"])
         for (path, space, value), (_, column) in zip(parts, columns, strict=True):
             whole = fitted(path, value, space, exact=True)

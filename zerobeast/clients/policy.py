@@ -17,7 +17,7 @@ from zerobeast.clients import values
 from zerobeast.clients.values import FLAG, NUMBER, Sizes, State
 from zerobeast.common.config.load import Loaded
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError, raising
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nested, short
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nested
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.rl.acting.inference import LATE
 from zerobeast.rl.factory import make_algorithm
@@ -211,7 +211,7 @@ class Policy:
         env: str = "",
     ) -> _Step:
         if env and env not in (tasks := self.config.env.tasks):
-            raise ConfigError(f"env is {short(env)}, expected one of the run's environments: {', '.join(tasks)}")
+            raise ConfigError(argument="env", value=env, expected=f"one of the run's environments: {', '.join(tasks)}")
         env, own = Sizes.of(self._sizes, self.env.obs, obs, env)
         space = self.env.action
         if own and isinstance(space, ArraySpace) and isinstance(self.env.obs, ArraySpace):
@@ -238,7 +238,7 @@ class Policy:
     def _mask(self, read: Callable[..., Any], given: Any, n: int, choices: int) -> Tensor | None:
         """Which choices are legal, [N, choices of the network]; `choices` are those of the environment itself."""
         if given is not None and not self.env.action_mask:
-            raise ConfigError(f"action_mask is {short(given)}, expected None: {self.env.env_id} has no masks")
+            raise ConfigError(argument="action_mask", value=given, expected=f"None: {self.env.env_id} has no masks")
         if not (most := self.env.mask_size):
             return None
         if given is None and self.config.env.action_mask:

@@ -91,9 +91,9 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         context: Context | None = None,
     ) -> None:
         if when_full not in ("wait", "drop"):
-            raise ConfigError(f"when_full is {when_full!r}, expected 'wait' or 'drop'")
+            raise ConfigError(argument="when_full", value=when_full, expected="'wait' or 'drop'")
         if type(agents) is not int or not 0 < agents <= MAX_AGENTS:
-            raise ConfigError(f"agents is {agents!r}, expected 1 to {MAX_AGENTS}")
+            raise ConfigError(argument="agents", value=agents, expected=f"1 to {MAX_AGENTS}")
         if context is not None and keys is not None:
             raise ConfigError("keys are given beside a context, expected one of them: a context has its keys")
         self.timeout_s = timeout_s
@@ -202,7 +202,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
 
     def _playing_now(self, agent: int) -> _Episode | None:
         if type(agent) is not int or not 0 <= agent < len(self.groups):
-            raise EnvError(f"agent is {agent!r}, expected 0 to {len(self.groups) - 1}")
+            raise EnvError(argument="agent", value=agent, expected=f"0 to {len(self.groups) - 1}")
         return self._playing[agent]
 
     def _episode_of(self, agent: int) -> _Episode:

@@ -32,7 +32,11 @@ class SB3VecEnv(VecEnv):  # type: ignore[misc]
 
     def __init__(self, envs: VectorEnv[Any, Any, Any]) -> None:
         if (mode := envs.metadata.get("autoreset_mode")) is not AutoresetMode.SAME_STEP:
-            raise ConfigError(f"autoreset_mode is {mode}, expected SAME_STEP: a VecEnv ends and begins in one step")
+            raise ConfigError(
+                argument="autoreset_mode",
+                value=getattr(mode, "name", mode),
+                expected="SAME_STEP: a VecEnv ends and begins in one step",
+            )
         self.envs: Any = envs
         self.render_mode, self._actions = envs.render_mode, np.zeros(0)
         space = envs.single_action_space

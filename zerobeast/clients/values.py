@@ -44,7 +44,9 @@ class Sizes(NamedTuple):
         alike = {name: own for name, own in known.items() if own.shape in (shape, shape[1:], ())}
         if len({own[:2] for own in alike.values()}) > 1:
             names = ", ".join(alike)
-            raise ConfigError(f"env is {short(env)}, expected one of {names}, whose observations have the same shape")
+            raise ConfigError(
+                argument="env", value=env, expected=f"one of {names}, whose observations have the same shape"
+            )
         return (*alike, "")[0] if len(alike) == 1 else "", next(iter(alike.values()), None)
 
     def padded(self, values: Any, space: ArraySpace) -> Any:
@@ -64,7 +66,7 @@ def parts(name: str, space: Space, value: Any) -> list[tuple[str, ArraySpace, ND
     except EnvError as error:
         raise ConfigError(str(error)) from error
     except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, tensors with gradient
-        raise ConfigError(f"{name} is {short(value)}, expected numbers") from error
+        raise ConfigError(argument=name, value=value, expected="numbers") from error
 
 
 def count(space: Space, obs: Any) -> tuple[int, bool]:
@@ -100,7 +102,8 @@ def checked(state: Any, blank: State) -> State:
     if form == (blank.core.shape, blank.frames is None):
         return cast("State", state)
     found = f"that of {len(state.core)}" if form else short(state)
-    raise ConfigError(f"state is {found}, expected what predict of this policy returned for {len(blank.core)}, or None")
+    expected = f"what predict of this policy returned for {len(blank.core)}, or None"
+    raise ConfigError(f"state is {found}, expected {expected}", path="state", value=found, expected=expected)
 
 
 def zeroed(first: Tensor, entries: Tensor) -> Tensor:

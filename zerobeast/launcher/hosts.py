@@ -107,9 +107,10 @@ def read_hosts(path: Path) -> list[Host]:
         if words and 0 < int(words[2]) <= 1024:
             found.append(Host(words[1], int(words[2]), words[3] or sys.executable))
         elif text:
-            mistakes.append(f"{path}, line {number}: got {line.strip()!r}, expected: host workers [python]")
+            sentence = f"{path}, line {number}: got {line.strip()!r}, expected: host workers [python]"
+            mistakes.append(ConfigError(sentence, path="hosts", value=line.strip(), layer=f"{path}, line {number}"))
     if mistakes or not found:
-        raise ConfigError("\n".join(mistakes) or f"--hosts {path}: it names no host")
+        raise ConfigError.of(mistakes or [ConfigError(f"--hosts {path}: it names no host", path="hosts")])
     return found
 
 

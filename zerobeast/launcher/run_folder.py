@@ -98,7 +98,9 @@ def claimed(folder: Path) -> Iterator[int]:
         descriptor = regular(folder / run_files.LAUNCHER_LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         where = "" if error.filename in (None, str(folder)) else f"{error.filename}: "
-        raise ConfigError(f"run folder {folder} cannot be written: {where}{error.strerror}") from error
+        raise ConfigError(
+            f"run folder {folder} cannot be written: {where}{error.strerror}", path=str(folder)
+        ) from error
     try:
         _wait_for_lock(descriptor, folder)
         os.truncate(descriptor, 0)
@@ -111,7 +113,11 @@ def claimed(folder: Path) -> Iterator[int]:
 def refuse_foreign(folder: Path) -> None:
     """Raise ConfigError if this is the folder of another user, to whom its files and what they say belong."""
     if os.path.exists(folder) and (owner := folder.stat().st_uid) != os.geteuid():
-        raise ConfigError(f"run folder {folder} belongs to another user ({owner}): give --trust_folder too")
+        raise ConfigError(
+            f"run folder {folder} belongs to another user ({owner}): give --trust_folder too",
+            path="trust_folder",
+            value=False,
+        )
 
 
 def _wait_for_lock(descriptor: int, folder: Path) -> None:
@@ -123,10 +129,13 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
             holder = os.pread(descriptor, 32, 0)
         if holder.isdigit() and len(holder) < 10 and psutil.pid_exists(int(holder)):  # larger ones are no process ids
             raise ConfigError(
-                f"run {folder.name!r} is already running here (process {int(holder)}); give another --name"
+                f"run {folder.name!r} is already running here (process {int(holder)}); give another --name",
+                path="name",
+                value=folder.name,
             )
         if time.monotonic() >= deadline:
-            raise ConfigError(f"run {folder.name!r} still has services of an earlier start running; end them first")
+            sentence = f"run {folder.name!r} still has services of an earlier start running; end them first"
+            raise ConfigError(sentence, path="name", value=folder.name)
         time.sleep(RETRY_S)
 
 
@@ -192,17 +201,17 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     others = [path for path in learned if not about(path) and value_at(saved, path) != value_at(wanted, path)]
     if done > wanted.total_steps or (done == wanted.total_steps and set(others) - {"total_steps"}):
         steps = f"{done:,} agent steps of {wanted.total_steps:,}: nothing is left to train"
-        refused.append(f"total_steps: run {wanted.name!r} has done {steps}; give more than {done}")
+        sentence = f"total_steps: run {wanted.name!r} has done {steps}; give more than {done}"
+        refused.append(ConfigError(sentence, path="total_steps", value=wanted.total_steps))
     if refused:
-        raise ConfigError("\n".join(refused))
+        raise ConfigError.of(refused)
 
 
-def refusal(path: str, run: str, before: Any, after: Any) -> str:
+def refusal(path: str, run: str, before: Any, after: Any) -> ConfigError:
     """Why a run cannot continue with another value of a setting, and the remedies."""
-    return (
-        f"{path}: run {run!r} was trained with {before!r} and cannot continue with {after!r}; "
-        f"give another --name, or --fresh to start over"
-    )
+    why = f"was trained with {before!r} and cannot continue with {after!r}"
+    sentence = f"{path}: run {run!r} {why}; give another --name, or --fresh to start over"
+    return ConfigError(sentence, path=path, value=after, expected=f"{before!r}")
 
 
 def schedule_note(saved: RunConfig, wanted: RunConfig) -> str:

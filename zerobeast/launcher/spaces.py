@@ -23,7 +23,7 @@ from zerobeast.common.config.load import check as config_check
 from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.table import LEVELS, RUN, nested, value_at
 from zerobeast.common.config.trust import confirmation
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import state
 from zerobeast.common.plugins import calling
 from zerobeast.common.process.endings import how_it_ended, oom_kills
@@ -72,16 +72,20 @@ def padded(config: RunConfig) -> RunConfig:
     agents, envs = settings["agents"], config.actor.envs_per_group
     if config.deterministic and envs % agents:
         raise ConfigError(
-            f"actor.envs_per_group {envs}: expected a multiple of {agents}, the agents of each environment, because "
-            f"with deterministic other settings depend on it"
+            path="actor.envs_per_group",
+            value=envs,
+            expected=f"a multiple of {agents}, the agents of each environment",
+            cause="with deterministic other settings depend on it",
         )
     env = EnvConfig(**{**config.env.model_dump(), **found})
     envs = -(-envs // agents) * agents
     env.opposed(envs)
     if envs > config.broker.max_batch_rows:
         raise ConfigError(
-            f"broker.max_batch_rows {config.broker.max_batch_rows}: expected at least {envs}, because "
-            f"actor.envs_per_group is enlarged to a multiple of {agents}, the agents of each environment"
+            path="broker.max_batch_rows",
+            value=config.broker.max_batch_rows,
+            expected=f"at least {envs}",
+            cause=f"actor.envs_per_group is enlarged to a multiple of {agents}, the agents of each environment",
         )
     return config.model_copy(update={"env": env, "actor": config.actor.model_copy(update={"envs_per_group": envs})})
 
@@ -99,7 +103,7 @@ def check_opponent(config: RunConfig, spec: EnvSpec | None) -> None:
     done = subprocess.run(command, check=False, env=env, input=theirs, capture_output=True, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"env.opponent {name}: exit code {done.returncode}"]
-        raise ConfigError(lines[-1])
+        raise ConfigError(lines[-1], path="env.opponent", value=name)
 
 
 def spec_for(config: RunConfig) -> EnvSpec | None:
@@ -110,7 +114,7 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
     with calling(f"algo {config.section}: takes or flaw"):
         refuse_unfit(config, spec)
     if sentence := oversize(spec, None, config.learner.unroll_length, config.actor.envs_per_group):
-        raise ConfigError(sentence)
+        raise ConfigError(sentence, path="learner.unroll_length", value=config.learner.unroll_length)
     return spec
 
 
@@ -134,7 +138,7 @@ def first_check(config: RunConfig) -> list[str]:
     if not found.get("findings") or state.knows(found["digest"]):
         return []
     if errors := [sentence for level, sentence in found["findings"] if level == "error"]:
-        raise ConfigError("; ".join(errors))
+        raise ConfigError("; ".join(errors), path="env.id", value=config.env.id)
     state.remember([found["digest"]])
     return [f"warning: {sentence}" for level, sentence in found["findings"] if level == "warning"]
 
@@ -152,11 +156,13 @@ def _described(given: Mapping[str, Given]) -> dict[str, Any]:
 def _values(given: Mapping[str, Given]) -> dict[str, Any]:
     """By path, the settings that the environments depend on, unless they have their default."""
     if "local.placement" in given and given["local.placement"].value == "serve":
-        raise ConfigError("preset: expected a name, because with local.placement serve nothing here makes environments")
-    mistakes: list[str] = []
+        raise ConfigError(
+            path="preset", expected="a name", cause="with local.placement serve nothing here makes environments"
+        )
+    mistakes: list[BeastError] = []
     good, _ = config_check([given[path] for path in SHAPING if path in given], mistakes)
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError.of(mistakes)
     values = {path: one.value for path, one in good.items()}
     ids = split_ids(f"{values['env.id']},{values.get(LEVELS, '')}")
     backends = any("(" in each or ":" not in each for each in filter(None, ids))
@@ -203,7 +209,7 @@ def answer_of(about: str, values: Mapping[str, Any]) -> Any:
             ).returncode
         except subprocess.TimeoutExpired as error:
             why = f"was not {what} within {limit_s:g} s (envserver.step_timeout_s for each environment)"
-            raise ConfigError(f"env.id {env_id!r} {why}") from error
+            raise ConfigError(f"env.id {env_id!r} {why}", path="env.id", value=env_id) from error
         finally:
             end_marked({mark})
         answer.seek(0)
@@ -214,4 +220,4 @@ def answer_of(about: str, values: Mapping[str, Any]) -> Any:
     ended = f"env.id {env_id!r}: its process ended before it was {what}, {how_it_ended(code, before)}"
     *_, sentence = ended, *(line.removeprefix(OWN) for line in lines if code > 0 and line.startswith(OWN))
     more = f"; to see where: {shlex.join([*command, *flags_for(values)])}" if len(lines) > 1 else ""
-    raise ConfigError(f"{sentence}{more}")
+    raise ConfigError(f"{sentence}{more}", path="env.id", value=env_id)

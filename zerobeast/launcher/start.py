@@ -94,13 +94,14 @@ def settle(
         place = file.parents[1].absolute()
         names = [folder.name for folder in place.glob("*/") if not folder.is_symlink()]
         near = did_you_mean(file.parent.name, names)
-        raise ConfigError(f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}")
+        sentence = f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}"
+        raise ConfigError(sentence, path="name", value=given.config.name, beside=["env.id"])
     here = [f"--{path}={value}" for path, value in identity.items()]  # wherever it was when it began
     before = ["--config", str(file), *here] if file.exists() and not given.own.fresh else []
     tree = read_yaml(file, f"file {file}") if before else {}
     algo = tree.get("algo", given.config.algo)
     if "algo" in given.origins and algo != given.config.algo and given.config.section not in tree:
-        raise ConfigError(run_folder.refusal("algo", given.config.name, algo, given.config.algo))
+        raise run_folder.refusal("algo", given.config.name, algo, given.config.algo)
     loaded = read([*before, *argv])
     if ":" in str(tree.get("algo")):
         before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
@@ -133,7 +134,9 @@ def _forked(parent: Parent, read: Callable[..., Loaded], section: str, now: date
     if run_folder.trained(config.folder) and not loaded.own.fresh:
         raise ConfigError(
             f"name {config.name!r}: there is such a run in {config.folder.parent.absolute()}, and --from begins a new "
-            f"one: give another --name, or --fresh; without --from that run continues"
+            f"one: give another --name, or --fresh; without --from that run continues",
+            path="name",
+            value=config.name,
         )
     _refuse(loaded._replace(config=config))
     for note in (*loaded.notes, *_ineffective(loaded, but=label)):
@@ -231,13 +234,16 @@ def _refuse(loaded: Loaded) -> None:
         run_folder.refuse_foreign(config.folder)
     for path in ("learner.device", "broker.device"):
         if (device := value_at(config, path)).startswith("cuda") and not any(place.exists() for place in GPUS):
-            raise ConfigError(f"{path} {device}: this machine has no GPU; expected cpu, or auto")
+            sentence = f"{path} {device}: this machine has no GPU; expected cpu, or auto"
+            raise ConfigError(sentence, path=path, value=device, expected="cpu, or auto")
     groups, tasks, ranks = groups_of(config), len(config.env.tasks), config.learner.ranks
     players = 0 if placement_of(config).name == "serve" else tasks
     for least, what in ((ranks * (ranks > 1), "of learner.ranks"), (players, "environment of env.id")):
         if groups < least:
             given = f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all"
-            raise ConfigError(f"{given}, expected at least {least}: one for each {what}")
+            expected = f"at least {least}: one for each {what}"
+            sentence = f"{given}, expected {expected}"
+            raise ConfigError(sentence, path="actor.env_groups", value=config.actor.env_groups, expected=expected)
 
 
 def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
@@ -283,7 +289,9 @@ def with_keys(config: RunConfig) -> RunConfig:
     keys = config.folder.absolute() / run_files.KEYS
     if keys.exists():  # perhaps since the folder was made, by somebody else
         raise ConfigError(
-            f"{keys} {PEERS.what}, and a folder alone may not decide that: give --security.keys {keys} as well"
+            f"{keys} {PEERS.what}, and a folder alone may not decide that: give --security.keys {keys} as well",
+            path="security.keys",
+            value=str(keys),
         )
     make_keys(keys)
     return config.model_copy(update={"security": config.security.model_copy(update={"keys": str(keys)})})

@@ -64,7 +64,7 @@ class Options(NamedTuple):
 def refuse_unknown(path: Path) -> None:
     """Raise ConfigError if no picture can have this name."""
     if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"out {path}: expected a name that ends with {', '.join(FORMATS)}")
+        raise ConfigError(path="out", value=str(path), expected=f"a name that ends with {', '.join(FORMATS)}")
 
 
 def draw(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:

@@ -56,13 +56,13 @@ def read(folder: Path) -> SavedRun:
     """
     path = folder / run_files.CONFIG
     if not path.is_file():
-        raise ConfigError(f"{path}: expected a file with the settings of a run")
+        raise ConfigError(path=str(path), expected="a file with the settings of a run")
     tree = read_yaml(path, str(path), FAST_LOADER)
     settings = dict(_flat("", tree))
     if isinstance(tree.get("env"), str):  # short for env.id
         settings["env.id"] = settings.pop("env")
     if not {"env.id", "algo"} <= settings.keys():
-        raise ConfigError(f"{path}: expected the settings of a run, with env and algo")
+        raise ConfigError(path=str(path), expected="the settings of a run, with env and algo")
     return SavedRun(folder, settings)
 
 

@@ -62,11 +62,18 @@ def read_dimension(key: str, entry: Any, where: str) -> Dimension:
     if isinstance(entry, list):
         return Dimension(paths, where, rows=tuple(_rows(paths, entry, where)))
     if not name:
-        raise ConfigError(f"{where}: got {short(entry)}, {EXPECTED}")
+        raise ConfigError(f"{where}: got {short(entry)}, {EXPECTED}", path=key, value=entry, layer=where)
     if name not in DISTRIBUTIONS:
-        raise ConfigError(f"{where}: unknown distribution {name!r}{suggestion(str(name), DISTRIBUTIONS)}")
+        raise ConfigError(
+            f"{where}: unknown distribution {name!r}{suggestion(str(name), DISTRIBUTIONS)}",
+            path=key,
+            value=name,
+            layer=where,
+        )
     if len(paths) > 1:
-        raise ConfigError(f"{where}: {name} of {len(paths)} settings, expected a list for settings that vary together")
+        expected = "a list for settings that vary together"
+        sentence = f"{where}: {name} of {len(paths)} settings, expected {expected}"
+        raise ConfigError(sentence, path=key, value=entry, expected=expected, layer=where)
     return Dimension(paths, where, draw=_draw(name, given, where))
 
 
@@ -78,7 +85,7 @@ def grid(dimensions: Sequence[Dimension]) -> Iterator[Values]:
     """
     for each in dimensions:
         if each.draw is not None:
-            raise ConfigError(f"{each.where}: expected a list of values; `samples: 20` draws from distributions")
+            raise ConfigError(path=each.where, expected="a list of values; `samples: 20` draws from distributions")
     for rows in itertools.product(*(each.rows for each in dimensions)):
         yield functools.reduce(operator.or_, rows, {})
 
@@ -98,18 +105,25 @@ def samples(dimensions: Sequence[Dimension], count: int, seed: int, where: str =
             if values not in seen:
                 break
         else:
-            raise ConfigError(f"{where}: got {count}, expected at most {index}, because these values give no more")
+            raise ConfigError(
+                path="samples",
+                value=count,
+                expected=f"at most {index}",
+                cause="these values give no more",
+                layer=where,
+            )
         seen.append(values)
         yield values
 
 
 def _rows(paths: tuple[str, ...], entry: list[Any], where: str) -> Iterator[Values]:
     if not entry:
-        raise ConfigError(f"{where}: got {short(entry)}, expected a list of at least one value")
+        raise ConfigError(path=",".join(paths), value=entry, expected="a list of at least one value", layer=where)
     for row in entry:
         values = row if len(paths) > 1 else [row]
         if not isinstance(values, list) or len(values) != len(paths):
-            raise ConfigError(f"{where}: got {short(row)}, expected a list with a value for each of {', '.join(paths)}")
+            expected = f"a list with a value for each of {', '.join(paths)}"
+            raise ConfigError(path=",".join(paths), value=row, expected=expected, layer=where)
         yield dict(zip(paths, values, strict=True))
 
 
@@ -126,7 +140,7 @@ def _draw(name: str, given: Any, where: str) -> Callable[[float], Any]:
         expected = "whole numbers"
     else:
         return functools.partial(DISTRIBUTIONS[name], low, high)
-    raise ConfigError(f"{where}: {name}: got {short(given)}, expected {expected}")
+    raise ConfigError(path=name, value=given, expected=expected, layer=f"{where}: {name}")
 
 
 def _rounded(value: float, low: float, high: float) -> float:

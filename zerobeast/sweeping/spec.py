@@ -24,11 +24,10 @@ from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given, leaves, read_yaml
 from zerobeast.common.config.load import check
 from zerobeast.common.config.table import SHORT, TREE, is_section, settings_of
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.opening import named_text
 from zerobeast.common.settings import PLACE, PLAIN, Section, setting
 from zerobeast.common.text import did_you_mean
-from zerobeast.common.wire import short
 from zerobeast.sweeping.search import Dimension, Values, grid, read_dimension, samples
 
 MAX_RUNS = 10_000
@@ -79,40 +78,53 @@ class Sweep(NamedTuple):
             yield from ((label, values if seed is None else {**values, "seed": seed}) for label, values in found)
 
 
-def read(file: Path, flags: Sequence[Given], mistakes: Sequence[str] = ()) -> Sweep:
+def read(file: Path, flags: Sequence[Given], mistakes: Sequence[BeastError] = ()) -> Sweep:
     """Read a file.
 
     Args:
       file: YAML.
       flags: values for `SweepSettings` that override those of the file.
-      mistakes: sentences about other flags.
+      mistakes: in other flags.
 
     Raises:
       ConfigError: a line for every mistake, which names the entry.
     """
     tree, mistakes, known = read_yaml(file, str(file), read=named_text), [*mistakes], settings_of(SweepSettings)
-    mistakes += (f"{file}: {key}: unknown entry{_hint(str(key))}" for key in tree if key not in (*known, *PARTS))
+    mistakes += (
+        ConfigError(f"{file}: {key}: unknown entry{_hint(str(key))}", path=str(key), layer=f"{file}: {key}")
+        for key in tree
+        if key not in (*known, *PARTS)
+    )
     given = [Given(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None]
     remember(file, by_flag := {one.path: one.value for one in flags if one.path == "root"})
     alone = [one._replace(where=f"file {one.where}") for one in given if one.path == "root" and not by_flag]
-    mistakes += (sentence.removeprefix("file ") for sentence in trust.refusals(alone, {}).values())
+    mistakes += map(without_kind, trust.refusals(alone, {}).values())
     good = {path: one.value for path, one in check([*given, *flags], mistakes, SweepSettings)[0].items()}
     own = SweepSettings.model_validate(good)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name := own.name or file.stem):
-        mistakes.append(f"{file}: name {name!r}: expected letters, digits, '.', '_' and '-', at most 100")
+        sentence = f"{file}: name {name!r}: expected letters, digits, '.', '_' and '-', at most 100"
+        mistakes.append(ConfigError(sentence, path="name", value=name))
     if "seed" in good and not own.samples:
-        mistakes.append(f"{file}: seed: only draws have it (`samples`); for the seeds of runs there is `seeds`")
+        sentence = f"{file}: seed: only draws have it (`samples`); for the seeds of runs there is `seeds`"
+        mistakes.append(ConfigError(sentence, path="seed", value=good["seed"]))
     dimensions = tuple(_dimensions(_mapping(tree, "vary", file, mistakes), f"{file}: vary", mistakes))
     seeds = tuple(_seeds(tree.get("seeds"), f"{file}: seeds", mistakes))
     _refuse_twice(dimensions, seeds, mistakes)
     if not mistakes and not dimensions and not seeds:
-        mistakes.append(f"{file}: vary: nothing varies; expected a setting with its values, or `seeds`")
+        sentence = f"{file}: vary: nothing varies; expected a setting with its values, or `seeds`"
+        mistakes.append(ConfigError(sentence, path="vary"))
     settings = _mapping(tree, "settings", file, mistakes)
     if not isinstance(parent := "" if tree.get("from") is None else tree["from"], str):
-        mistakes.append(f"{file}: from: got {short(parent)}, expected a run, such as base, base:50000 or base:best")
+        expected = "a run, such as base, base:50000 or base:best"
+        mistakes.append(ConfigError(path="from", value=parent, expected=expected, layer=f"{file}: from"))
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError.of(mistakes)
     return Sweep(file, own, settings, dimensions, seeds, parent)
+
+
+def without_kind(error: BeastError) -> ConfigError:
+    """The same error, of a layer that is called as its file alone."""
+    return ConfigError(str(error).removeprefix("file ")).about(error)
 
 
 def _hint(key: str) -> str:
@@ -122,34 +134,37 @@ def _hint(key: str) -> str:
     return did_you_mean(key, [*settings_of(SweepSettings), *PARTS])
 
 
-def _mapping(tree: Mapping[str, Any], name: str, file: Path, mistakes: list[str]) -> dict[str, Any]:
+def _mapping(tree: Mapping[str, Any], name: str, file: Path, mistakes: list[BeastError]) -> dict[str, Any]:
     part = tree.get(name)
     if part is None or isinstance(part, dict):
         return part or {}
-    mistakes.append(f"{file}: {name}: got {short(part)}, expected settings such as 'total_steps: 50000'")
+    expected = "settings such as 'total_steps: 50000'"
+    mistakes.append(ConfigError(path=name, value=part, expected=expected, layer=f"{file}: {name}"))
     return {}
 
 
-def _dimensions(tree: Mapping[Any, Any], where: str, mistakes: list[str]) -> Iterator[Dimension]:
+def _dimensions(tree: Mapping[Any, Any], where: str, mistakes: list[BeastError]) -> Iterator[Dimension]:
     for path, entry in leaves(tree):
         try:
             yield read_dimension(path, entry, f"{where}: {path}")
         except ConfigError as error:
-            mistakes.append(str(error))
+            mistakes.append(error)
 
 
-def _seeds(given: Any, where: str, mistakes: list[str]) -> Iterator[int]:
+def _seeds(given: Any, where: str, mistakes: list[BeastError]) -> Iterator[int]:
     if isinstance(given, list) and given and all(type(seed) is int and 0 <= seed < 2**31 for seed in given):
         yield from given
     elif given is not None:
-        mistakes.append(f"{where}: got {short(given)}, expected a list of whole numbers such as [1, 2, 3]")
+        expected = "a list of whole numbers such as [1, 2, 3]"
+        mistakes.append(ConfigError(path="seeds", value=given, expected=expected, layer=where))
 
 
-def _refuse_twice(dimensions: tuple[Dimension, ...], seeds: tuple[int, ...], mistakes: list[str]) -> None:
+def _refuse_twice(dimensions: tuple[Dimension, ...], seeds: tuple[int, ...], mistakes: list[BeastError]) -> None:
     """Refuse a setting that stands in several entries: one of them would be without effect."""
     at: dict[str, str] = {"seed": "seeds"} if seeds else {}
     for each in dimensions:
         for path in each.paths:
             if path in at:
-                mistakes.append(f"{each.where}: {path} varies in {at[path]} as well; expected it once")
+                sentence = f"{each.where}: {path} varies in {at[path]} as well; expected it once"
+                mistakes.append(ConfigError(sentence, path=path, layer=each.where))
             at[path] = each.where

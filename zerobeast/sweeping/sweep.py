@@ -10,7 +10,7 @@ from zerobeast.api.run import Run
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for, read_flags, unknown
 from zerobeast.common.config.table import settings_of
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.opening import named_text
@@ -51,7 +51,7 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
     """
     refuse_imported("starts a sweep")
     if not isinstance(file, str | os.PathLike):
-        raise ConfigError(f"file is {file!r:.100}, expected that of a sweep")
+        raise ConfigError(argument="file", value=file, expected="that of a sweep")
     read, trials, free = planned(Path(file), flags_for(flags))
     number, outcomes = trained(read, trials, free)
     if number:
@@ -63,12 +63,17 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
 
 def planned(file: Path, flags: Sequence[str]) -> tuple[spec.Sweep, list[Trial], list[Place]]:
     """Check a sweep; returns it with its runs and the CPUs of each at a time. Raises ConfigError for every mistake."""
-    mistakes: list[str] = []
+    mistakes: list[BeastError] = []
     own = settings_of(spec.SweepSettings)
     line = read_flags(flags, own, mistakes)
     mistakes += unknown(line, own)
     mistakes += [
-        f"{one.where}: settings of runs stand in the file; expected a flag of the command"
+        ConfigError(
+            f"{one.where}: settings of runs stand in the file; expected a flag of the command",
+            path=one.path,
+            value=one.value,
+            layer=one.where,
+        )
         for one in line.settings
         if trust.guard_at(one.path) is PLAIN
     ]

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerobeast.api.parent import parent_in
@@ -13,7 +14,7 @@ from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given, by_files, from_tree, merged
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import value_at
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import as_text
 from zerobeast.launcher.parent import Parent
@@ -21,7 +22,7 @@ from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.spaces import spec_of
 from zerobeast.launcher.start import section_named
 from zerobeast.sweeping.search import Values
-from zerobeast.sweeping.spec import Sweep
+from zerobeast.sweeping.spec import Sweep, without_kind
 
 NAMELESS = ("env.id", "algo", "preset")  #: settings whose values are enough in a run's name
 MAX_NAME, DIGEST = 100, 4  #: characters, bytes
@@ -47,7 +48,7 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
     Raises:
       ConfigError: a line for every mistake, which names the entry of the file.
     """
-    parent, mistakes = parent_in([f"--from={sweep.parent}", f"--root={sweep.own.root}"]), dict[str, None]()
+    parent, mistakes = parent_in([f"--from={sweep.parent}", f"--root={sweep.own.root}"]), list[BeastError]()
     settings = [one.path for one in from_tree(sweep.settings, "", [])]
     # with these flags, a sweep that goes on is refused once the parent has other weights
     begun = flags_for({f"parent.{path}": value for path, value in parent.entry.model_dump().items()} if parent else {})
@@ -60,20 +61,26 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
             name = _name(label, {path: values[path] for path in values if not label or path == "seed"}, config)
             for key, what in ((config.model_dump_json(), "give the same run"), (name, f"are both called {name}")):
                 if (other := known.setdefault(key, values)) is not values:
-                    raise ConfigError(f"vary: {_shown(other)} and {_shown(values)} {what}; expected runs that differ")
+                    sentence = f"vary: {_shown(other)} and {_shown(values)} {what}; expected runs that differ"
+                    raise ConfigError(sentence, path="vary")
         except ConfigError as error:
-            lines = (line.removeprefix(f"{sweep.file}: ") for line in str(error).splitlines())
-            mistakes |= dict.fromkeys(f"{sweep.file}: {line}" for line in lines)
-            if len(mistakes) > MAX_MISTAKES:
+            mistakes += (_in(sweep.file, each) for each in error.mistakes)
+            if len({str(each) for each in mistakes}) > MAX_MISTAKES:
                 break
         else:
             paths = [path for path in (*settings, *values) if _has(config, path)]
             own = {path: _above(below.get(path), value_at(config, path)) for path in paths}
             found.append(Trial(name, (*flags_for(own), *begun), parent))
     if mistakes:
-        raise ConfigError("\n".join(mistakes))
+        raise ConfigError.of(mistakes)
     remember(sweep.file, {one.path: one.value for one in confirmed})
     return found
+
+
+def _in(file: Path, mistake: BeastError) -> BeastError:
+    """The same mistake, in a sentence that begins with the file."""
+    place, sentence = f"{file}: ", str(mistake)
+    return mistake if sentence.startswith(place) else ConfigError(f"{place}{sentence}").about(mistake)
 
 
 def _above(lower: Any, value: Any) -> Any:
@@ -95,7 +102,7 @@ def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
         trees = {f"file {parent.file}": parent.settings(section_named(algo)), **trees}
     config = gather(argv, {}, describe=spec_of, groups=groups_of, trees=trees).config
     if config.local.placement == "serve":
-        raise ConfigError("local.placement serve: expected one with environments, for a sweep")
+        raise ConfigError(path="local.placement", value="serve", expected="one with environments, for a sweep")
     return config
 
 
@@ -104,11 +111,15 @@ def _refuse_alone(sweep: Sweep, values: Values, confirmed: Sequence[Given]) -> N
     parts = ("settings", sweep.settings), ("vary", values)  # unknown ones are refused later
     every = [one for part, tree in parts for one in from_tree(tree, f"file {sweep.file}: {part}", [])]
     given = merged(every)
-    mistakes = [f"{given[path].where}: {why}" for path, why in OURS.items() if path in given]
+    mistakes = [
+        ConfigError(f"{given[path].where}: {why}", path=path, value=given[path].value, layer=given[path].where)
+        for path, why in OURS.items()
+        if path in given
+    ]
     known = {digest for one in confirmed for digest in digests(one.path, one.value)}
     mistakes += trust.refusals(by_files(every), given, known).values()
     if mistakes:
-        raise ConfigError("\n".join(sentence.removeprefix("file ") for sentence in mistakes))
+        raise ConfigError.of(map(without_kind, mistakes))
 
 
 def _name(label: str, varied: Values, config: RunConfig) -> str:

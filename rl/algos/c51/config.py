@@ -29,7 +29,9 @@ class C51Config(r.QSettings):
         yield from super().relations(name, run)
         if self.v_min >= self.v_max:
             low, high = f"{name}.v_min", f"{name}.v_max"
-            yield Relation((low, high), f"{low} {self.v_min:g} with {high} {self.v_max:g}: expected a lower one")
+            yield Relation(
+                (low, high), f"{low} {self.v_min:g} with {high} {self.v_max:g}: expected a lower one", self.v_min
+            )
 
 
 SPEC = AlgorithmSpec("c51", C51Config, "zerobeast.rl.algos.c51.algorithm:C51")

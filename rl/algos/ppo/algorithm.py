@@ -65,7 +65,7 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
         if ranks.size() > 1 and settings.minibatches > own:
             name, parts = f"{algorithm.config.section}.minibatches", "rollouts" if net.core_size else "steps"
             of = f"the {parts} of learner.batch_size {learner.batch_size} that each of {ranks.size()} ranks has"
-            raise ConfigError(f"{name} {settings.minibatches}: expected at most {own}, {of}")
+            raise ConfigError(path=name, value=settings.minibatches, expected=f"at most {own}, {of}")
         self._scale = ReturnScale().to(net.device) if settings.normalize_returns else None
         self.parts["return_scale"] = self._scale
 

@@ -10,7 +10,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, short
+from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds
 
 MASK = "reset_mask"  #: gymnasium's name for the mask in the options of `reset`
 
@@ -20,7 +20,7 @@ def autoreset_mode_of(name: str | AutoresetMode) -> AutoresetMode:
     for mode in AutoresetMode:
         if name in (mode, mode.name, mode.value):
             return mode
-    raise ConfigError(f"autoreset_mode is {short(name)}, expected {', '.join(mode.name for mode in AutoresetMode)}")
+    raise ConfigError(argument="autoreset_mode", value=name, expected=", ".join(mode.name for mode in AutoresetMode))
 
 
 def checked_seeds(seed: Any, num_envs: int) -> EnvSeeds:
@@ -32,7 +32,7 @@ def checked_seeds(seed: Any, num_envs: int) -> EnvSeeds:
     )
     if not are_seeds or (is_list and len(seeds) != num_envs):
         one = f"an integer from 0 to {MAX_ENV_SEED}, None"
-        raise ConfigError(f"seed is {short(seed)}, expected {one}, or a list of {num_envs} such")
+        raise ConfigError(argument="seed", value=seed, expected=f"{one}, or a list of {num_envs} such")
     found = [None if each is None else int(each) for each in seeds]
     return found if is_list else found[0]
 
@@ -42,7 +42,7 @@ def refuse_mask(mask: Any, num_envs: int, *, was_reset: bool) -> None:
     is_mask = isinstance(mask, np.ndarray) and (mask.dtype, mask.shape) == (np.bool_, (num_envs,))
     if not is_mask or not mask.any():
         expected = f"an array of {num_envs} booleans, one at least true"
-        raise ConfigError(f"options[{MASK!r}] is {short(mask)}, expected {expected}")
+        raise ConfigError(argument=f"options[{MASK!r}]", value=mask, expected=expected)
     if not was_reset:
         raise ConfigError(f"options[{MASK!r}] before there was a reset of all environments")
 

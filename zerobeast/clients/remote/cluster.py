@@ -225,6 +225,6 @@ class ClusterVectorEnv(RowsVectorEnv):
         if isinstance(endpoints, str) or not 0 < len(endpoints) <= num_envs:
             raise ConfigError(f"endpoints are {short(endpoints)}, expected a list of 1 to {num_envs} (num_envs)")
         if on_loss not in get_args(OnLoss):
-            raise ConfigError(f"on_loss is {short(on_loss)}, expected {' or '.join(get_args(OnLoss))}")
+            raise ConfigError(argument="on_loss", value=on_loss, expected=" or ".join(get_args(OnLoss)))
         opened = partial(ClusterFleet, endpoints, on_loss=on_loss, step_timeout_s=step_timeout_s, timeout_s=timeout_s)
         super().__init__(opened, env_id, num_envs, env, autoreset_mode, context)

@@ -6,6 +6,7 @@
 #   make nightly                            learning curves, soaks and benchmarks: an hour
 #   make nightly-status                     when it last passed, and on which commit
 #   make test-extras                        environments of other packages, of those that are installed
+#   make golden                             what commands say, written anew to tests/golden for a reviewer to compare
 #   make mutants                            how many small faults in the product the tests notice: half an hour
 #   make lint | bench | setup | clean
 
@@ -26,7 +27,7 @@ LONG := $(patsubst %,tests/%.py,e2e/test_compose e2e/test_run e2e/test_learning 
 # files of compiled code each of a thousand processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
-.PHONY: train test test-all nightly nightly-status test-extras mutants lint bench setup clean
+.PHONY: train test test-all nightly nightly-status test-extras golden mutants lint bench setup clean
 .DEFAULT_GOAL := train
 
 train: $(READY)
@@ -48,6 +49,9 @@ nightly-status: $(DEV)
 
 test-extras: $(DEV)
 	$(PYTEST) tests/extras $(ARGS)
+
+golden: $(DEV)
+	REGENERATE=1 $(PYTEST) tests/unit/test_golden.py $(ARGS)
 
 mutants: $(DEV)
 	@exec $(BIN)/python -m zerobeast.tools.mutants $(ARGS)

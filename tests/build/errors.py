@@ -47,5 +47,3 @@ def refused(path: str | None = None, *, kind: type[Any] = ConfigError, **fields:
     fields |= {} if path is None else {"path": path}
     seen = [{name: getattr(each, name) for name in fields} for each in raised.value.mistakes]
     assert fields in seen, f"expected {fields}, got {seen}: {raised.value}"
-
-

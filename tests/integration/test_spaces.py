@@ -2,27 +2,24 @@
 
 import json
 import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.build.errors import refused
+from tests.build.starts import settled
 from tests.helpers import running_still, wait_until
 from zerobeast.cli import slurm
-from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import load
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
-from zerobeast.launcher.start import settle
 from zerobeast.services.envserver import describe as envserver
 
-NOW = datetime(2026, 1, 31, tzinfo=UTC)
 AIM, ODD = "tests.build.tasks:Aim-v0", "tests.build.odd:Odd"
 
 
@@ -31,16 +28,14 @@ def given(env_id: str, **kwargs: object) -> dict[str, Given]:
     return {path: Given(path, value, f"flag --{path}") for path, value in flags.items()}
 
 
-def test_an_environment_of_ones_own_gets_the_preset_of_its_actions(tmp_path: Path) -> None:
-    settled = settle(["--root", str(tmp_path), "--env", AIM, "--algo", "ppo"], {}, NOW, own=TrainFlags)
-    assert settled.config.preset == "control-ppo"
-    assert settled.config.net.normalize_obs, "the preset is in use"
-
-
-def test_the_arguments_of_a_known_environment_may_change_its_spaces(tmp_path: Path) -> None:
-    kwargs = json.dumps({"continuous": True})
-    flags = ["--root", str(tmp_path), "--env", "ALE/Pong-v5", "--env.kwargs", kwargs]
-    assert settle(flags, {}, NOW, own=TrainFlags).config.preset == "control"
+def test_an_environment_of_ones_own_gets_the_preset_of_its_actions_and_of_its_arguments(tmp_path: Path) -> None:
+    config = settled(tmp_path, "--env", AIM, "--algo", "ppo").config
+    assert config.preset == "control-ppo"
+    assert config.net.normalize_obs, "the preset is in use"
+    continuous = settled(tmp_path, "--env", "ALE/Pong-v5", "--env.kwargs", json.dumps({"continuous": True}))
+    assert continuous.config.preset == "control"
+    unmade = settled(tmp_path, "--env", "No-v0", "--preset", "control")
+    assert unmade.config.env.id == "No-v0", "with a named preset it is not made"
 
 
 def test_the_output_of_an_environment_does_not_mix_with_its_spec(tmp_path: Path) -> None:
@@ -56,32 +51,23 @@ def test_an_environment_may_start_processes_and_leaves_none(tmp_path: Path, meth
 
 
 @pytest.mark.parametrize(
-    ("env_id", "kwargs", "limit_s", "sentence"),
+    ("env_id", "kwargs", "limit_s", "said"),
     [
-        ("CartPol-v1", {}, 60.0, r"^env.id 'CartPol-v1' is unknown; did you mean CartPole-v1\?$"),
-        (
-            ODD,
-            {"at": 1, "deed": "quit"},
-            60.0,
-            r"^env.id '.*': its process ended before .* made and played, exit code 0$",
-        ),
-        (ODD, {"at": 1, "deed": "say and exit"}, 60.0, r"^env.id '.*': its process ended before .*, exit code 2$"),
-        (ODD, {"at": 1, "deed": "answer"}, 60.0, r"^env.id '.*': its process ended before .*, exit code 0$"),
-        (ODD, {"dtype": "none"}, 60.0, r"^env.id '.*Odd' cannot be made: .*; to see where: .* describe --env.id="),
-        (
-            ODD,
-            {"make_s": 50},
-            0.1,
-            r"^env.id '.*' was not made and played within 0.2 s \(envserver.step_timeout_s for each environment\)$",
-        ),
+        ("CartPol-v1", {}, 60.0, "did you mean CartPole-v1?"),
+        (ODD, {"at": 1, "deed": "quit"}, 60.0, "exit code 0"),
+        (ODD, {"at": 1, "deed": "say and exit"}, 60.0, "exit code 2"),
+        (ODD, {"at": 1, "deed": "answer"}, 60.0, "exit code 0"),
+        (ODD, {"dtype": "none"}, 60.0, "describe --env.id="),
+        (ODD, {"make_s": 50}, 0.1, "within 0.2 s"),
     ],
 )
-def test_an_environment_that_cannot_be_made_is_refused_in_a_sentence(
-    env_id: str, kwargs: dict[str, object], limit_s: float, sentence: str, monkeypatch: pytest.MonkeyPatch
+def test_an_environment_that_cannot_be_made_is_refused(
+    env_id: str, kwargs: dict[str, object], limit_s: float, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spaces, "LIMIT_S", limit_s)
-    with pytest.raises(ConfigError, match=sentence):
+    with refused("env.id", value=env_id) as caught:
         spec_of(given(env_id, **kwargs))
+    assert said in str(caught.error)
 
 
 def test_a_longer_limit_on_a_step_is_one_on_this_look_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +80,9 @@ def test_a_start_makes_each_environment_and_refuses_what_does_not_fit_before_ser
     def config(env: str, algo: str) -> RunConfig:
         return RunConfig.model_validate({"env": {"id": env}, "algo": algo})
 
-    with pytest.raises(ConfigError, match=r"^env.id 'CartPol-v1' is unknown; did you mean CartPole-v1\?$"):
+    with refused("env.id"):
         spaces.spec_for(config("CartPole-v1,CartPol-v1", "ppo"))
-    with pytest.raises(ConfigError, match=r"^algo sac takes one array of real .*: expected algo a2c, .*dqn"):
+    with refused("algo", value="sac"):
         spaces.spec_for(config("CartPole-v1", "sac"))
 
 
@@ -110,7 +96,7 @@ def test_a_look_at_an_environment_has_all_settings_of_the_run_that_it_looks_for(
         assert EnvConfig(leave_out=text).leave_out == ("mission", "log.text")
     assert EnvConfig(leave_out=[0, "2"]).leave_out == EnvConfig(leave_out="0,2").leave_out == ("0", "2")
     for value in ({"a": 1}, None, [None], [True], ["mission", ""]):
-        with pytest.raises(ValueError, match="expected names of entries"):
+        with pytest.raises(ValueError, match="leave_out"):
             EnvConfig(leave_out=value)
 
 
@@ -128,14 +114,12 @@ def test_environments_of_one_run_are_padded_and_those_that_cannot_be_are_refused
     assert spaces.padded(run) == run, "a run that continues"
     for_two = config("tests.build.agents:Relay")
     small = for_two.model_copy(update={"broker": for_two.broker.model_copy(update={"max_batch_rows": 16})})
-    with pytest.raises(
-        ConfigError, match=r"broker\.max_batch_rows 16: expected at least 18, because actor\.envs_per_gr"
-    ):
+    with refused("broker.max_batch_rows", value=16, expected="at least 18"):
         spaces.padded(small)
     assert slurm.main(["--env", run.env.id, "--name", "x", "--root", str(tmp_path)]) == 0
     assert load(["--config", str(tmp_path / "x" / "config.yaml"), "--security.keys="], {}).env.pad_obs == (6,)
     assert spaces.padded(alike := config("CartPole-v1,CartPole-v0")) == alike
-    with pytest.raises(ConfigError, match=r"^env.id Pendulum-v1: action.kind is box, expected discrete as in Acrobot-"):
+    with refused("env.id"):
         spec_of(given("Acrobot-v1,Pendulum-v1"))
 
 
@@ -162,7 +146,7 @@ def test_a_mix_is_made_once_for_all_its_laws_and_the_limit_is_for_each_environme
     monkeypatch.setattr(subprocess, "run", run)
     env = {"id": f"{mix},CartPole-v1"}
     for more in ({"local": {"check": False}}, {}, {"evaluate": {"levels": "zipf,rare"}}):
-        with pytest.raises(ConfigError, match=r"was not made .*within"):
+        with refused("env.id"):
             spaces.padded(RunConfig.model_validate({"env": env, **more}))
     assert limits == [2 * spaces.LIMIT_S, 4 * spaces.LIMIT_S, 8 * spaces.LIMIT_S], "a turn of each, and to play"
 
@@ -174,12 +158,3 @@ def test_a_limit_given_as_text_is_no_reason_to_make_an_environment_again(monkeyp
     for value in ("90", 90.0):
         spec_of(given("Any-v0") | {"envserver.step_timeout_s": Given("envserver.step_timeout_s", value, "flag")})
     assert len(asked) == 1
-
-
-def test_with_a_named_preset_the_environment_is_not_made(tmp_path: Path) -> None:
-    assert (
-        settle(
-            ["--root", str(tmp_path), "--env", "No-v0", "--preset", "control"], {}, NOW, own=TrainFlags
-        ).config.env.id
-        == "No-v0"
-    )

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.build.errors import refused
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.errors import ConfigError
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
@@ -23,17 +23,17 @@ def test_arguments_may_be_tuples_and_arrays_which_arrive_as_lists() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "place"),
     [
-        ({"levels": {1: 0.5}}, "env.kwargs.levels has the key 1"),
-        ({"walls": [{(1, 2): "stone"}]}, r"env.kwargs.walls\[0\] has the key \(1, 2\)"),
-        ({"walls": {np.int64(3): 1}}, "env.kwargs.walls has the key"),
-        ({"folder": Path("maps")}, "env.kwargs.folder is PosixPath"),
-        ({"names": {"a", "b"}}, "env.kwargs.names is {"),
-        ({"raw": b"ab"}, "env.kwargs.raw is b'ab'"),
-        ({"rates": np.array([0.5, np.nan])}, r"env.kwargs.rates\[1\] is nan"),
-        ({"objects": np.array([{1}], object)}, r"env.kwargs.objects\[0\] is {1}"),
-        ({"entropy": 1 << 127}, "env.kwargs.entropy is 1701"),
+        ({"levels": {1: 0.5}}, "levels"),
+        ({"walls": [{(1, 2): "stone"}]}, "walls[0]"),
+        ({"walls": {np.int64(3): 1}}, "walls"),
+        ({"folder": Path("maps")}, "folder"),
+        ({"names": {"a", "b"}}, "names"),
+        ({"raw": b"ab"}, "raw"),
+        ({"rates": np.array([0.5, np.nan])}, "rates[1]"),
+        ({"objects": np.array([{1}], object)}, "objects[0]"),
+        ({"entropy": 1 << 127}, "entropy"),
     ],
 )
 def test_arguments_that_would_arrive_otherwise_are_refused(kwargs: dict[str, Any], place: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{place}"):
+    with refused(f"env.kwargs.{place}"):
         flags_for({"env": {"kwargs": kwargs}})

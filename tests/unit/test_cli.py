@@ -13,21 +13,19 @@ import pytest
 from zerobeast import commands
 from zerobeast.cli import main as cli
 from zerobeast.common.config.hints import elsewhere
-from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import SHORT, TREE, settings_of
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError
 from zerobeast.launcher.start import RunFlags
+from zerobeast.version import __version__
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("argv", [[], ["-h"], ["--help"], ["help"]])
-def test_beast_alone_lists_its_commands(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(argv) == 0
+@pytest.mark.parametrize("argv", [[], ["-h"], ["help"]])
+def test_beast_alone_explains_itself(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == cli.main(argv) == 0
     text = capsys.readouterr().out
-    for command in cli.COMMANDS:
-        assert f"beast {command}" in text
-    assert max(map(len, text.splitlines())) <= 110
+    assert text == 2 * text[: len(text) // 2]
 
 
 @pytest.mark.parametrize(("redirection", "code"), [("| true", 141), (">&-", 0), ("2>&-", 0)])
@@ -38,19 +36,19 @@ def test_output_without_a_reader_causes_no_crash(redirection: str, code: int) ->
     assert (done.returncode, done.stderr) == (code, b"")
 
 
-@pytest.mark.parametrize("flag", ["--version", "-V"])
-def test_the_version_is_one_line(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([flag]) == 0
-    assert capsys.readouterr().out.startswith("beast ")
+def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == cli.main(["-V"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second == f"beast {__version__}"
 
 
-@pytest.mark.parametrize(("command", "word"), [("train", "--fresh"), ("evaluate", "--episodes"), ("bench", "limit")])
-def test_every_command_explains_itself(command: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_a_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code = cli.main([command, "--help"])
     except SystemExit as end:
         code = end.code
-    assert (code, word in capsys.readouterr().out) == (0, True)
+    assert (code, "--seed" in capsys.readouterr().out) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -81,55 +79,6 @@ def test_help_shows_the_algorithm_of_the_run_and_all_of_them_on_request(
         assert shown & every == sections
 
 
-@pytest.mark.parametrize(
-    ("flags", "hint"),
-    [
-        (["--lr", "1"], "ppo.learning_rate"),
-        (["--gamma=0.9"], "ppo.discount"),
-        (["--clip-coef", "1"], "ppo.clip"),
-        (["--num_envs", "8"], "actor.envs_per_group"),
-        (["--max_grad_norm", "8"], "ppo.max_grad_norm"),
-        (["--batch-sice", "8"], "batch_size"),
-        (["--dqn.learning_rat", "1"], "dqn.learning_rate"),
-        (["--buffer-size", "8", "--algo", "dqn"], "dqn.replay_size"),
-        (["--ppo.lr", "1"], "ppo.learning_rate"),
-        (["--sac.lr", "1"], "sac.learning_rate"),
-        (["--learner.gamma", "1"], "ppo.discount"),
-        (["--ppo.n_steps", "1"], "learner.unroll_length"),
-        (["--train_freq", "1", "--algo", "sac"], "sac.samples_per_insert"),
-        (["--gradient_steps", "1", "--algo", "sac"], "sac.samples_per_insert"),
-        (["--ppo.sample_per_insert", "1"], ""),
-        (["--learner.batch_sise", "1"], "learner.batch_size"),
-        (["--ppo.batch_sise", "1"], "learner.batch_size"),
-        (["--env_id", "1"], "env"),
-        (["--wandb-project-name", "x"], "track_project"),
-    ],
-)
-def test_names_of_other_projects_suggest_settings_of_the_algorithm_of_the_run(flags: list[str], hint: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        gather(["--algo", "ppo", "--env", "CartPole-v1", *flags], {}, own=RunFlags)
-    assert str(refused.value).partition("unknown setting")[2] == (f"; did you mean {hint}?" if hint else "")
-
-
-def test_what_only_other_algorithms_have_is_named_as_theirs() -> None:
-    with pytest.raises(
-        ConfigError, match=r"--train_freq: .*; samples_per_insert is of other algorithms: .*\bdqn\.samples"
-    ):
-        gather(["--algo", "ppo", "--train_freq", "4"], {})
-
-
-@pytest.mark.parametrize("layer", ["flag", "variable", "file"])
-def test_every_layer_suggests_by_the_names_of_other_projects(layer: str, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("algo: ppo\nppo: {lr: 1e-3}\nn_epochs: 4\npolicy_kwargs: {}\n")
-    names = {"ppo.lr": "1e-3", "n_epochs": "4", "policy_kwargs": "{}"}
-    flags = {"flag": [f"--{name}={text}" for name, text in names.items()], "file": ["--config", f"{tmp_path}/own.yaml"]}
-    variables = {f"BEAST_{name.upper().replace('.', '__')}": text for name, text in {**names, "algo": "ppo"}.items()}
-    with pytest.raises(ConfigError) as refused:
-        gather(["--algo", "ppo", *flags.get(layer, [])], variables if layer == "variable" else {})
-    for hint in ("did you mean ppo.learning_rate?", "did you mean ppo.epochs?", "no counterpart: the network"):
-        assert f"unknown setting; {hint}" in str(refused.value).replace("has no", "no")
-
-
 def test_every_name_of_another_project_leads_to_a_setting_or_a_sentence() -> None:
     words = [*TREE, *(path.rpartition(".")[2] for path in TREE), *SHORT, *settings_of(RunFlags)]
     assert not [name for name, ours in elsewhere().items() if " " not in ours and ours not in words]
@@ -139,38 +88,13 @@ def test_every_name_of_another_project_leads_to_a_setting_or_a_sentence() -> Non
 def test_help_is_shown_despite_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "--sede", "1", "--help"]) == 0
     said = capsys.readouterr()
-    assert "flag --sede: unknown setting; did you mean seed?" in said.err
+    assert "--sede" in said.err
     assert "--seed 1 " in said.out
 
 
-@pytest.mark.parametrize(
-    ("word", "hint"),
-    [
-        ("trian", "unknown command 'trian'; did you mean train?"),
-        ("xyz", f"unknown command 'xyz'; known: {', '.join(cli.COMMANDS)}"),
-        ("--trian", "unknown option '--trian'"),
-    ],
-)
-def test_an_unknown_command_is_answered_with_the_nearest(
-    word: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main([word]) == 2
-    assert hint in capsys.readouterr().err
-
-
-def test_a_mistake_in_the_settings_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_makes_no_folder(tmp_path: Path) -> None:
     assert cli.main(["train", "--root", str(tmp_path), "--learner.batch_sise", "3"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("beast train: flag --learner.batch_sise: unknown setting; did you mean")
-    assert error.count("\n") == 1
-    assert not list(tmp_path.iterdir()), "nothing was made"
-
-
-def test_several_mistakes_are_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["train", "--root", str(tmp_path), "--seed", "-1", "--total_steps", "many"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "beast train:"
-    assert [line.split(":")[0] for line in lines[1:]] == ["  flag --seed", "  flag --total_steps"]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -197,8 +121,8 @@ def test_a_command_ends_with_a_sentence_and_an_exit_code_and_without_a_traceback
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_command_that_is_asked_to_end_cleans_up(
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_a_command_that_is_asked_to_end_cleans_up_and_a_second_signal_does_not_interrupt_that(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     cleaned = []
@@ -208,36 +132,22 @@ def test_a_command_that_is_asked_to_end_cleans_up(
             os.kill(os.getpid(), number)
             time.sleep(10.0)
         finally:
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)
             cleaned.append(True)
         return 0
 
     before = signal.signal(number, lambda *_: pytest.fail("the command has its own handler"))
     try:
         monkeypatch.setattr(commands, "run_module", command)
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["tune"])
-        assert (ended.value.code, cleaned) == (code, [True])
+        try:
+            ended: object = cli.main(["tune"])
+        except SystemExit as error:
+            ended = error.code
+        assert (ended, cleaned) == (code, [True])
         assert getattr(signal.getsignal(number), "__name__", "") == "<lambda>", "as it was before"
     finally:
         signal.signal(number, before)
-
-
-def test_a_second_signal_at_once_does_not_interrupt_the_cleaning_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    cleaned = []
-
-    def command(*_args: object) -> int:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(10.0)
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.01)
-            cleaned.append(True)
-        return 0
-
-    monkeypatch.setattr(commands, "run_module", command)
-    assert cli.main(["evaluate"]) == 130
-    assert cleaned == [True]
 
 
 def test_a_command_under_nohup_survives_a_hangup(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.build.errors import refused
 from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import check, differences, dump, gather, load, settings_help
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.trust import decisive
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError
 from zerobeast.common.settings.env import FRAMES, EnvConfig
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
@@ -28,12 +29,6 @@ def run_file(tmp_path: Path) -> Path:
     path = tmp_path / "run.yaml"
     path.write_text("preset: torchbeast\nseed: 2\nlearner: {batch_size: 4, unroll_length: 10}\nenv: Pong-v5\n")
     return path
-
-
-def mistakes(argv: list[str], environ: dict[str, str] | None = None) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        load(argv, environ or {})
-    return str(caught.value).splitlines()
 
 
 def test_a_flag_wins_over_the_environment_over_the_file_over_the_preset_over_the_default(run_file: Path) -> None:
@@ -53,17 +48,10 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_preset_over_the
     assert "learner.publish_every" not in loaded.origins
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--learner.batch_size", "64"],
-        ["--learner.batch-size", "64"],
-        ["--learner.batch_size=64"],
-        ["--learner.batch_size", "1", "--learner.batch_size", "64"],
-    ],
-)
-def test_a_flag_may_be_written_in_several_ways(flags: list[str]) -> None:
-    assert load(flags, {}).learner.batch_size == 64
+@pytest.mark.parametrize("flags", ["--learner.batch_size 64", "--learner.batch-size 64", "--learner.batch_size=64"])
+def test_a_flag_may_be_written_in_several_ways(flags: str) -> None:
+    assert load(flags.split(), {}).learner.batch_size == 64
+    assert load(["--learner.batch_size", "1", *flags.split()], {}).learner.batch_size == 64
 
 
 def test_values_are_converted_to_the_type_of_their_setting() -> None:
@@ -72,12 +60,7 @@ def test_values_are_converted_to_the_type_of_their_setting() -> None:
     assert (config.total_steps, config.algorithm.learning_rate, config.seed) == (1_000_000, 0.001, 7)
     assert (config.net.use_lstm, config.env.fire_reset) == (True, False)
     assert config.env.kwargs == {"mode": 1, "name": "x"}
-    assert config.name == "010"
-
-
-@pytest.mark.parametrize(("flags", "environ"), [(CLASSIC, {}), ([], {"BEAST_ENV": "CartPole-v1"})])
-def test_env_alone_is_the_environments_id(flags: list[str], environ: dict[str, str]) -> None:
-    assert load(flags, environ).env.id == "CartPole-v1"
+    assert (config.name, load([], {"BEAST_ENV": "CartPole-v1"}).env.id) == ("010", "CartPole-v1")
 
 
 def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> None:
@@ -86,74 +69,58 @@ def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> Non
     environ = {"BEAST_LEARNER__UNROLL_LENGTH": "0", "BEAST_SEDE": "1", "BEAST_LEARNER_WINDOW": "2", "BEAST_CONFG": "x"}
     environ |= {"BEAST_ENV": "CartPole-v1", "BEAST_ENV__ID": "CartPole-v1"}
     flags = ["--config", str(path), "--learner.batch_size", "8", "--impala.reduction", "max", "--broker.endpoint", "x"]
-    assert sorted(mistakes([*flags, "--learner.threds", "2", "--seed"], environ)) == sorted(
-        [
-            f"file {path}: learner.batch_size: got 'many', expected a whole number, at least 1 and at most 65536",
-            f"file {path}: learner.batch_sise: unknown setting; did you mean learner.batch_size?",
-            f"file {path}: broker: got 5, expected a section with settings such as broker.endpoint",
-            f"file {path}: lerner: unknown setting; did you mean learner?",
-            "environment BEAST_LEARNER__UNROLL_LENGTH: got '0', expected a whole number, at least 1 and at most 10000",
-            "environment BEAST_ENV__ID: the same setting as BEAST_ENV; expected it once",
-            "environment BEAST_CONFG: unknown setting; did you mean config?",
-            "environment BEAST_SEDE: unknown setting; did you mean seed?",
-            "environment BEAST_LEARNER_WINDOW: unknown setting; did you mean learner.window?",
-            "flag --impala.reduction: got 'max', expected sum or mean",
-            "flag --broker.endpoint: got 'x', expected tcp://host:port (port 1 to 65530) or ipc://path",
-            "flag --learner.threds: unknown setting; did you mean learner.threads?",
-            "flag --seed: expected a value behind it",
-        ]
-    )
+    with refused() as caught:
+        load([*flags, "--learner.threds", "2", "--seed"], environ)
+    assert {each.layer: each.path for each in caught.error.mistakes} == {
+        f"file {path}: learner.batch_size": "learner.batch_size",
+        f"file {path}: learner.batch_sise": "learner.batch_sise",
+        f"file {path}: broker": "broker",
+        f"file {path}: lerner": "lerner",
+        "environment BEAST_LEARNER__UNROLL_LENGTH": "learner.unroll_length",
+        "environment BEAST_ENV__ID": "env.id",
+        "environment BEAST_CONFG": "confg",
+        "environment BEAST_SEDE": "sede",
+        "environment BEAST_LEARNER_WINDOW": "learner_window",
+        "flag --impala.reduction": "impala.reduction",
+        "flag --broker.endpoint": "broker.endpoint",
+        "flag --learner.threds": "learner.threds",
+        "flag --seed": "seed",
+    }
+    assert str(caught.error).splitlines() == [str(each) for each in caught.error.mistakes]
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence"),
+    ("flags", "path"),
     [
-        (["--seed", "true"], "flag --seed: got 'true', expected a whole number, at least 0 and at most 2147483647"),
-        (["--seed", "1.5"], "flag --seed: got '1.5', expected a whole number, at least 0 and at most 2147483647"),
-        (["--net.use_lstm", "maybe"], "flag --net.use_lstm: got 'maybe', expected true or false"),
-        (
-            ["--impala.discount", "1.1"],
-            "flag --impala.discount: got '1.1', expected a number, at least 0 and at most 1",
-        ),
-        (["--impala.alpha", "1"], "flag --impala.alpha: got '1', expected a number, at least 0 and below 1"),
-        (["--impala.epsilon", "inf"], "flag --impala.epsilon: got 'inf', expected a number, above 0"),
-        (["--impala.epsilon", "nan"], "flag --impala.epsilon: got 'nan', expected a number, above 0"),
-        (["--env.kwargs", "5"], "flag --env.kwargs: got 5, expected a mapping such as {name: value}"),
-        (["--env.kwargs", "{a"], "flag --env.kwargs: got '{a', expected a mapping such as {name: value}"),
-        (
-            ["--env", " "],
-            "flag --env: got ' ', expected an environment id such as PongNoFrameskip-v4, or several with commas",
-        ),
-        (["--env", "a, b,a"], "flag --env: got 'a, b,a', expected each environment once"),
-        *(
-            (["--net.hidden_sizes", text], f"flag --net.hidden_sizes: got '{text}', expected at most 8 widths such as ")
-            for text in ("64,0", "64,x", "true", "1,2,3,4,5,6,7,8,9")
-        ),
-        (["--name", "a/b"], "flag --name: got 'a/b', expected letters, digits, '.', '_' and '-', at most 100"),
-        (["--learner.device", "gpu"], "flag --learner.device: got 'gpu', expected auto, cpu, cuda or cuda:N"),
-        (["--batch_sise", "3"], "flag --batch_sise: unknown setting; did you mean batch_size?"),
-        (["--device", "cpu"], "flag --device: unknown setting; did you mean broker.device or learner.device?"),
-        (["--frobnicate"], "flag --frobnicate: unknown setting"),
-        (["runs/x"], "argument 'runs/x': expected a flag such as --learner.batch_size 32"),
-        (["-s", "1"], "argument '-s': expected a flag such as --learner.batch_size 32"),
-        *(
-            (
-                [word],
-                f"argument {word!r}: expected a flag such as --learner.batch_size 32; did you mean --{flag} {word}?",
-            )
-            for word, flag in (
-                ("CartPole-v1", "env"),
-                ("ALE/Pong-v5", "env"),
-                ("my_module:Walk", "env"),
-                ("ppo", "algo"),
-            )
-        ),
-        (["--config"], "flag --config: expected a file behind it"),
-        (["--preset"], "flag --preset: expected a value behind it"),
+        (["--seed", "true"], "seed"),
+        (["--seed", "1.5"], "seed"),
+        (["--net.use_lstm", "maybe"], "net.use_lstm"),
+        (["--impala.discount", "1.1"], "impala.discount"),
+        (["--impala.alpha", "1"], "impala.alpha"),
+        (["--impala.epsilon", "inf"], "impala.epsilon"),
+        (["--impala.epsilon", "nan"], "impala.epsilon"),
+        (["--env.kwargs", "5"], "env.kwargs"),
+        (["--env.kwargs", "{a"], "env.kwargs"),
+        (["--env", " "], "env.id"),
+        (["--env", "a, b,a"], "env.id"),
+        *((["--net.hidden_sizes", text], "net.hidden_sizes") for text in ("64,0", "64,x", "true", "1,2,3,4,5,6,7,8,9")),
+        (["--name", "a/b"], "name"),
+        (["--xpid", "latest"], "name"),
+        (["--learner.device", "gpu"], "learner.device"),
+        (["--batch_sise", "3"], "batch_sise"),
+        (["runs/x"], "argument"),
+        (["-s", "1"], "argument"),
+        (["ppo"], "argument"),
+        (["--config"], "config"),
+        (["--preset"], "preset"),
     ],
 )
-def test_a_mistake_is_named_with_its_place_its_value_and_what_was_expected(flags: list[str], sentence: str) -> None:
-    assert mistakes(flags)[0].startswith(sentence)
+def test_a_mistake_is_named_with_its_place_and_its_value(flags: list[str], path: str) -> None:
+    with refused(path) as caught:
+        load(flags, {})
+    mistake = caught.of(path)
+    assert mistake.layer == (f"flag {flags[0]}" if flags[0].startswith("--") else "")
+    assert str(mistake.value) in (*flags, "None")
 
 
 @pytest.mark.parametrize("text", ["64,32", "[64, 32]"])
@@ -167,61 +134,60 @@ def test_a_list_is_text_with_commas_or_a_list(tmp_path: Path, text: str) -> None
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
-    assert len(mistakes(["--seed", "9" * 9999])[0]) < 250
+    with refused("seed") as caught:
+        load(["--seed", "9" * 9999], {})
+    assert len(str(caught.error)) < 250
 
 
 BOMB = "    a0: &a0 [1]\n" + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
 
 
 @pytest.mark.parametrize(
-    ("text", "end"),
+    ("text", "path"),
     [
-        ("seed: 1\nlearner: {batch_size: 4\n", ", line 3: not valid YAML: expected ',' or '}', but got '<stream end>'"),
-        ("seed: 1\nnet: {}\nseed: 2\n", ", line 3: not valid YAML: 'seed' stands twice"),
-        ("- seed\n", ": expected settings such as 'seed: 1', got ['seed']"),
-        ("seed: 2020-99-99\n", ": not valid YAML: month must be in 1..12"),
-        ("seed: \x07\n", ": not valid YAML: unacceptable character #x0007: special characters are not allowed"),
-        ("seed: [" + "[" * 5000, ": not valid YAML: maximum recursion depth exceeded"),
-        ("seed: 1\nlearner.window: 2\nlearner: {window: 2}\n", ": learner.window: the same setting as learner.window;"),
-        ("seed:\n", ": seed: got None, expected a whole number, at least 0 and at most 2147483647"),
-        ("seed: true\n", ": seed: got True, expected a whole number, at least 0 and at most 2147483647"),
-        ("name: 10\n", ": name: got 10, expected text"),
-        ("preset: atarii\n", "unknown; did you mean atari?"),
-        ("learner: &x {window: *x}\n", ", line 1: not valid YAML: expected a value without alias and tag, got '*x'"),
-        ("env:\n  kwargs: &x {a: *x}\n", ", line 2: not valid YAML: expected a value without alias and tag, got '*x'"),
-        ("env:\n  kwargs:\n" + BOMB, ", line 4: not valid YAML: expected a value without alias and tag, got '*a0'"),
-        ("seed: 1\ntotal_steps: !!timestamp x\n", ", line 2: not valid YAML: expected a value without alias and tag"),
-        ("total_steps: !!map [1]\n", ", line 1: not valid YAML: expected a value without alias and tag, got '!!map ["),
-        ("seed: 0x" + "f" * 5000, ": seed: got '0xfffff"),
-        ("seed: 1" + ":1" * 3000, ": seed: got '1:1:1:1"),
-        ("seed: 1" + ":1" * 300 + ".0", ": seed: got '1:1:1:1"),
-        ("seed: 12:30\n", ": seed: got '12:30', expected a whole number"),
-        (
-            'env.action_mask: "x\\nssh-ed25519 AAAA"\n',
-            "AAAA', expected text without control characters",
-        ),
-        ('name: "x\\e]0;mine\\a"\n', ": name: got 'x\\x1b]0;mine\\x07', expected text without control characters"),
+        ("seed: 1\nlearner: {batch_size: 4\n", "file"),
+        ("seed: 1\nnet: {}\nseed: 2\n", "file"),
+        ("- seed\n", "file"),
+        ("seed: 2020-99-99\n", "file"),
+        ("seed: \x07\n", "file"),
+        ("seed: [" + "[" * 5000, "file"),
+        ("learner: &x {window: *x}\n", "file"),
+        ("env:\n  kwargs: &x {a: *x}\n", "file"),
+        ("env:\n  kwargs:\n" + BOMB, "file"),
+        ("seed: 1\ntotal_steps: !!timestamp x\n", "file"),
+        ("total_steps: !!map [1]\n", "file"),
+        ("seed: 1\nlearner.window: 2\nlearner: {window: 2}\n", "learner.window"),
+        ("seed:\n", "seed"),
+        ("seed: true\n", "seed"),
+        ("name: 10\n", "name"),
+        ("preset: atarii\n", "preset"),
+        ("seed: 0x" + "f" * 5000, "seed"),
+        ("seed: 1" + ":1" * 3000, "seed"),
+        ("seed: 1" + ":1" * 300 + ".0", "seed"),
+        ("seed: 12:30\n", "seed"),
+        ('env.action_mask: "x\\nssh-ed25519 AAAA"\n', "env.action_mask"),
+        ('name: "x\\e]0;mine\\a"\n', "name"),
     ],
 )
-def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, end: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(text)
-    [sentence] = mistakes(["--config", str(path)])
-    assert sentence.startswith((f"file {path}", "preset 'atarii'"))
-    assert end in sentence
+def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, path: str) -> None:
+    (file := tmp_path / "run.yaml").write_text(text)
+    with refused(f"file {file}" if path == "file" else path) as caught:
+        load(["--config", str(file)], {})
+    assert len(caught.error.mistakes) == 1
+    assert len(str(caught.error)) < 2000
+    assert str(caught.error).isprintable()
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", "."])
-def test_a_file_that_cannot_be_read_is_refused_with_one_sentence(tmp_path: Path, name: str) -> None:
-    [sentence] = mistakes(["--config", str(tmp_path / name)])
-    assert sentence.startswith(f"file {tmp_path / name}: cannot be read: ")
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+    with refused(str(tmp_path / name)):
+        load(["--config", str(tmp_path / name)], {})
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "learner:\nnet: {}\n", "learner:\n  # batch_size: 3\n"])
+@pytest.mark.parametrize("text", ["", "# nothing\n", "learner:\n  # batch_size: 3\nnet: {}\n"])
 def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(text)
-    assert load(["--config", str(path)], {}) == load([], {})
+    (tmp_path / "run.yaml").write_text(text)
+    assert load(["--config", str(tmp_path / "run.yaml")], {}) == load([], {})
 
 
 def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_path: Path, run_file: Path) -> None:
@@ -249,9 +215,8 @@ def test_variables_that_kubernetes_injects_are_ignored() -> None:
         "BEAST_BROKER_SERVICE_PORT_HTTP": "80",
     }
     assert load([], environ) == load([], {})
-    assert mistakes([], {"BEAST_HEALTH_PORT": "80"}) == [
-        "environment BEAST_HEALTH_PORT: unknown setting; did you mean health.port?"
-    ]
+    with refused("health_port", layer="environment BEAST_HEALTH_PORT"):
+        load([], {"BEAST_HEALTH_PORT": "80"})
 
 
 def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
@@ -297,27 +262,25 @@ def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, t
         ([], {"BEAST_ENV__KWARGS": text}),
         (["--config", str(path)], {}),
     ):
-        [sentence] = mistakes([*CLASSIC, *flags], environ)
-        assert "expected text, finite numbers" in sentence
+        with refused("env.kwargs"):
+            load([*CLASSIC, *flags], environ)
 
 
 @pytest.mark.parametrize(
-    ("kwargs", "named"),
+    "kwargs",
     [
-        ({"sizes": {"entropy": 1 << 64}}, "sizes.entropy is 18446744073709551616"),
-        ({"sizes": [0, -(1 << 63) - 1]}, "sizes[1] is -9223372036854775809"),
-        ({"levels": {1: "easy"}}, "levels has the key 1"),
-        ({"name": "\ud800"}, "name is"),
-        ({"prices": [0.5] * 9000}, "expected at most 49,152, or the name of a file"),
+        {"sizes": {"entropy": 1 << 64}},
+        {"sizes": [0, -(1 << 63) - 1]},
+        {"levels": {1: "easy"}},
+        {"name": "\ud800"},
+        {"prices": [0.5] * 9000},
     ],
 )
-def test_arguments_that_would_not_arrive_are_refused_before_anything_starts(kwargs: Any, named: str) -> None:
+def test_arguments_that_would_not_arrive_are_refused_before_anything_starts(kwargs: Any) -> None:
     for path in ("env.kwargs", "env.options"):
-        found: list[str] = []
-        check([Given(path, kwargs, f"file x: {path}")], found)
-        [sentence] = found
-        assert sentence.startswith(f"file x: {path}: got {{")
-        assert (named if path == "env.kwargs" else named.replace("49,152", "4,096")) in sentence
+        found: list[BeastError] = []
+        assert check([Given(path, kwargs, f"file x: {path}")], found) == ({}, {path})
+        assert [(each.path, each.value) for each in found] == [(path, kwargs)]
     edges = {"most": (1 << 64) - 1, "least": -(1 << 63)}
     assert load([*CLASSIC, "--env.kwargs", json.dumps(edges)], {}).env.kwargs == edges
 
@@ -328,12 +291,10 @@ def test_differences_are_what_is_not_the_default() -> None:
 
 
 def test_help_shows_every_setting_with_default_and_meaning() -> None:
-    text = settings_help()
-    lines = text.splitlines()
+    lines = settings_help().splitlines()
     for path, field in TREE.items():
         [entry] = [line for line in lines if line.startswith(f"  --{path} ")]
         assert (field.description or "").split()[0] in entry + lines[lines.index(entry) + 1]
-    assert "--learner.batch_size 32 " in text
     assert max(map(len, lines)) <= 120
 
 
@@ -344,13 +305,9 @@ class Own(Section):
 def test_a_command_may_have_flags_of_its_own() -> None:
     loaded = gather(["--index", "3", "--seed", "4"], {}, own=Own)
     assert (loaded.own, loaded.config.seed) == (Own(index=3), 4)
-    with pytest.raises(ConfigError) as caught:
+    with refused("index", value="-1", layer="flag --index") as caught:
         gather(["--index", "-1", "--idex", "2", "--seed", "x"], {}, own=Own)
-    assert str(caught.value).splitlines() == [
-        "flag --idex: unknown setting; did you mean index?",
-        "flag --seed: got 'x', expected a whole number, at least 0 and at most 2147483647",
-        "flag --index: got '-1', expected a whole number, at least 0",
-    ]
+    assert caught.paths == ["idex", "seed", "index"]
     assert "\nThis command\n  --index 0 " in settings_help(Own)
 
 
@@ -362,10 +319,9 @@ def test_help_begins_with_what_is_given_most() -> None:
 
 
 def test_only_flags_that_set_another_algorithm_are_noted() -> None:
-    flags = ["--algo", "ppo", "--impala.rho_bar", "2", "--ppo.clip", "0.1"]
-    assert gather([*flags, "--seed", "3"], {}).notes == (
-        "--impala.rho_bar has no effect: it sets impala.rho_bar, and this run's algo is ppo",
-    )
+    flags = ["--algo", "ppo", "--impala.rho_bar", "2", "--ppo.clip", "0.1", "--seed", "3"]
+    (note,) = gather(flags, {}).notes
+    assert note.startswith("--impala.rho_bar has no effect")
     assert gather(["--env", "CartPole-v1", "--impala.learning_rate", "1e-3"], {}).notes == ()
 
 
@@ -373,7 +329,6 @@ def test_only_flags_that_set_another_algorithm_are_noted() -> None:
     ("env", "used"),
     [
         ("CartPole-v1", ()),
-        ("MinAtar/Breakout-v1", ()),
         ("own.py:Own", ()),
         ("zipf(MinAtar/Breakout-v1,MinAtar/Freeway-v1)", ()),
         ("football/academy_empty_goal", ("frame_stack",)),
@@ -382,25 +337,27 @@ def test_only_flags_that_set_another_algorithm_are_noted() -> None:
     ],
 )
 def test_settings_of_frames_that_no_environment_uses_are_noted(env: str, used: tuple[str, ...], tmp_path: Path) -> None:
-    assert set(FRAMES) <= EnvConfig.model_fields.keys()
     (tmp_path / "config.yaml").write_text(dump(load([*CLASSIC, "--env.frame_size", "42"], {})))  # of a run: not noted
     values = {name: EnvConfig.model_fields[name].default or 0 for name in FRAMES} | {"frame_stack": 8}
     flags = [f"--env.{name}={value}".lower() for name, value in values.items() if name != "frame_skip"]
     argv = ["--config", str(tmp_path / "config.yaml"), "--env", env, *flags]
     notes = gather(argv, {"BEAST_ENV__FRAME_SKIP": "2"}).notes
-    origins = {f"flag --env.{name}" for name in {*FRAMES} - {"frame_skip"} - {*used}}
-    if "frame_skip" not in used:
-        origins.add("environment BEAST_ENV__FRAME_SKIP")
-    assert {note.partition(" has no effect: ")[0] for note in notes} == origins
+    origins = {name: f"flag --env.{name}" for name in FRAMES} | {"frame_skip": "environment BEAST_ENV__FRAME_SKIP"}
+    idle = {where for name, where in origins.items() if name not in used}
+    assert {note.partition(" has no effect: ")[0] for note in notes} == idle
 
 
-def test_a_size_of_batches_without_its_unit_is_explained() -> None:
-    (note,) = gather(["--env", "CartPole-v1", "--algo", "ppo", "--batch_size", "64"], {}).notes
-    assert "64 counts rollouts" in note
-    assert "4,096 samples" in note
-    (note,) = gather(["--env", "Pendulum-v1", "--algo", "sac", "--batch_size", "64"], {}).notes
-    assert "512 samples; those of an update are sac.batch_size" in note
-    assert not gather(["--env", "CartPole-v1", "--algo", "ppo", "--learner.batch_size", "64"], {}).notes
+@pytest.mark.parametrize(
+    ("flags", "samples"),
+    [
+        ("--env CartPole-v1 --algo ppo --batch_size 64", ["4,096"]),
+        ("--env Pendulum-v1 --algo sac --batch_size 64", ["512"]),
+        ("--env CartPole-v1 --algo ppo --learner.batch_size 64", []),
+    ],
+)
+def test_a_size_of_batches_without_its_unit_is_explained(flags: str, samples: list[str]) -> None:
+    notes = gather(flags.split(), {}).notes
+    assert [count in note for note, count in zip(notes, samples, strict=True)] == [True] * len(samples)
 
 
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:
@@ -410,8 +367,3 @@ def test_several_environments_are_one_setting_and_the_first_chooses_the_preset()
     for env in ("CartPole-v1,PongNoFrameskip-v4", " CartPole-v1 ,MinAtar/Breakout-v0"):
         mixed, alone = load(["--env", env], {}), load(["--env", "CartPole-v1"], {})
         assert mixed.model_copy(update={"env": alone.env}) == alone
-
-
-def test_another_environment_leaves_no_levels_out_if_no_file_gives_any() -> None:
-    loaded = gather(["--env", "CartPole-v1"], {})
-    assert loaded.for_its_env("file x") is loaded

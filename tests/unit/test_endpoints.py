@@ -8,22 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.build.errors import refused
 from zerobeast.common.endpoints import MAX_IPC_PATH, Endpoint
 from zerobeast.common.errors import ConfigError, PeerLost
 
 
-def test_the_sockets_of_a_tcp_endpoint_are_neighbouring_ports() -> None:
-    place = Endpoint.parse("tcp://learner-0.learner:5560")
-    assert [place.socket(index) for index in range(3)] == [
-        "tcp://learner-0.learner:5560",
-        "tcp://learner-0.learner:5561",
-        "tcp://learner-0.learner:5562",
-    ]
-
-
-def test_the_sockets_of_an_ipc_endpoint_are_numbered_files() -> None:
-    place = Endpoint.parse("ipc:///run/x/learner")
-    assert [place.socket(index) for index in range(2)] == ["ipc:///run/x/learner.0", "ipc:///run/x/learner.1"]
+@pytest.mark.parametrize(
+    ("text", "sockets"),
+    [
+        ("tcp://learner-0.learner:5560", ["tcp://learner-0.learner:5560", "tcp://learner-0.learner:5561"]),
+        ("ipc:///run/x/learner", ["ipc:///run/x/learner.0", "ipc:///run/x/learner.1"]),
+        ("tcp://[::1]:5555", ["tcp://[::1]:5555", "tcp://[::1]:5556"]),
+    ],
+)
+def test_the_sockets_of_an_endpoint_are_neighbouring_ports_or_numbered_files(text: str, sockets: list[str]) -> None:
+    assert [Endpoint.parse(text).socket(index) for index in range(2)] == sockets
 
 
 @pytest.mark.parametrize(
@@ -61,10 +60,9 @@ def test_an_endpoint_is_tcp_ipc_or_inproc_and_reads_as_it_was_written(text: str)
         "ipc://" + "ä" * (MAX_IPC_PATH // 2 + 1),
     ],
 )
-def test_anything_else_is_refused_with_the_text_in_the_sentence(text: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_anything_else_is_refused_as_it_was_written(text: str) -> None:
+    with refused("endpoint", value=text):
         Endpoint.parse(text)
-    assert repr(text) in str(caught.value)
 
 
 @given(st.text(max_size=30))
@@ -86,48 +84,40 @@ def test_a_name_has_each_ipv4_address_once_and_is_resolved_to_the_first(monkeypa
     assert place.resolved() == Endpoint("10.0.0.2", 5555)
 
 
-def test_an_ipv6_address_keeps_its_brackets() -> None:
-    assert Endpoint.parse("tcp://[::1]:5555").resolved().socket(1) == "tcp://[::1]:5556"
-
-
-def test_a_path_resolves_to_itself() -> None:
-    place = Endpoint.parse("ipc:///run/x/learner")
-    assert place.resolved() == place
+@pytest.mark.parametrize("text", ["tcp://[::1]:5555", "ipc:///run/x/learner"])
+def test_a_number_and_a_path_resolve_to_themselves(text: str) -> None:
+    assert str(Endpoint.parse(text).resolved()) == text
 
 
 @pytest.mark.parametrize("host", ["a..b", "no-such-host.invalid", "x" * 70])
 def test_a_name_that_does_not_resolve_is_a_lost_peer_to_be_tried_again(host: str) -> None:
-    with pytest.raises(PeerLost, match="cannot resolve"):
+    with pytest.raises(PeerLost):
         Endpoint.parse(f"tcp://{host}:5555").resolved()
 
 
 def test_a_client_cannot_connect_to_a_wildcard() -> None:
-    with pytest.raises(ConfigError, match=r"tcp://\*:5555"):
+    with refused("endpoint", value="tcp://*:5555"):
         Endpoint.parse("tcp://*:5555").resolved()
 
 
-def test_a_socket_without_a_listener_is_free(tmp_path: Path) -> None:
+def test_a_socket_with_a_listener_is_taken_and_one_without_is_free(tmp_path: Path) -> None:
     place = Endpoint.parse(f"ipc://{tmp_path}/s")
     place.refuse_if_taken(0)
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(f"{tmp_path}/s.0")
     place.refuse_if_taken(0)
-
-
-def test_a_socket_with_a_listener_is_taken(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind(f"{tmp_path}/s.1")
         taken.listen(0)
-        place = Endpoint.parse(f"ipc://{tmp_path}/s")
         place.refuse_if_taken(0)
         for _ in range(3):  # the later ones find its backlog full
-            with pytest.raises(ConfigError, match="in use"):
+            with refused("endpoint", value=str(place)):
                 place.refuse_if_taken(1)
 
 
 def test_a_file_is_not_taken_for_a_socket(tmp_path: Path) -> None:
     (tmp_path / "s.0").write_text("notes")
-    with pytest.raises(ConfigError, match="not a socket"):
+    with refused("endpoint"):
         Endpoint.parse(f"ipc://{tmp_path}/s").refuse_if_taken(0)
     assert (tmp_path / "s.0").read_text() == "notes"
 

@@ -40,24 +40,19 @@ sys.exit("\\n".join(failed) or 0)
 
 def torch_free_modules() -> list[str]:
     """Every module of the torch-free base, of the two services built on it, and of what scripts call."""
-    names = []
-    folders = (
-        "common/**",
-        "services/**",
-        "rl/algos/**",
-        "zerobeast/clients/remote",
-        "zerobeast/results",
-        "zerobeast/api",
+    folders = ("common", "services", "rl/algos", "clients/remote", "results", "api")
+    ours = [path for folder in folders for path in (ROOT / "zerobeast" / folder).rglob("*.py")]
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in [*ours, *ROOT.glob("zerobeast/clients/env_*.py")]
+    }
+    start, end = TORCH_FREE_ALL_THE_SAME
+    return sorted(
+        name
+        for name in names
+        if (not name.startswith(NEEDS_TORCH) or (name.startswith(start) and name.endswith(end)))
+        and not name.endswith("__main__")
     )
-    ours = [path for folder in folders for path in ROOT.glob(f"{folder}/*.py")]
-    for path in [*ours, *ROOT.glob("zerobeast/clients/env_*.py")]:
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        name = f"zerobeast.{module.removeprefix('zerobeast.')}"
-        start, end = TORCH_FREE_ALL_THE_SAME
-        settings = name.startswith(start) and name.endswith(end)
-        if (settings or not name.startswith(NEEDS_TORCH)) and not name.endswith("__main__"):
-            names.append(name)
-    return sorted(names)
 
 
 def test_the_torch_free_floor_imports_without_torch() -> None:

@@ -9,9 +9,9 @@ import pytest
 from tests.build.checkpoints import CPU, same, trained
 from tests.build.control import control_config, trainer_of
 from tests.build.control import trained as trained_in_a_box
+from tests.build.errors import refused
 from tests.build.learners import ENV, run_config
 from zerobeast.common.config import live
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.update import Trainer
 
@@ -69,38 +69,32 @@ def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("algo", "given", "sentence"),
+    ("algo", "path", "value"),
     [
-        (
-            "ppo",
-            {"ppo.minibatches": 2},
-            "ppo.minibatches cannot change while the run trains: expected one of",
-        ),
-        ("ppo", {"ppo.learning_rate": -1}, "ppo.learning_rate: got -1, expected"),
-        ("ppo", {"ppo.learning_rat": 1}, "ppo.learning_rat cannot change"),
-        ("impala", {"impala.entropy_cost": 0.5}, "impala.entropy_cost cannot change"),
-        ("ppo", {"env.progress": 0.5}, "env.progress cannot change"),
+        ("ppo", "ppo.minibatches", 2),
+        ("ppo", "ppo.learning_rate", -1),
+        ("ppo", "ppo.learning_rat", 1),
+        ("impala", "impala.entropy_cost", 0.5),
+        ("ppo", "env.progress", 0.5),
     ],
 )
-def test_what_may_not_change_is_refused_in_a_sentence(
-    tmp_path: Path, algo: str, given: dict[str, Any], sentence: str
-) -> None:
+def test_what_may_not_change_is_refused(tmp_path: Path, algo: str, path: str, value: float) -> None:
     adapts = {"entropy_target": 0.5} if algo == "impala" else {}
-    with pytest.raises(ConfigError, match=sentence):
-        live.checked(of(tmp_path, algo, **adapts), given)
+    with refused(path, value=value):
+        live.checked(of(tmp_path, algo, **adapts), {path: value})
 
 
 def test_several_learners_do_not_change_one_by_one(tmp_path: Path) -> None:
     config = of(tmp_path, "ppo")
     ranks = config.model_copy(update={"learner": config.learner.model_copy(update={"ranks": 2})})
-    with pytest.raises(ConfigError, match=r"learner\.ranks 2: expected 1"):
+    with refused("learner.ranks", value=2):
         live.checked(ranks, {"ppo.entropy_cost": 0.0})
 
 
 def test_a_curriculum_goes_at_the_pace_that_is_set(tmp_path: Path) -> None:
     config = of(tmp_path, "ppo")
     config = config.model_copy(update={"env": config.env.model_copy(update={"options": {"deep": ["{progress}"]}})})
-    with pytest.raises(ConfigError, match=r"env\.progress: got 1\.5, expected"):
+    with refused("env.progress", value=1.5):
         live.checked(config, {"env.progress": 1.5})
     live.change(config, live.checked(config, {"env.progress": 0.75, "ppo.entropy_cost": 0.5}))
     assert (config.env.progress, config.algorithm.entropy_cost) == (0.75, 0.5)

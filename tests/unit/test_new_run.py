@@ -1,24 +1,23 @@
 """How a new run takes its folder, and what a start that fails leaves."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.build import starts
+from tests.build.errors import refused
 from zerobeast.cli.train import TrainFlags, train
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher import start
 from zerobeast.launcher.fleet import Fleet
-from zerobeast.launcher.start import Settled, settle
+from zerobeast.launcher.start import Settled
 from zerobeast.launcher.supervisor import Ending
 
-NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
 
@@ -31,7 +30,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settled(root: Path, *flags: str) -> Settled[TrainFlags]:
-    return settle(["--root", str(root), "--env", "CartPole-v1", *flags], {}, NOW, own=TrainFlags, say=lambda _: None)
+    return starts.settled(root, "--env", "CartPole-v1", *flags)
 
 
 def begun(run: Settled[TrainFlags], *codes: int | None) -> RunConfig:
@@ -78,7 +77,7 @@ def test_a_start_that_fails_leaves_what_was_there(root: Path) -> None:
     assert (root / "x" / "config.yaml").exists(), "it was there before"
     (root / "mine").mkdir()
     (root / "mine" / "thesis.tex").touch()
-    with pytest.raises(ConfigError, match="is not the folder of a run"):
+    with refused(str(root / "mine")):
         begun(settled(root, "--name", "mine"))
     assert (root / "mine" / "thesis.tex").exists()
     trained = settled(root, "--name", "trained")

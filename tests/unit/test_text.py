@@ -1,9 +1,11 @@
 """Text from strangers: it controls no terminal, wherever it is shown."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
+from zerobeast.common.config import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import render
 from zerobeast.common.health.figures import ServiceView
@@ -26,11 +28,11 @@ def test_control_characters_are_escaped_and_letters_are_not() -> None:
 def test_what_ends_a_service_is_shown_without_escapes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_: object) -> int:
+    def refuse(*_: object, **__: object) -> int:
         raise ConfigError(f"refuses: {ESCAPES}\nsecond")
 
-    monkeypatch.setattr(entry, "_run", refuse)
-    monkeypatch.setattr(entry, "_Signals", lambda: None)
+    monkeypatch.setattr(load, "gather", refuse)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert entry.main("actor", [], build=lambda *_: pytest.fail("nothing is built")) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2

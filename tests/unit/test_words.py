@@ -1,10 +1,12 @@
 """Errors of calls from Python name arguments, not flags."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import zerobeast as zb
+from tests.build.errors import refused
 from zerobeast.api.words import with_arguments
 
 
@@ -35,18 +37,18 @@ def test_flags_become_arguments_except_in_commands(text: str, worded: str) -> No
 
 
 def test_calls_speak_of_their_arguments(tmp_path: Path) -> None:
-    with pytest.raises(zb.ConfigError, match=r"^ppo\.lr: unknown setting; did you mean ppo\.learning_rate\?$"):
-        zb.train("CartPole-v1", "ppo", root=tmp_path, ppo={"lr": 1e-3})
-    with pytest.raises(zb.ConfigError, match=r"a new one needs env=$"):
-        zb.start(name="x", root=tmp_path)
-    with pytest.raises(zb.ConfigError, match=r"^batch_siz: unknown setting"):
-        zb.start("CartPole-v1", root=tmp_path, batch_siz=3)
-    with pytest.raises(zb.ConfigError, match=r"^ppo: got '3', expected a section with settings such as ppo\.\w+$"):
-        zb.start("CartPole-v1", "ppo", root=tmp_path, ppo=3)
-    for sentence, call in (("^out is 3", lambda: zb.record("x", 3)), ("^run is 3", lambda: zb.record(3))):  # type: ignore[arg-type]
-        with pytest.raises(zb.ConfigError, match=sentence):
+    begin = partial(zb.start, root=tmp_path)
+    for path, call in (
+        ("ppo.lr", lambda: zb.train("CartPole-v1", "ppo", root=tmp_path, ppo={"lr": 1e-3})),
+        ("name", lambda: begin(name="x")),
+        ("batch_siz", lambda: begin("CartPole-v1", batch_siz=3)),
+        ("ppo", lambda: begin("CartPole-v1", "ppo", ppo=3)),
+        ("out", lambda: zb.record("x", 3)),  # type: ignore[arg-type]
+        ("run", lambda: zb.record(3)),  # type: ignore[arg-type]
+        ("file", lambda: zb.sweep({})),  # type: ignore[arg-type]
+    ):
+        with refused(path) as caught:
             call()
-    with pytest.raises(zb.ConfigError, match=r"^file is \{\}, expected"):
-        zb.sweep({})  # type: ignore[arg-type]
+        assert "--" not in str(caught.error)
     assert not list(tmp_path.iterdir())
     assert zb.train.__name__ == "train"

@@ -1,0 +1,26 @@
+"""Runs as `beast train` settles them before they start, at one moment of a day."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from zerobeast.cli.train import TrainFlags
+from zerobeast.common.config.load import dump, load
+from zerobeast.common.settings.tree import RunConfig
+from zerobeast.launcher.start import Settled, settle
+
+NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
+
+
+def settled(root: Path, *flags: str, environ: Mapping[str, str] = MappingProxyType({})) -> Settled[TrainFlags]:
+    """A run in this folder of runs, with these flags."""
+    return settle(["--root", str(root), *flags], environ, NOW, own=TrainFlags)
+
+
+def started(root: Path, name: str, *flags: str) -> RunConfig:
+    """A run whose folder has its settings and nothing else."""
+    config = load(["--root", str(root), "--name", name, *flags], {})
+    config.folder.mkdir(parents=True)
+    (config.folder / "config.yaml").write_text(dump(config))
+    return config

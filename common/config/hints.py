@@ -38,7 +38,7 @@ def _hint(name: str, home: str, meant: str, section: str, others: Iterable[str])
     settings = [path for path in ({**RUN, **own} if own else TREE) if not path.startswith("parent.")]
     if meant:
         found = [path for path in settings if meant in (path, path.rpartition(".")[2])]
-        theirs = [] if found else [path for path in TREE if path.rpartition(".")[2] == meant]
+        theirs = [] if found else sorted(path for path in TREE if path.rpartition(".")[2] == meant)
         among = f"; {meant} is of other algorithms: {', '.join(theirs)}"
         return among if theirs else did_you_mean(meant, found or {meant}.intersection(others))
     if not home:

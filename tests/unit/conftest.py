@@ -1,4 +1,4 @@
-"""A fixture that applies to every unit test."""
+"""Fixtures that apply to every unit test, whose results do not depend on which tests ran before."""
 
 import pytest
 import torch
@@ -6,5 +6,11 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """Seed torch, so that random numbers do not depend on which tests ran before."""
+    """Seed torch."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test refers to is not among the algorithms of others."""
+    monkeypatch.setattr("zerobeast.common.settings.algorithm.found", {})

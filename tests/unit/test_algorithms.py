@@ -110,12 +110,6 @@ def test_an_algorithm_has_a_name_that_no_setting_of_a_run_has(name: str) -> None
         AlgorithmSpec(name, Settings, "mine:Mine")
 
 
-@pytest.fixture(autouse=True)
-def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test refers to is not among the algorithms of others."""
-    monkeypatch.setattr("zerobeast.common.settings.algorithm.found", {})
-
-
 class Inner(Section):
     depth: int = setting(3, "of a section in a section")
 

@@ -180,8 +180,9 @@ def test_how_a_run_ends(
         killed |= {role for role in ROLES if not fleet.down(role)}
     assert {role for role, child in fleet.children.items() if child.code == -signal.SIGKILL} == killed
     obeying = [role for role in ("actor", "envserver", "broker", "learner") if role not in {*scripts, *killed}]
-    times = [fleet.down(role) for role in obeying]
-    assert all(times), "each was asked, and could write a checkpoint"
+    times = [time for role in obeying if (time := fleet.down(role))]
+    if when_up:  # or else one may be asked before it can obey
+        assert len(times) == len(obeying), "each was asked, and could write a checkpoint"
     assert times == sorted(times)
 
 

@@ -68,7 +68,7 @@ def project(probs: Tensor, rewards: Tensor, discounts: Tensor, v_min: float, v_m
     places = places.clamp(max=last)  # rounding may go just past the last one, which would make a mass negative
     below = places.floor().clamp(max=last - 1)
     share = places - below
-    index, above = below.long(), probs * share
+    index, above = below.nan_to_num().long(), probs * share  # NaN is no place, but shows in the mass
     return torch.zeros_like(probs).scatter_add_(1, index, probs - above).scatter_add_(1, index + 1, above)
 
 

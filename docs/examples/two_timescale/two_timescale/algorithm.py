@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from two_timescale.config import TwoTimescaleConfig
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Field, PolicySpec
-from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, steps, unroll
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, policy_logits, steps, unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, OneBatch, estimate, summary
@@ -28,6 +29,13 @@ class TwoTimescale(ActorCritic[TwoTimescaleConfig]):
         act, after = super().act(net, inputs, core, sampling)
         policy = self.family.of(act.extras["logits"], None if inputs.action_mask is None else inputs.action_mask[0])
         return Act(act.action, {"log_prob": policy.log_prob(act.action)}), after
+
+    @torch.no_grad()
+    def divergence(self, net: PolicyAndValue, batch: Batch) -> Tensor:
+        """An estimate of KL(mu || pi) from the actions taken, because rollouts have no logits."""
+        policy = self.family.of(policy_logits(net, batch), batch.legal)
+        log_ratio = policy.log_prob(batch.actions) - batch.extras["log_prob"]
+        return log_ratio.expm1() - log_ratio
 
     def learning(self, net: PolicyAndValue) -> TwoTimescaleLearning:
         """One step of each optimiser per batch."""

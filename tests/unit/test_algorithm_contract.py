@@ -1,0 +1,32 @@
+"""Every algorithm keeps the rules of the interface: our own, and those of docs/examples."""
+
+import pytest
+
+from tests.build.batches import ALGORITHMS
+from tests.helpers import ROOT
+from zerobeast.testing import algorithm
+from zerobeast.testing.rules import Rule
+
+EXAMPLES = ROOT / "docs" / "examples"
+#: by the folder that a package stands in
+OF_OTHERS = {
+    "awr.config:SPEC": EXAMPLES / "awr",
+    "two_timescale.config:SPEC": EXAMPLES / "two_timescale",
+    "own_everything.config:SPEC": EXAMPLES / "own_everything",
+    "rnd.spec:SPEC": EXAMPLES,
+}
+
+
+@pytest.mark.parametrize("rule", algorithm.RULES, ids=str)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_our_own_keep_it(name: str, rule: Rule) -> None:
+    rule(name)
+
+
+@pytest.mark.parametrize("rule", algorithm.RULES, ids=str)
+@pytest.mark.parametrize("reference", OF_OTHERS)
+def test_those_of_other_packages_keep_it(reference: str, rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(OF_OTHERS[reference])
+    if reference.startswith("rnd") and rule.name == "only a truncated end has a future":
+        pytest.skip("an observation that is new earns a bonus, also at the end")
+    rule(reference)

@@ -39,12 +39,13 @@ def read(run: str, root: str, env: EnvSpec) -> tuple[Path, dict[str, Any]]:
     place = run_files.named(run, root)
     path = place / run_files.CHECKPOINT if place.is_dir() else place
     if (saved := load_checkpoint(path)) is None:
-        raise ConfigError(f"env.opponent {run}: it has no checkpoint yet")
+        raise ConfigError(f"env.opponent {run}: it has no checkpoint yet", path="env.opponent", value=run)
     with raising(CheckpointError, str(path), RemoteProtocolError):
         theirs = EnvSpec.from_wire(saved["env"])
     if theirs != env:
         name, found, expected = theirs.difference(env)
-        raise ConfigError(f"env.opponent {run}: its {name} is {found}, expected {expected}: {OTHER}")
+        sentence = f"env.opponent {run}: its {name} is {found}, expected {expected}: {OTHER}"
+        raise ConfigError(sentence, path="env.opponent", value=run, expected=OTHER)
     return path, saved
 
 

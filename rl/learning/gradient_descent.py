@@ -103,12 +103,14 @@ class GradientDescent:
         """
         kind = type(self.optimizer).__name__
         if saved["kind"] != kind:
-            raise CheckpointError(f"the checkpoint was made with optimizer {saved['kind']}, this run uses {kind}")
+            sentence = f"the checkpoint was made with optimizer {saved['kind']}, this run uses {kind}"
+            raise CheckpointError(sentence, value=saved["kind"], expected=kind)
         pairs = list(zip(self.optimizer.param_groups, saved["state"]["param_groups"], strict=True))
         now, before = (sum(len(pair[side]["params"]) for pair in pairs) for side in (0, 1))
         if now != before:
             why = f"was made with {before} trained parameters, and this run trains {now}: other layers are frozen"
-            raise CheckpointError(f"the checkpoint {why}; a new run may begin --from it")
+            sentence = f"the checkpoint {why}; a new run may begin --from it"
+            raise CheckpointError(sentence, value=before, expected=str(now))
         groups = [{**own, "params": theirs["params"]} for own, theirs in pairs]
         self.optimizer.load_state_dict({**saved["state"], "param_groups": groups})
 

@@ -13,7 +13,7 @@ from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.actions import OneHots
-from zerobeast.rl.ops.tree import leaves, tree_map
+from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Algorithm
 
 ALGORITHMS = {spec.name: spec.settings for spec in usable()}
@@ -127,50 +127,6 @@ def with_logits(batch: Batch, logits: Tensor) -> Batch:
 def on_policy(net: PolicyAndValue, batch: Batch) -> Batch:
     """The same batch, as if `net` had acted in it."""
     return with_logits(batch, unrolled(net, batch)[0][:-1])
-
-
-def bandit(algorithm: Any, net: PolicyAndValue, batch: Batch, right: Tensor, g: torch.Generator) -> Batch:
-    """The same observations, each an episode of one pull by `net`; the right action pays 1."""
-    alone = torch.ones_like(batch.first)  # so that the network sees no last action and no reward
-    batch = batch._replace(first=alone, mask=alone[1:])
-    logits = unrolled(net, batch)[0][:-1]
-    pulls = algorithm.family.of(logits).sample(g)
-    nothing = torch.zeros_like(pulls[:1])
-    rewards = torch.cat([nothing, pulls == right]).float()
-    return with_logits(batch, logits)._replace(last_action=torch.cat([nothing, pulls]), reward=rewards)
-
-
-def ended(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> Batch:
-    """An unroll whose rows all end at transition `at`; obs[at + 1] is their final observation."""
-    batch = make_batch(algorithm)
-    first, died, cut = torch.zeros(3, T + 1, B, dtype=torch.bool)
-    died[at + 1] = terminated
-    cut[at + 1] = truncated
-    if at + 2 <= T:
-        first[at + 2] = True
-        batch.reward[at + 2] = 0.0
-    return batch._replace(first=first, terminated=died, truncated=cut, mask=~first[1:])
-
-
-def two_ends(algorithm: Algorithm, *, terminated: bool, truncated: bool, at: int) -> tuple[Batch, Batch]:
-    """The batch that `ended` makes, and a copy with another final observation."""
-    batch = ended(algorithm, terminated=terminated, truncated=truncated, at=at)
-    other = batch.copy()
-    for entry in leaves(other.obs):
-        entry[at + 1] += 1
-    return batch, other
-
-
-def same_where_valid(algorithm: Algorithm) -> tuple[Batch, Batch]:
-    """Two batches that differ only in transitions that are void or beyond the budget."""
-    batch = make_batch(algorithm)
-    batch.mask[:, 1:] = False
-    batch.mask[4:, 0] = False
-    other = batch.copy()
-    other.reward[5:] += 9.0
-    other.extras["logits"][4:] = 7.0
-    other.extras["logits"][:, 1:] *= 2.0
-    return batch, other
 
 
 def weights(net: nn.Module) -> list[Tensor]:

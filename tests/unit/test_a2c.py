@@ -84,11 +84,3 @@ def test_loss_and_gradients_equal_those_of_impala(env: EnvSpec, *, decay: float,
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
     for name in ("total", "pg_loss", "baseline_loss", "entropy"):
         torch.testing.assert_close(found[0][1][name], found[1][1][name], rtol=1e-4, atol=1e-6)
-
-
-def test_a_batch_beyond_the_budget_has_no_loss_and_finite_metrics() -> None:
-    algorithm = a2c(normalize_advantages=True)
-    batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
-    loss, metrics = algorithm.loss(algorithm.network(), batch)
-    assert loss == 0.0
-    assert all(metric.isfinite() for metric in metrics.values())

@@ -105,32 +105,6 @@ def test_an_encoder_learns_from_the_critics_alone(tmp_path: Path, name: str, env
             assert all(changed) if changes else not any(changed)
 
 
-@pytest.mark.parametrize("name", ["sac", "td3"])
-def test_actions_are_learned_from_pixels(tmp_path: Path, name: str) -> None:
-    """The brighter half of the picture says which end of the box is rewarded."""
-    torch.manual_seed(1)
-    more = {"temperature": 0.01} if name == "sac" else {}
-    algorithm = control(tmp_path, name, SIGNS, net={"hidden_size": 64}, learning_rate=1e-3, **more)
-    net = algorithm.network()
-    learning, n = algorithm.learning(net), 32
-    for seed in range(120):
-        batch = transitions(seed, SIGNS, n)
-        right = torch.rand(n) < 0.5
-        bright = (torch.arange(12) >= 6) == right[:, None]
-        obs = bright[None, :, None].expand(1, n, 12, 12).to(torch.uint8) * 255
-        units = torch.rand(n, 2) * 2 - 1
-        batch = batch._replace(
-            inputs=batch.inputs._replace(obs=obs),
-            action=algorithm.box.actions(units),
-            reward=-(units[:, 0] - (right * 2.0 - 1)).square(),
-            discount=torch.zeros(n),
-        )
-        learning.update(batch, torch.ones(n), 0)
-    best = algorithm.best(net(net.encode(batch.inputs)))[:, 0]
-    assert (best[right] > 0.5).all()
-    assert (best[~right] < -0.5).all()
-
-
 @pytest.mark.parametrize("j", [None, 1, 2])
 def test_stacked_critics_are_networks_side_by_side(j: int | None) -> None:
     critics = Critics(3, [5 + 2, 8, 8])
@@ -142,12 +116,3 @@ def test_stacked_critics_are_networks_side_by_side(j: int | None) -> None:
         bound = weight.shape[1] ** -0.5
         assert bound / 2 < weight.abs().max() <= bound
         assert not torch.equal(weight[0], weight[1])
-
-
-def test_the_activation_of_critics_is_relu_unless_another_is_chosen() -> None:
-    outputs = {}
-    for activation in ("auto", "relu", "elu"):
-        torch.manual_seed(2)
-        outputs[activation] = Critics(2, [5, 8, 8], activation)(torch.ones(3, 4), torch.ones(3, 1))
-    assert torch.equal(outputs["auto"], outputs["relu"])
-    assert not torch.equal(outputs["auto"], outputs["elu"])

@@ -4,34 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.build.brokers import ECHO_ENV, ECHO_POLICY, EchoAlgorithm, EchoNet
+from tests.build.brokers import ECHO_ENV, EchoAlgorithm, EchoNet
+from tests.build.inference import STACKED, infer, make
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire.records import step_record
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.nets.weights import flatten
-
-STACKED = EnvSpec("Frames-v0", ArraySpace.box((2, 2), "|u1"), ArraySpace.discrete(6), frame_stack=3)
-
-
-def make(env: EnvSpec = ECHO_ENV, max_rows: int = 8) -> Inference:
-    found = Inference(EchoAlgorithm(env), max_rows=max_rows, device=torch.device("cpu"), dtype=torch.float32, seed=1)
-    found.reserve(max_rows)
-    return found
-
-
-def infer(inference: Inference, slots: list[int], **fields: object) -> np.ndarray:
-    """Fill the batch with rows, compute them, and return the act records."""
-    env = inference.algorithm.env
-    rows = inference.batch.rows.view(step_record(env).dtype)[: len(slots), 0]
-    rows[:] = np.zeros((), rows.dtype)
-    for name, values in fields.items():
-        rows[name] = values
-    inference.batch.slots[: len(slots)] = slots
-    inference.submit(len(slots), with_cores=True)
-    assert inference.done()
-    return inference.acts[: len(slots)].view(act_record(env, ECHO_POLICY).dtype)[:, 0].copy()
 
 
 def test_answers_are_in_the_rows_of_their_requests() -> None:

@@ -47,13 +47,6 @@ def test_every_batch_is_used_as_often_as_it_may_be_and_none_is_held_for_longer_t
     )
 
 
-@pytest.mark.parametrize(("batches", "uses"), [(1, 1), (1, 3), (5, 1)])
-def test_one_place_or_one_use_passes_batches_through_in_the_order_of_their_arrival(batches: int, uses: int) -> None:
-    circular = circular_of(batches, uses)
-    assert [circular.add(arrival) for arrival in ARRIVALS[:5]] == [[arrival] * uses for arrival in range(5)]
-    assert circular.state() == []
-
-
 @pytest.mark.parametrize(
     ("batches", "uses", "due"),
     [(4, 2, [7, 9]), (4, 4, [6, 7, 8, 9]), (2, 4, [8, 8, 9, 9]), (3, 4, [7, 8, 9, 9]), (4, 3, [7, 8, 9])],

@@ -8,14 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.build.batches import ALGORITHMS, MINATAR, REACH, VECTORS, B, T, algorithm_of, make_batch
+from tests.build.batches import MINATAR, REACH, VECTORS, B, T, algorithm_of, make_batch
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import steps
 from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling
-from zerobeast.rl.replay_settings import BoxSettings
 from zerobeast.services.learner.update import acting_dtype, divergences
 
 RULE = "adaptive 0.1"
@@ -40,9 +38,10 @@ def moved(net: Any, by: float = 1.0) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_divergence_is_0_for_equal_weights_and_more_for_others(name: str, dtype: torch.dtype) -> None:
-    env: EnvSpec = REACH if issubclass(ALGORITHMS[name], BoxSettings) else VECTORS
+@pytest.mark.parametrize(("name", "env"), [("impala", VECTORS), ("r2d2", VECTORS), ("sac", REACH)])
+def test_the_divergence_is_0_for_equal_weights_in_the_format_of_brokers(
+    name: str, env: EnvSpec, dtype: torch.dtype
+) -> None:
     algorithm = algorithm_of(name, env, sync=RULE)
     net = moved(algorithm.network(), by=0.1)  # at first all actions have nearly the same value
     acting = deepcopy(net)
@@ -73,17 +72,6 @@ def test_the_divergence_of_an_actor_critic_is_the_kl_on_the_same_observations(*,
     p, q = (extras.softmax(-1) for extras in (batch.extras["logits"], acted_in(algorithm, net, batch).extras["logits"]))
     expected: Tensor = (p * (p / q).log()).sum(-1)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-
-
-def test_the_divergence_does_not_depend_on_the_number_of_environments() -> None:
-    algorithm = algorithm_of("ppo", VECTORS, sync=RULE)
-    net = algorithm.network()
-    batch = acted_in(algorithm, net, make_batch(algorithm))
-    twice = Batch.joined([batch, batch])
-    net = moved(net)
-    torch.testing.assert_close(algorithm.divergence(net, twice).mean(), algorithm.divergence(net, batch).mean())
-    alone = tree_map(lambda entry: entry, batch.pick(torch.tensor([0])))
-    torch.testing.assert_close(algorithm.divergence(net, alone)[:, 0], algorithm.divergence(net, batch)[:, 0])
 
 
 def test_rollouts_carry_what_the_divergence_needs_only_if_the_sync_rule_uses_it() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.build.errors import refused
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.algos.impala.config import ImpalaConfig
@@ -78,18 +79,12 @@ def test_the_learning_rate_follows_the_schedule() -> None:
 
 def test_a_step_goes_down_the_clipped_gradient_at_the_rate_of_its_agent_steps(net: nn.Linear) -> None:
     before = net.weight.detach().clone()
-    one = descent(net, optimizer="rmsprop", alpha=0.0, epsilon=1.0, learning_rate=0.5, schedule="linear")
-    one._settings = one._settings.model_copy(update={"max_grad_norm": 0.1})
+    one = descent(net, alpha=0.0, epsilon=1.0, learning_rate=0.5, schedule="linear", max_grad_norm=0.1)
     step = one.step(loss_of(net), 500)
     assert step.applied
     assert (step.grad_norm, step.learning_rate) == (pytest.approx(5**0.5), 0.25)
     grad = torch.tensor([[1.0, 2.0]]) * 0.1 / 5**0.5
     torch.testing.assert_close(net.weight.detach(), before - 0.25 * grad / (grad + 1.0), rtol=1e-5, atol=1e-6)
-
-
-def test_gradients_of_one_step_do_not_leak_into_the_next(net: nn.Linear) -> None:
-    one = descent(net)
-    assert one.step(loss_of(net), 0).grad_norm == one.step(loss_of(net), 0).grad_norm
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "rmsprop_tf", "adam"])
@@ -129,12 +124,12 @@ def test_a_loaded_state_goes_on_exactly_under_the_settings_of_this_start(net: nn
 
 
 def test_a_state_of_another_optimizer_is_refused_by_name(net: nn.Linear) -> None:
-    with pytest.raises(CheckpointError, match="made with optimizer Adam, this run uses RMSprop"):
+    with refused(kind=CheckpointError, value="Adam", expected="RMSprop"):
         descent(net).load(descent(net, optimizer="adam").state())
 
 
 def test_a_checkpoint_of_other_trained_parameters_is_refused_in_one_sentence() -> None:
     before, now = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)) for _ in range(2))
     before[0].requires_grad_(requires_grad=False)
-    with pytest.raises(CheckpointError, match="made with 2 trained parameters, and this run trains 4"):
+    with refused(kind=CheckpointError, value=2, expected="4"):
         descent(now).load(descent(before).state())

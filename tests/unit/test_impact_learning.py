@@ -1,22 +1,17 @@
 """How IMPACT learns: its target, its old batches, the weight of the divergence, and what changes nothing."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
-from tests.build.batches import B, T, algorithm_of, make_batch, on_policy, same, unrolled, weights
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from tests.build.batches import algorithm_of, make_batch, on_policy, same, weights
 from zerobeast.rl.algos.impact.algorithm import CEILING, FLOOR, DivergenceWeight, ImpactLearning
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
 from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
 from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.ops.frames import stack_frames
 
 impact = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant")
 
@@ -50,24 +45,6 @@ def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(bat
     for step, target in enumerate(watched.before):
         assert same(target, watched.after[step // period * period]), step
     assert not same(watched.after[0], watched.after[1])
-
-
-def test_batches_are_held_with_each_frame_once_and_learned_from_bit_for_bit() -> None:
-    env = EnvSpec("Stacked-v0", ArraySpace.box((5,)), ArraySpace.discrete(3), frame_stack=3)
-    algorithm = impact(env, batches=3, uses=2)
-    results = []
-    for frame_stack in (1, 3):  # 1: held as they come
-        net = algorithm.network()
-        learning = ImpactLearning(algorithm, net)
-        learning._frame_stack = frame_stack
-        for seed in range(6):
-            batch = make_batch(algorithm, seed=seed, resets=0.3)
-            frames = torch.randn(B, T + 3, 5, generator=torch.Generator().manual_seed(seed))
-            learning.update(batch._replace(obs=stack_frames(frames, batch.first.T, 3)), 0)
-        held = learning.state()["batches"][0]["obs"]
-        assert held.shape[0] == (T + 1 if frame_stack == 1 else T + 3)
-        results.append(weights(net))
-    assert same(*results)
 
 
 def test_the_target_policy_is_evaluated_on_a_batch_once_per_target(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,36 +91,6 @@ def test_an_arrival_is_worth_k_steps_once_there_are_n_batches() -> None:
     assert all(learned.changed and not learned.skipped for learned in found)
 
 
-def test_a_held_batch_is_unaffected_when_its_rows_are_overwritten() -> None:
-    algorithm = impact(batches=2, uses=2)
-    nets = []
-    for rewritten in (False, True):
-        net = algorithm.network()
-        learning = algorithm.learning(net)
-        batch = make_batch(algorithm)
-        learning.update(batch, 0)
-        if rewritten:
-            batch.reward.fill_(7.0)
-        learning.update(make_batch(algorithm, seed=2), 0)
-        nets.append(weights(net))
-    assert same(*nets)
-
-
-def test_a_batch_that_is_not_finite_is_left_out_and_counted_at_every_use() -> None:
-    algorithm = impact(batches=2, uses=2)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
-    bad = make_batch(algorithm)
-    bad.extras["logits"][...] = math.nan
-    learned = learning.update(bad, 0)
-    assert (learned.steps, learned.skipped, learned.changed) == (0, 1, False)
-    assert same(weights(net), weights(algorithm.network()))
-    learned = learning.update(make_batch(algorithm, seed=2), 0)
-    assert (learned.steps, learned.skipped, learned.changed) == (1, 1, True)
-    assert learning.state()["target"]["updates"] == 1, "a step that was not taken brings no new target"
-    assert all(value.isfinite().all() for value in weights(net))
-
-
 @pytest.mark.parametrize(
     ("kls", "expected"),
     [
@@ -186,32 +133,3 @@ def test_the_weight_of_the_divergence_adapts_when_the_target_is_replaced(kl_targ
     learning = algorithm.learning(algorithm.network())
     found = [learning.update(make_batch(algorithm, seed=seed), 0).metrics["kl_cost"].item() for seed in range(5)]
     assert found == [0.5, 0.5, *[0.5 * factor] * 2, 0.5 * factor**2]
-
-
-def test_a_policy_that_pays_for_its_divergence_stays_near_the_target() -> None:
-    batch = make_batch(impact())
-    before = unrolled(impact().network(), batch)[0]
-    moved = {}
-    for kl_cost in (0.0, 50.0):
-        algorithm = impact(batches=1, uses=30, kl_cost=kl_cost, kl_target=1.0)
-        net = algorithm.network()
-        algorithm.learning(net).update(batch, 0)
-        after = unrolled(net, batch)[0]
-        moved[kl_cost] = algorithm.family.of(before).kl(algorithm.family.of(after)).mean().item()
-    assert moved[50.0] < 0.2 * moved[0.0]
-
-
-def test_observations_join_the_statistics_once_and_the_targets_with_its_weights() -> None:
-    algorithm = impact(net={"normalize_obs": True}, batches=2, uses=2)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
-    batch = make_batch(algorithm)
-    batch = batch._replace(obs=batch.obs * 5 + 3)
-    fresh = weights(net.body.norm)
-    learning.update(batch, 0)
-    torch.testing.assert_close(net.body.norm.arrays[0].mean, batch.obs[:-1].mean((0, 1)))
-    target = learning.state()["target"]["weights"]
-    assert same([target[f"body.norm.{name}"] for name in net.body.norm.state_dict()], fresh)
-    for seed in range(3):
-        learning.update(make_batch(algorithm, seed=seed), 0)
-    assert not same([target[f"body.norm.{name}"] for name in net.body.norm.state_dict()], fresh)

@@ -1,4 +1,4 @@
-"""IMPALA: its loss, one update, how acting and learning line up, and that it learns."""
+"""IMPALA: its loss, and an adaptive entropy weight, which is off by default."""
 
 from functools import partial
 from typing import Any
@@ -6,47 +6,26 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.batches import MINATAR, B, T, algorithm_of, bandit, generator, make_batch, on_policy, unrolled
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from tests.build.batches import (
+    MINATAR,
+    PANEL,
+    REACH,
+    VECTORS,
+    B,
+    T,
+    algorithm_of,
+    make_batch,
+    on_policy,
+    same,
+    unrolled,
+    weights,
+)
+from tests.build.errors import refused
+from zerobeast.rl.algos.impala.algorithm import ImpalaLearning
+from zerobeast.rl.algos.policy_gradient.one_step import OneStep
 from zerobeast.rl.nets.precision import autocast
 
-impala = partial(algorithm_of, "impala")
-
-
-def test_masked_transitions_do_not_count() -> None:
-    algorithm = impala(reduction="mean")
-    net = algorithm.network()
-    batch = make_batch(algorithm)
-    batch.mask[:, 1:] = False
-    alone = batch.pick(torch.tensor([0]))
-    (masked, metrics), (single, single_metrics) = algorithm.loss(net, batch), algorithm.loss(net, alone)
-    torch.testing.assert_close(masked, single)
-    assert metrics["valid_fraction"] == 1 / B
-    for name in set(metrics) - {"valid_fraction"}:
-        torch.testing.assert_close(metrics[name], single_metrics[name], msg=name)
-
-
-def test_a_batch_beyond_the_budget_has_no_loss_no_gradient_and_finite_metrics() -> None:
-    algorithm = impala(reduction="mean")
-    net = algorithm.network()
-    loss, metrics = algorithm.loss(net, make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool)))
-    loss.backward()  # type: ignore[no-untyped-call]
-    assert loss == 0.0
-    assert all(metric.isfinite() for metric in metrics.values())
-    assert not any(parameter.grad.any() for parameter in net.parameters() if parameter.grad is not None)
-
-
-def test_rewards_are_clipped_for_the_targets_only_when_asked() -> None:
-    losses = {}
-    for clipping in ("abs_one", "none"):
-        algorithm = impala(reward_clipping=clipping)
-        net, batch = algorithm.network(), make_batch(algorithm)
-        for scale in (1.0, 50.0):
-            batch = batch._replace(reward=torch.full_like(batch.reward, scale))
-            losses[clipping, scale] = algorithm.loss(net, batch)[0].item()
-    assert losses["abs_one", 1.0] == losses["abs_one", 50.0] == losses["none", 1.0]
-    assert losses["none", 50.0] != losses["none", 1.0]
+impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 
 
 def test_rewards_are_scaled_before_they_are_clipped() -> None:
@@ -84,16 +63,6 @@ def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one(
     assert algorithm.loss(net, perfect)[1]["explained_variance"].item() == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("field", ["reward", "obs", "logits"])
-def test_a_nan_in_the_batch_shows_in_the_loss(field: str) -> None:
-    algorithm = impala()
-    net, batch = algorithm.network(), make_batch(algorithm)
-    (batch.extras | batch._asdict())[field][2, 1] = torch.nan
-    loss, metrics = algorithm.loss(net, batch)
-    assert loss.isnan()
-    assert metrics["total"].isnan()
-
-
 def test_bfloat16_stops_at_the_networks_heads() -> None:
     algorithm = impala(MINATAR, net={"use_lstm": True})
     net, batch = algorithm.network(), make_batch(algorithm, resets=0.2)
@@ -104,24 +73,74 @@ def test_bfloat16_stops_at_the_networks_heads() -> None:
     torch.testing.assert_close(loss, exact, rtol=0.03, atol=0.0)
 
 
-def test_metrics_are_detached_scalars() -> None:
-    algorithm = impala()
-    loss, metrics = algorithm.loss(algorithm.network(), make_batch(algorithm))
-    assert loss.requires_grad
-    assert {"total", "pg_loss", "baseline_loss", "entropy", "behaviour_kl", "explained_variance"} <= set(metrics)
-    assert all(metric.shape == () and not metric.requires_grad for metric in metrics.values())
+def peaked(algorithm: Any) -> Any:
+    """A network that is far from uniform."""
+    net = algorithm.network()
+    with torch.no_grad():
+        net.policy.bias.copy_(torch.tensor([2.0, 0.0, 0.0]))
+    return net
 
 
-@pytest.mark.parametrize("replay_share", [0.0, 0.5])
-def test_it_learns_which_action_each_context_rewards(replay_share: float) -> None:
-    env = EnvSpec("Bandit-v0", ArraySpace.box((3,)), ArraySpace.discrete(3))
-    plain = {"optimizer": "adam", "epsilon": 1e-5, "learning_rate": 0.01, "reduction": "mean", "discount": 0.0}
-    algorithm = impala(env, replay_share=replay_share, **plain)
-    net, g = algorithm.network(), generator()
-    learning, answers, any_batch = algorithm.learning(net), torch.tensor([2, 0, 1]), make_batch(algorithm, rows=16)
-    for _ in range(120):
-        contexts = torch.randint(0, 3, (T + 1, 16), generator=g)
-        batch = any_batch._replace(obs=torch.nn.functional.one_hot(contexts, 3).float())
-        batch = bandit(algorithm, net, batch, answers[contexts[:-1]], g)
-        learning.update(batch, 0)
-    assert batch.reward[1:].mean() > 0.95
+@pytest.mark.parametrize("use_lstm", [False, True])
+def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit(*, use_lstm: bool) -> None:
+    algorithm = impala(net={"use_lstm": use_lstm, "normalize_obs": True})
+    nets = [algorithm.network(), algorithm.network()]
+    plain, other = algorithm.learning(nets[0]), ImpalaLearning(algorithm, nets[1])
+    assert isinstance(plain, OneStep)
+    for seed in range(4):
+        one, two = (each.update(make_batch(algorithm, resets=0.2, seed=seed), 0) for each in (plain, other))
+        assert one == two
+    assert same(weights(nets[0]), weights(nets[1]))
+    averages = [each.state()["optimizer"]["state"]["state"] for each in (plain, other)]
+    assert all(same(list(averages[0][key].values()), list(averages[1][key].values())) for key in averages[0])
+    assert other.state()["batches"] == []
+
+
+@pytest.mark.parametrize(("target", "grows"), [(1.09, True), (0.1, False)])
+def test_the_weight_starts_as_configured_grows_below_the_target_and_shrinks_above(
+    target: float, *, grows: bool
+) -> None:
+    algorithm = impala(entropy_cost=0.03, entropy_target=target, learning_rate=1e-6)
+    learning = algorithm.learning(peaked(algorithm))
+    found = [learning.update(make_batch(algorithm, seed=seed), 0) for seed in range(4)]
+    costs = [learned.metrics["entropy_cost"].item() for learned in found]
+    assert 0.1 < found[0].metrics["entropy"] < 1.09, "otherwise this test says nothing"
+    assert costs[0] == pytest.approx(0.03)
+    assert costs == sorted(set(costs), reverse=not grows)
+    assert abs(costs[1] - costs[0]) == pytest.approx(0.01 * 0.03, rel=0.1), "a hundredth of where it started"
+
+
+def test_a_batch_without_a_valid_step_leaves_the_entropy_weight_alone() -> None:
+    algorithm = impala(entropy_target=1.0)
+    learning = algorithm.learning(algorithm.network())
+    void = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
+    learning.update(void, 0)
+    assert learning.update(void, 0).metrics["entropy_cost"].item() == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("origin", ["made with all of it", "made with none"])
+def test_a_run_resumes_after_replay_and_entropy_target_were_switched(origin: str) -> None:
+    plain, all_of_it = impala(), impala(batches=2, uses=2, replay_share=0.5, entropy_target=0.5)
+    before, after = (plain, all_of_it) if origin == "made with none" else (all_of_it, plain)
+    saved = before.learning(before.network())
+    saved.update(make_batch(before), 0)
+    net = after.network()
+    learning = after.learning(net)
+    learning.load(saved.state())
+    learned = learning.update(make_batch(after, seed=2), 0)
+    assert (learned.steps, learned.skipped) == (1, 0)
+    assert not same(weights(net), weights(after.network()))
+
+
+@pytest.mark.parametrize(
+    ("env", "settings"),
+    [
+        (VECTORS, {"entropy_target": 1.2}),
+        (VECTORS, {"entropy_target": -0.5}),
+        (PANEL, {"entropy_target": 2.5}),
+        (REACH, {"entropy_target": -1.0, "entropy_cost": 0.0}),
+    ],
+)
+def test_a_target_that_no_policy_reaches_is_refused(env: Any, settings: dict[str, Any]) -> None:
+    with refused("impala"):
+        algorithm_of("impala", env, **settings)

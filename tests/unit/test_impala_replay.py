@@ -96,31 +96,12 @@ def test_the_share_is_of_the_whole_batch_and_the_new_rows_are_all_there(share: f
     assert set(mixed[B:]) <= {0, 1, 2, 3}, "a batch does not meet itself"
 
 
-@pytest.mark.parametrize(("share", "rows"), [(0.1, B), (0.3, B), (0.5, 1), (0.4, 1), (0.01, 2)])
-def test_the_share_holds_on_average_and_every_batch_is_held_however_small(share: float, rows: int) -> None:
-    algorithm, replay = impala(), old_rollouts(share, 1000, seed=1)
-    batches, old = [numbered(algorithm, first, rows=rows, steps=1) for first in range(0, 200 * rows, rows)], 0
-    for batch in batches:
-        old += replay.mix(batch).mask.shape[1] - rows
-    assert [len(held["mask"][0]) for held in replay.state()["held"]] == [200 * rows]
-    most = round(rows * share / (1 - share) + 0.5)  # old rows of the first batch, which gets none
-    assert 200 * rows * share / (1 - share) == pytest.approx(old, abs=0.5 + most)
-
-
 def test_the_remainder_of_rounding_survives_a_restart() -> None:
     algorithm, replay, resumed = impala(), *(old_rollouts(0.1, 100, seed=1) for _ in range(2))
     replay.mix(numbered(algorithm, 0))  # leaves 0.44 of a row over, so that the next batch gets one
     resumed.load(replay.state())
     sizes = [each.mix(numbered(algorithm, 4)).mask.shape[1] - B for each in (replay, resumed)]
     assert sizes == [1, 1]
-
-
-def test_without_a_share_batches_pass_through_and_nothing_is_held() -> None:
-    algorithm, replay = impala(), old_rollouts(0.0, 100, seed=1)
-    for first in (0, 4):
-        batch = numbered(algorithm, first)
-        assert replay.mix(batch) is batch
-    assert replay.state()["held"] == []
 
 
 def test_the_oldest_leave_first_and_the_rest_is_drawn_with_equal_chances() -> None:
@@ -171,13 +152,6 @@ def test_a_restart_with_less_room_keeps_the_newest() -> None:
         replay.mix(numbered(algorithm, first))
     smaller.load(replay.state())
     assert set(numbers(smaller.mix(numbered(algorithm, 8)))[B:]) == {5, 6, 7}
-
-
-def test_a_restart_without_a_share_drops_all_old_rollouts() -> None:
-    algorithm, replay, off = impala(), old_rollouts(0.5, 100, seed=1), old_rollouts(0.0, 100, seed=1)
-    replay.mix(numbered(algorithm, 0))
-    off.load(replay.state())
-    assert off.state()["held"] == [], "or every checkpoint would hold them for ever"
 
 
 def test_rollouts_of_another_length_are_dropped() -> None:

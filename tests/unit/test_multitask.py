@@ -1,6 +1,5 @@
 """One policy for several tasks: each has its own value, on a scale of its own, and no task moves another's."""
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import VECTORS, B, T, generator, make_batch, same, weights
+from tests.build.batches import VECTORS, B, T, generator, make_batch, same
+from tests.build.errors import refused
 from tests.build.nets import of_task
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.tree import RunConfig
@@ -20,7 +20,7 @@ from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.popart import PopArt
-from zerobeast.rl.ops.tree import leaves, tree_map
+from zerobeast.rl.ops.tree import tree_map
 from zerobeast.services.broker.sessions import Sessions
 
 TASKS, WIDTH = 3, 5
@@ -69,14 +69,6 @@ def test_a_new_network_has_identical_value_heads_for_all_tasks() -> None:
     assert torch.equal(head.weight[:1], impala(tasks=1, popart=False).network().value.weight)
 
 
-def test_without_popart_all_tasks_share_a_value() -> None:
-    algorithm = impala(popart=False)
-    net, batch = algorithm.network(), batch_of(algorithm)
-    assert isinstance(net.value, nn.Linear)
-    blind = batch._replace(task=torch.zeros(B, dtype=torch.int64))
-    assert algorithm.loss(net, batch)[0] == algorithm.loss(net, blind)[0]
-
-
 @pytest.mark.parametrize("name", ["impala", "vmpo"])
 def test_a_tasks_statistics_depend_on_its_own_rows_alone_bit_for_bit(name: str) -> None:
     algorithm = algorithm_of(name, learning_rate=1e-30)  # so that only the statistics move
@@ -92,39 +84,6 @@ def test_a_tasks_statistics_depend_on_its_own_rows_alone_bit_for_bit(name: str) 
     for task, moved in enumerate((False, False, True)):
         assert same(of_task(heads[0], task), of_task(heads[1], task)) != moved
     assert len(set(heads[0].scale.tolist())) == TASKS
-
-
-def test_no_value_changes_with_the_statistics() -> None:
-    algorithm = impala(learning_rate=1e-30)
-    net, batch = algorithm.network(), batch_of(algorithm)
-    learning, before = algorithm.learning(net), values_of(net, batch)
-    for _ in range(40):
-        learning.update(batch, 0)
-    assert net.value.scale[2] > 20 * net.value.scale[0], "otherwise this test says nothing"
-    torch.testing.assert_close(values_of(net, batch), before, rtol=1e-4, atol=1e-3)
-
-
-def values_of(net: PolicyAndValue, batch: Batch) -> Tensor:
-    with torch.no_grad():
-        steps = StepInput(batch.obs, batch.last_action, batch.reward, batch.first)
-        values: Tensor = net(steps, batch.core_state, batch.task)[0].value
-    return values
-
-
-def test_what_was_skipped_moves_no_statistics() -> None:
-    algorithm = impala()
-    net, batch = algorithm.network(), batch_of(algorithm)
-    learning = algorithm.learning(net)
-    batch.extras["logits"][...] = math.nan
-    before = weights(net)
-    assert learning.update(batch, 0).skipped == 1
-    assert same(weights(net), before)
-
-
-def test_with_one_task_and_unit_scale_the_loss_equals_that_without_popart() -> None:
-    with_it, without = impala(tasks=1), impala(tasks=1, popart=False)
-    batch = make_batch(with_it)
-    assert with_it.loss(with_it.network(), batch)[0] == without.loss(without.network(), batch)[0]
 
 
 class Heads(nn.Module):
@@ -191,11 +150,6 @@ def test_the_gradient_is_that_of_k_heads_written_out_in_loops() -> None:
         assert mine.any()
 
 
-def test_a_batch_that_was_saved_comes_back() -> None:
-    batch = batch_of(impala())
-    assert same(leaves(Batch.restored(batch._asdict(), torch.device("cpu"))), leaves(batch))
-
-
 def test_the_broker_serves_all_environments_of_a_run_if_they_are_alike() -> None:
     config = RunConfig.model_validate({"env": {"id": "One-v0,Two-v0"}, "impala": {"popart": True}})
     sessions = Sessions(config, 1, device=torch.device("cpu"), dtype=torch.float32, seed=1)
@@ -204,13 +158,6 @@ def test_the_broker_serves_all_environments_of_a_run_if_they_are_alike() -> None
         return sessions.agree({"num_envs": 1, "env": replace(VECTORS, **changes).to_wire()}, 0.0, settled=True)[0]
 
     assert greet(env_id="Two-v0") is greet(env_id="One-v0")
-    other = r"^environment One-v0: obs.shape is \[6\], this broker serves One-v0,Two-v0 with \[5\]; envi"
-    for changes, sentence in (
-        ({"env_id": "One-v0", "obs": ArraySpace.box((6,))}, other),
-        (
-            {"env_id": "Three-v0"},
-            "^environment Three-v0: env_id is Three-v0, this broker serves One-v0,Two-v0 with",
-        ),
-    ):
-        with pytest.raises(RemoteProtocolError, match=sentence):
+    for changes in ({"env_id": "One-v0", "obs": ArraySpace.box((6,))}, {"env_id": "Three-v0"}):
+        with refused(kind=RemoteProtocolError, reason="terms"):
             greet(**changes)

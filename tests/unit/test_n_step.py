@@ -1,10 +1,10 @@
-"""N-step returns against their defining sum, step by step."""
+"""N-step returns against their defining sum, and R2D2's rescaling of values against its formulas."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.rl.ops.returns import n_step_returns
+from zerobeast.rl.ops.returns import n_step_returns, rescale, unrescale
 
 T, B, GAMMA = 9, 40, 0.9
 
@@ -42,7 +42,19 @@ def test_returns_bootstrap_from_the_last_observation_if_truncated_and_not_if_ter
     assert returns[:2].tolist() == [[1 + 0.5 + 0.25 * 4, 1 + 0.5], [1 + 0.5 * 4, 1.0]]
 
 
-def test_a_wrong_shape_is_refused() -> None:
-    ones = torch.ones(3, 2)
-    with pytest.raises(AssertionError, match="values"):
-        n_step_returns(rewards=ones, discounts=ones, values=ones, mask=ones > 0, n=1)
+NUMBERS = torch.tensor([0.0, 1e-4, 0.01, 0.5, 1.0, 3.0, 20.0, 1e3, 1e6], dtype=torch.float64)
+NUMBERS = torch.cat([-NUMBERS, NUMBERS])
+
+
+@pytest.mark.parametrize("eps", [1e-3, 0.3])
+def test_rescaling_and_its_inverse_are_the_papers_formulas(eps: float) -> None:
+    x, size, sign = NUMBERS, NUMBERS.abs(), NUMBERS.sign()
+    torch.testing.assert_close(rescale(x, eps), sign * ((size + 1).sqrt() - 1) + eps * x)
+    root = (1 + 4 * eps * (size + 1 + eps)).sqrt()
+    torch.testing.assert_close(unrescale(x, eps), sign * (((root - 1) / (2 * eps)).square() - 1), rtol=1e-8, atol=1e-12)
+
+
+def test_the_inverse_is_accurate_in_single_precision_too() -> None:
+    x = NUMBERS.float()
+    torch.testing.assert_close(unrescale(rescale(x)), x, rtol=2e-6, atol=0.0)
+    torch.testing.assert_close(rescale(unrescale(x)), x, rtol=2e-6, atol=0.0)

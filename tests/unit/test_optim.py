@@ -55,12 +55,6 @@ def test_momentum_accumulates_steps_that_already_carry_the_learning_rate() -> No
         assert w.item() == pytest.approx(expected, abs=1e-14)
 
 
-def test_a_parameter_without_gradient_stays() -> None:
-    w = weight()
-    RMSPropTF1([w], lr=0.5).step()
-    assert w.item() == 1.0
-
-
 @pytest.mark.parametrize(("name", "settings"), [("Adam", {"fused": True}), ("RMSprop", {"momentum": 0.5})])
 def test_optimisers_of_torch_take_the_same_steps_and_save_the_same(name: str, settings: dict[str, Any]) -> None:
     found = []

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import VECTORS, generator, masks_for, same, values_of, weights
+from tests.build.errors import refused
 from zerobeast.common.config.load import load
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.algos.value import q_learning as module
 from zerobeast.rl.algos.value.exploration import epsilons
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.learning.gradient_descent import Step
@@ -58,22 +57,23 @@ def drawn(env: EnvSpec = VECTORS, seed: int = 1) -> Transitions:
 
 def apart(learning: Any, net: nn.Module) -> nn.Module:
     """Make the weights of network and target large and different; return the target."""
-    g, target = generator(9), learning._target.copy
+    g, target = generator(9), learning.parts["target"].copy
     for parameter in (*net.parameters(), *target.parameters()):
         parameter.data += torch.randn(parameter.shape, generator=g) * 0.3
     return target
 
 
-def gradients(learning: Any, batch: Transitions, importance: Tensor) -> tuple[Tensor, list[Tensor], Any]:
+def gradients(
+    learning: Any, net: nn.Module, batch: Transitions, importance: Tensor
+) -> tuple[Tensor, list[Tensor], Any]:
     """The loss of an update and its gradient, without taking the step, and what the update returns."""
     seen: list[Tensor] = []
 
     def watch(loss: Tensor, _agent_steps: int) -> Step:
-        parameters = learning._descent._parameters
-        seen.extend([loss.detach(), *torch.autograd.grad(loss, parameters)])
+        seen.extend([loss.detach(), *torch.autograd.grad(loss, list(net.parameters()))])
         return Step(applied=False, loss=0.0, grad_norm=0.0, learning_rate=0.0)
 
-    learning._descent.step = watch
+    learning.parts["optimizer"].step = watch
     updated = learning.update(batch, importance, 0)
     return seen[0], seen[1:], updated
 
@@ -88,7 +88,7 @@ def test_dqn_follows_the_gradient_of_its_objective_written_out_by_hand(
     net = algorithm.network()
     learning, batch, importance = algorithm.learning(net), drawn(env), torch.rand(N, generator=generator(4))
     target = apart(learning, net)
-    loss, grads, updated = gradients(learning, batch, importance)
+    loss, grads, updated = gradients(learning, net, batch, importance)
 
     q, later, aimed = (
         n(i, torch.zeros(N, 0))[0][0]
@@ -111,53 +111,6 @@ def test_dqn_follows_the_gradient_of_its_objective_written_out_by_hand(
     assert all(parameter.grad is None for parameter in target.parameters())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_double_equals_plain_only_while_the_target_equals_the_network(make: Make, name: str) -> None:
-    both = []
-    for double in (True, False):
-        algorithm = make(name, double=double)
-        net = algorithm.network()
-        learning = algorithm.learning(net)
-        apart(learning, net)
-        learning._target.copy.load_state_dict(net.state_dict())
-        together = learning.update(drawn(seed=2), torch.ones(N), 0).priorities
-        apart(learning, net)
-        both.append((together, learning.update(drawn(seed=3), torch.ones(N), 0).priorities))
-    assert torch.equal(both[0][0], both[1][0])
-    assert not torch.equal(both[0][1], both[1][1])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_the_mask_forbids_is_never_the_best_later_action(make: Make, name: str) -> None:
-    algorithm = make(name, MASKED, dueling=False, double=True)
-    net = algorithm.network()
-    learning, batch = algorithm.learning(net), drawn(MASKED)
-    mask = torch.tensor([True, False, True]).expand(1, N, A)
-    batch = batch._replace(
-        next_inputs=batch.next_inputs._replace(action_mask=mask), action=torch.zeros(N, dtype=torch.int64)
-    )
-    learning._descent.step = lambda *_: Step(applied=False, loss=0.0, grad_norm=0.0, learning_rate=0.0)
-    before = learning.update(batch, torch.ones(N), 0).priorities
-    for each in (net, learning._target.copy):
-        bias = each.head.advantages.bias.data.view(A, -1)
-        bias[1] += torch.linspace(0.0, 50.0, bias.shape[1] + 1)[1:]  # worth the most, as a number and as a distribution
-    assert torch.equal(learning.update(batch, torch.ones(N), 0).priorities, before)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_learns_a_bandit_s_rewards(make: Make, name: str) -> None:
-    algorithm = make(name, learning_rate=0.01, target_period=3)
-    net = algorithm.network()
-    learning, batch = algorithm.learning(net), drawn()
-    batch = batch._replace(discount=torch.zeros(N), reward=batch.action.float() - 1)
-    first = learning.update(batch, torch.ones(N), 0)
-    for _ in range(150):
-        last = learning.update(batch, torch.ones(N), 0)
-    assert last.priorities.mean() < 0.2 * first.priorities.mean()
-    q = algorithm.values.expected(module.answers(net, batch.inputs))
-    torch.testing.assert_close(module.of_actions(q, batch.action), batch.reward, atol=0.15, rtol=0)
-
-
 def test_the_target_follows_after_its_period_or_a_bit_each_time(make: Make) -> None:
     algorithm = make("dqn", target_period=3)
     net = algorithm.network()
@@ -165,27 +118,13 @@ def test_the_target_follows_after_its_period_or_a_bit_each_time(make: Make) -> N
     start = weights(net)
     for n in (1, 2, 3, 4):
         learning.update(drawn(seed=n), torch.ones(N), 0)
-        assert same(weights(learning._target.copy), start) == (n < 3)
+        assert same(weights(learning.parts["target"].copy), start) == (n < 3)
     algorithm = make("dqn", target_period=1, target_rate=0.25)
     net = algorithm.network()
     learning, start = algorithm.learning(net), weights(net)
     learning.update(drawn(), torch.ones(N), 0)
-    for old, now, target in zip(start, weights(net), weights(learning._target.copy), strict=True):
+    for old, now, target in zip(start, weights(net), weights(learning.parts["target"].copy), strict=True):
         torch.testing.assert_close(target, old + 0.25 * (now - old))
-
-
-def test_a_loss_that_is_not_finite_changes_nothing(make: Make) -> None:
-    algorithm = make("dqn", net={"normalize_obs": True}, target_period=1)
-    net = algorithm.network()
-    learning, before = algorithm.learning(net), weights(net)
-    batch = drawn()
-    batch.reward[0] = torch.nan
-    assert not learning.update(batch, torch.ones(N), 0).step.applied
-    assert same(weights(net), before)
-    assert same(weights(learning._target.copy), before)
-    learning.update(drawn(), torch.ones(N), 0)
-    assert not same(weights(net.body.norm), weights(algorithm.network().body.norm))
-    assert same(weights(learning._target.copy), weights(net)), "statistics too"
 
 
 @pytest.mark.parametrize(("name", "alpha", "carried"), [("dqn", 0.0, 0), ("dqn", 0.6, 2), ("rainbow", 0.6, 0)])
@@ -201,16 +140,6 @@ def test_acting_values_travel_only_if_priorities_are_td_errors(
         q = net(step, torch.zeros(N, 0))[0][0, i]
         assert act.extras["q"][i].item() == pytest.approx(q[act.action[i]].item())
         assert act.extras["q_max"][i].item() == pytest.approx(q[step.action_mask[0, i]].max().item())
-
-
-def test_first_priorities_are_the_errors_of_the_values_that_acted() -> None:
-    batch = drawn()._replace(
-        reward=torch.tensor([1.0, 1.0]),
-        discount=torch.tensor([0.25, 0.0]),
-        extras={"q": torch.tensor([2.0, 2.0]), "q_max": torch.tensor([3.0, 3.0])},
-        next_extras={"q": torch.tensor([0.0, 0.0]), "q_max": torch.tensor([8.0, 8.0])},
-    )
-    assert module.first_priorities(batch).tolist() == [1.0, 1.0]  # 1 + 0.25 8 - 2, and 1 - 2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -236,12 +165,7 @@ def _explored(step: StepInput, rows: int, algorithm: Any, agent_steps: int, *, g
     return (action != best).float() * A / (A - 1)
 
 
-def test_a_recurrent_network_is_refused(make: Make) -> None:
-    with pytest.raises(ConfigError, match=r"net\.use_lstm true: expected false, because dqn learns from single"):
-        make("dqn", net={"use_lstm": True})
-
-
 @pytest.mark.parametrize("name", ["c51", "rainbow"])
 def test_a_v_min_that_is_not_below_v_max_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{name}\.v_min 3 with {name}\.v_max 3: expected a lower one"):
+    with refused(f"{name}.v_min", value=3.0, beside=(f"{name}.v_max",)):
         load(["--env", "CartPole-v1", "--algo", name, f"--{name}.v_min", "3", f"--{name}.v_max", "3"], {})

@@ -1,16 +1,11 @@
 """Action values: what the heads put out, and which actions are chosen from it."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
-from tests.build.batches import VECTORS, B, T, generator, values_of
-from zerobeast.common.settings.net import NetConfig
+from tests.build.batches import generator
 from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy
-from zerobeast.rl.algos.value.q_network import QHead, QNetwork
-from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.algos.value.q_network import QHead
 
 A, K, WIDTH = 3, 5, 4
 MASK = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])
@@ -20,12 +15,6 @@ FEATURES = torch.randn(3, WIDTH, generator=generator())
 def dueling(atoms: int | None = None) -> QHead:
     torch.manual_seed(2)
     return QHead(WIDTH, A, dueling=True, atoms=atoms, hidden_size=7)
-
-
-def steps() -> StepInput:
-    first = torch.zeros(T, B, dtype=torch.bool)
-    first[0] = True
-    return StepInput(values_of(VECTORS.obs, T, B), values_of(VECTORS.action, T, B), torch.randn(T, B), first)
 
 
 @pytest.mark.parametrize("atoms", [None, K])
@@ -42,22 +31,6 @@ def test_dueling_is_the_state_value_plus_advantages_of_zero_mean_over_legal_acti
             q[row].view(A, -1) - value[row], of_row - of_row[legal].mean(0), msg="the gaps are those of the advantages"
         )
     torch.testing.assert_close(head(FEATURES), head(FEATURES, torch.ones_like(MASK)))
-
-
-@pytest.mark.parametrize("use_lstm", [True, False])
-@pytest.mark.parametrize("settings", [{}, {"dueling": True, "atoms": K, "head_size": 6}])
-def test_an_unroll_equals_one_step_at_a_time(use_lstm: bool, settings: dict[str, Any]) -> None:
-    net, inputs = QNetwork(NetConfig(use_lstm=use_lstm, lstm_size=8), VECTORS, **settings), steps()
-    q, last = net(inputs, net.initial_state(B))
-    assert q.shape == ((T, B, A, K) if settings else (T, B, A))
-    core, alone = net.initial_state(B), list[Tensor]()
-    for t in range(T):
-        one = StepInput(*(part[t : t + 1] for part in inputs[:4]))
-        answer, core = net(one, core)
-        alone.append(answer)
-    torch.testing.assert_close(torch.cat(alone), q)
-    torch.testing.assert_close(core, last)
-    assert q.abs().max() < 0.2, "a fresh one knows of no difference"
 
 
 def test_greedy_and_random_actions_are_always_legal() -> None:

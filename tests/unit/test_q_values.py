@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.build.batches import generator
 from zerobeast.rl.algos.value.q_values import Distributions, Scalars
-from zerobeast.rl.ops.returns import atoms, project
+from zerobeast.rl.ops.returns import project
 
 N, K, LOW, HIGH = 6, 11, -2.0, 3.0
 Z = [LOW + i * (HIGH - LOW) / (K - 1) for i in range(K)]
@@ -34,18 +34,6 @@ def test_the_projection_is_equation_7_of_the_paper() -> None:
             moved = [min(max(float(r[row]) + float(gamma[row]) * z, LOW), HIGH) for z in Z]
             hats = [min(max(1 - abs(tz - Z[i]) / dz, 0.0), 1.0) for tz in moved]
             assert got[i].item() == pytest.approx(sum(h * q for h, q in zip(hats, p[row].tolist(), strict=True)))
-
-
-def test_zero_reward_and_a_discount_of_one_change_nothing() -> None:
-    torch.testing.assert_close(projected(probs(), 0.0, 1.0), probs())
-
-
-def test_mass_is_kept_and_so_is_the_mean_within_the_support() -> None:
-    p, r = probs(), random() / 10
-    z = torch.tensor(Z).double()
-    torch.testing.assert_close(projected(p, random() * 9, 0.9).sum(-1), torch.ones(N).double())
-    torch.testing.assert_close(projected(p, r, 0.5) @ z, r + 0.5 * (p @ z))
-    torch.testing.assert_close(atoms(p, LOW, HIGH), z)
 
 
 def test_after_termination_the_return_is_the_reward_clipped_to_the_atoms() -> None:

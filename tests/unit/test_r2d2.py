@@ -155,12 +155,3 @@ def test_first_priorities_are_those_under_the_weights_that_acted(n: int) -> None
     whole = loss(settings, net, net, batch, torch.ones(N)).priorities
     torch.testing.assert_close(found[good], whole[good])
     assert 0 < good.sum() < N
-
-
-def test_the_reward_is_an_input_as_it_is() -> None:
-    net, step = network(), sequences().inputs
-    one = StepInput(*(entry[1:2] for entry in step[:4]))
-    large = one._replace(reward=torch.full_like(one.reward, 50.0))
-    larger = one._replace(reward=torch.full_like(one.reward, 60.0))
-    core = net.initial_state(N)
-    assert (net(large, core)[0] != net(larger, core)[0]).any(-1).all()

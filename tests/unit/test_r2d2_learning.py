@@ -1,7 +1,5 @@
 """R2D2 on played episodes: a drawn sequence begins with the recurrent state that the policy had there."""
 
-import shutil
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.build.batches import same, weights
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.records import Origin
 from zerobeast.rl.algos.r2d2.algorithm import loss, unroll
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.replay.items import Sequences
@@ -95,7 +91,7 @@ class Played(NamedTuple):
     cores: Tensor  #: [S, B, core_size], from the first step on, computed by the learner's network
 
     def drawn(self, n: int) -> Drawn[Sequences]:
-        return self.trainer.learning._replay.draw(n, 1.0)  # type: ignore[attr-defined]
+        return self.trainer.learning.parts["replay"].draw(n, 1.0)  # type: ignore[attr-defined]
 
     def place(self, obs: Tensor) -> tuple[int, int]:
         """The step and the environment of an observation."""
@@ -109,7 +105,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     with InProcess(config, lag=0) as run:
         for parameter in run.trainer.net.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
-        run._keep()
+        run.keep()
         rollouts = []
         for _ in range(60):
             rows = run.collect()
@@ -151,17 +147,6 @@ def test_a_sequence_begins_with_the_state_of_its_first_step_and_reproduces_the_v
     assert 40 < opened < 360
 
 
-def test_a_state_from_another_step_gives_other_values(played: Played) -> None:
-    """The reference implementation stores the state at the end of the burn-in."""
-    batch = played.drawn(100).batch
-    late = [played.place(batch.inputs.obs[BURN_IN, row]) for row in range(100)]
-    soiled = batch._replace(core_state=torch.stack([played.cores[t, env] for t, env in late]))
-    inside = ~batch.inputs.first[: BURN_IN + 1].any(0)
-    assert inside.sum() > 10
-    apart = (unroll(played.trainer.net, batch) - unroll(played.trainer.net, soiled)).abs().amax((0, 2))
-    assert (apart[inside] > 1e-4).all()
-
-
 def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(played: Played) -> None:
     drawn = played.drawn(400)
     batch, net = drawn.batch, played.trainer.net
@@ -174,32 +159,6 @@ def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(play
     torch.testing.assert_close(
         given[useful] / given[useful].max(), learner[useful] / learner[useful].max(), rtol=1e-3, atol=1e-4
     )
-
-
-def test_training_goes_on_bit_for_bit(tmp_path: Path, played: Played) -> None:
-    config = run_config(tmp_path / "one")
-    with InProcess(config, lag=0) as run:
-        rollouts = [rows.copy() for _ in range(30) if run.learn(rows := run.collect()) is None]
-
-    def fed(trainer: Trainer, seqs: range) -> Trainer:
-        for seq in seqs:
-            origins = np.array([Origin(0, 0, seq + 1, row, B) for row in range(B)])
-            trainer.add(rollouts[seq].copy(), origins=origins)
-            while trainer.learning.due:
-                trainer.step()
-        return trainer
-
-    whole = fed(Trainer(config.model_copy(update={"name": "whole"}), CPU, run.trainer.env), range(15))
-    again = config.model_copy(update={"name": "again"})
-    shutil.copytree(whole.config.folder, again.folder)
-    state = deepcopy(whole.state())
-    second = Trainer(again, CPU, run.trainer.env)
-    second.load(tmp_path, state)
-    assert not second.recovered()
-    ends = [weights(fed(trainer, range(15, 30)).net) for trainer in (whole, second)]
-    assert whole.counters.optimizer_steps > 10
-    assert same(*ends)
-    assert second.state()["learning"]["target"]["updates"] == whole.counters.optimizer_steps % 3
 
 
 def test_the_pace_counts_the_steps_that_are_learned_from_and_no_padding(tmp_path: Path) -> None:

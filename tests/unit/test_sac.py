@@ -38,7 +38,7 @@ def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
     net = algorithm.network()
     learning = algorithm.learning(net)
     policy, log_alpha = of_policy(net), torch.tensor(math.log(0.5), requires_grad=True)
-    critics, targets = of_critics(learning._critics.source), of_critics(learning._critics.copy)
+    critics, targets = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
     optimizers = [torch.optim.Adam(layers, rate) for layers in ([*critics[0], *critics[1]], policy, [log_alpha])]
     metrics = {}
     for seed in range(3):
@@ -81,10 +81,10 @@ def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
         assert metrics["temperature"].item() == pytest.approx(alpha)
         assert metrics["entropy"].item() == pytest.approx(-log_prob.mean().item(), rel=1e-3)
     assert_same_layers(of_policy(net), policy)
-    for found, written in ((learning._critics.source, critics), (learning._critics.copy, targets)):
+    for found, written in ((learning.parts["critics"], critics), (learning.parts["critics_target"].copy, targets)):
         for one, two in zip(of_critics(found), written, strict=True):
             assert_same_layers(one, two)
-    assert learning._temperature.value.item() == pytest.approx(log_alpha.exp().item(), rel=1e-5)
+    assert learning.parts["temperature"].value.item() == pytest.approx(log_alpha.exp().item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("target", [-1.0, 1.0])
@@ -109,4 +109,4 @@ def test_a_fixed_temperature_stays(tmp_path: Path) -> None:
     learning = algorithm.learning(algorithm.network())
     for seed in range(3):
         learning.update(transitions(seed), ONES, 0)
-    assert learning._temperature.value.item() == pytest.approx(0.25)
+    assert learning.parts["temperature"].value.item() == pytest.approx(0.25)

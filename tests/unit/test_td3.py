@@ -20,7 +20,12 @@ def updated(algorithm: Any, count: int = 4) -> list[torch.Tensor]:
     learning = algorithm.learning(net)
     for seed in range(count):
         learning.update(transitions(seed), ONES, 0)
-    parts = (net, learning._critics.source, learning._critics.copy, learning._policy.copy)
+    parts = (
+        net,
+        learning.parts["critics"],
+        learning.parts["critics_target"].copy,
+        learning.parts["policy_target"].copy,
+    )
     return [value for part in parts for value in weights(part)]
 
 
@@ -36,13 +41,16 @@ def test_the_target_is_the_smaller_of_two_at_a_noisy_action(tmp_path: Path) -> N
     algorithm = control(tmp_path, "td3", target_noise=0.4, target_noise_clip=0.5)
     net = algorithm.network()
     learning, later = algorithm.learning(net), 3 * torch.randn(N, 5)
-    torch.nn.init.zeros_(learning._critics.copy.out.bias)
+    torch.nn.init.zeros_(learning.parts["critics_target"].copy.out.bias)
     torch.manual_seed(5)
     values = learning.next_values(later)
     torch.manual_seed(5)
     noise = torch.clamp(0.4 * torch.randn(N, 2), -0.5, 0.5)
     action = torch.clamp(torch.tanh(mlp(later, of_policy(net))) + noise, -1, 1)
-    one, two = (mlp(torch.cat([later, action], -1), layers)[:, 0] for layers in of_critics(learning._critics.copy))
+    one, two = (
+        mlp(torch.cat([later, action], -1), layers)[:, 0]
+        for layers in of_critics(learning.parts["critics_target"].copy)
+    )
     torch.testing.assert_close(values, torch.minimum(one, two))
     assert (one < two).any()
     assert (two < one).any()
@@ -54,19 +62,19 @@ def test_policy_and_targets_wait_for_every_third_update_of_the_critics(tmp_path:
     learning = algorithm.learning(net)
     changes = []
     for seed in range(6):
-        before = [weights(net), weights(learning._critics.copy), weights(learning._policy.copy)]
-        critics = weights(learning._critics.source)
+        before = [
+            weights(net),
+            weights(learning.parts["critics_target"].copy),
+            weights(learning.parts["policy_target"].copy),
+        ]
+        critics = weights(learning.parts["critics"])
         updated = learning.update(transitions(seed), ONES, 0)
         assert list(updated.metrics) == ["critic_loss", "q_mean", "policy_loss"]
-        assert not same(critics, weights(learning._critics.source))
-        after = [weights(net), weights(learning._critics.copy), weights(learning._policy.copy)]
+        assert not same(critics, weights(learning.parts["critics"]))
+        after = [
+            weights(net),
+            weights(learning.parts["critics_target"].copy),
+            weights(learning.parts["policy_target"].copy),
+        ]
         changes.append([not same(*pair) for pair in zip(before, after, strict=True)])
     assert changes == [[False] * 3, [False] * 3, [True] * 3] * 2
-
-
-@pytest.mark.parametrize(("updates", "changed"), [(1, [False, True, False, True]), (3, [True] * 4)])
-def test_a_step_reports_whether_the_policy_has_changed(tmp_path: Path, updates: int, changed: list[bool]) -> None:
-    algorithm = control(tmp_path, "td3", policy_delay=2, updates_per_step=updates)
-    learning = algorithm.learning(algorithm.network())
-    learning._update = lambda agent_steps: learning.update(transitions(), ONES, agent_steps)
-    assert [learning.step(0).changed for _ in range(4)] == changed

@@ -150,19 +150,6 @@ def test_a_weight_adds_its_multiple_of_the_divergences_gradient_to_the_policys(e
         torch.testing.assert_close(heavy - without, 5 * expected, rtol=1e-4, atol=1e-5)
 
 
-@ENVS
-def test_without_a_penalty_the_divergence_is_measured_as_ever_and_has_no_weight(env: EnvSpec) -> None:
-    algorithm = vmpo(env)
-    net, batch = algorithm.network(), make_batch(algorithm, resets=0.3)
-    (without, duals), (weighed, _) = (loss_with(algorithm, net, batch, kl_weight) for kl_weight in (0.0, 1.0))
-    names = ["kl_mean", "kl_std"] if env is REACH else ["kl"]
-    assert weighed.metrics.keys() - without.metrics.keys() == {f"{name}_weight" for name in names}
-    assert all(without.metrics[name] == weighed.metrics[name] > 0.01 for name in names)
-    without.multipliers.backward()
-    assert all(dual.value.grad is None for dual in duals.alphas.values())
-    assert duals.eta.value.grad is not None
-
-
 def moved(algorithm: Any, batch: Batch, net: PolicyAndValue) -> Tensor:
     """[T, B] bool: whether the parameters of the action get a gradient."""
     seen: list[Tensor] = []
@@ -184,12 +171,3 @@ def test_the_worse_half_is_not_imitated_and_void_steps_are_not_ranked(env: EnvSp
     imitated = torch.zeros(T * B, dtype=torch.bool)
     imitated[rank[n_void : n_void + n_valid // 2]] = True
     assert torch.equal(moved(algorithm, batch, net), imitated.view(T, B))
-
-
-def test_half_of_the_steps_are_chosen_where_all_advantages_are_equal() -> None:
-    algorithm = vmpo(discount=0.0)
-    net = busy(algorithm.network())
-    nn.init.zeros_(net.value.weight)
-    batch = on_policy(net, make_batch(algorithm)._replace(reward=torch.ones(T + 1, B)))
-    assert int(moved(algorithm, batch, net).sum()) == T * B // 2
-    assert loss_of(algorithm, batch, net).metrics["eta_kl"].item() == pytest.approx(0.0, abs=1e-6)

@@ -1,4 +1,4 @@
-"""How V-MPO learns: which policy acts, which it is compared with, its multipliers, and what changes nothing."""
+"""How V-MPO learns: which policy acts and which it is compared with, and its multipliers against their identities."""
 
 import math
 from copy import deepcopy
@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
+from tests.build.batches import PANEL, REACH, VECTORS, algorithm_of, generator, make_batch, on_policy
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
-from zerobeast.rl.learning.dual import FLOOR
+from zerobeast.rl.algos.vmpo.algorithm import Multipliers
+from zerobeast.rl.algos.vmpo.config import VMPOConfig
 from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.nets.popart import PopArt
 from zerobeast.rl.nets.weights import flatten
 
 vmpo = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
@@ -63,15 +63,6 @@ def test_only_rollouts_of_other_versions_are_looked_at_again(monkeypatch: pytest
     assert asked == [1]
 
 
-def test_a_batch_without_valid_transitions_changes_nothing_and_one_with_a_single_one_counts() -> None:
-    algorithm = vmpo()
-    batch = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
-    learning = algorithm.learning(algorithm.network())
-    assert learning.update(batch, 0)[:3] == (0, 0, False)
-    batch.mask[2, 1] = True
-    assert learning.update(batch, 0)[:3] == (1, 0, False)
-
-
 @pytest.mark.parametrize("popart", [False, True])
 def test_the_policy_that_acts_follows_every_period_and_the_divergence_is_then_zero(*, popart: bool) -> None:
     algorithm = vmpo(net={"normalize_obs": True}, popart=popart)
@@ -87,17 +78,6 @@ def test_the_policy_that_acts_follows_every_period_and_the_divergence_is_then_ze
     assert [divergence < 1e-6 for divergence in divergences] == [True, False, False] * 2 + [True]
 
 
-def test_multipliers_stay_positive_whatever_the_rate() -> None:
-    algorithm = vmpo(REACH, multiplier_rate=3.0, eta_limit=50.0, kl_mean_limit=50.0, kl_std_limit=50.0)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
-    for seed in range(4):
-        learning.update(on_policy(net, make_batch(algorithm, seed=seed)), 0)
-    values = learning.state()["multipliers"]
-    assert list(values) == ["eta.value", "kl_mean.value", "kl_std.value"]
-    assert all(value.item() == pytest.approx(FLOOR) for value in values.values())
-
-
 @pytest.mark.parametrize("settings", [{}, {"learning_rate": 1e-9}, {"max_grad_norm": 1e-12}, {"optimizer": "rmsprop"}])
 def test_multipliers_have_a_learning_rate_of_their_own(settings: dict[str, Any]) -> None:
     limits = {"kl_limit": 1e-4, "eta_limit": 5.0}  # above the first limit and below the second
@@ -111,54 +91,55 @@ def test_multipliers_have_a_learning_rate_of_their_own(settings: dict[str, Any])
     assert values["eta.value"].item() == pytest.approx(1.0 - 5 * 0.02, abs=1e-3)
 
 
-def test_a_step_that_is_not_finite_changes_nothing() -> None:
-    algorithm = vmpo(popart=True, target_period=1)
-    net, batch = algorithm.network(), make_batch(algorithm)
-    learning, before = algorithm.learning(net), flatten(net).tobytes()
-    batch.extras["logits"][2, 1] = math.nan
-    assert learning.update(batch, 0)[:3] == (0, 1, False)
-    assert flatten(net).tobytes() == before
-    assert learning.state()["multipliers"]["eta.value"] == 1.0
-    assert learning.update(make_batch(algorithm), 0)[:3] == (1, 0, True)
+N = 9
+EVEN = torch.zeros(N, dtype=torch.float64)  #: log w if all actions were drawn from the target
 
 
-def test_with_popart_losses_are_small_and_values_in_units_of_rewards() -> None:
-    algorithm = vmpo(popart=True, discount=0.0, target_period=60, learning_rate=0.05)
-    net = algorithm.network()
-    assert isinstance(net.value, PopArt)
-    batch = make_batch(algorithm)
-    batch = batch._replace(reward=batch.reward.clamp(-1, 1) * 1000 + 5000)
-    for _ in range(50):
-        net.value.observe(batch.reward[1:].flatten().repeat(100))
-    assert net.value.mean.item() == pytest.approx(5000, rel=0.1)
-    assert unrolled(net, batch)[1].abs().max() < 10, "what it says has not changed"
-    learning = algorithm.learning(net)
-    losses = [learning.update(batch, 0).metrics["baseline_loss"].item() for _ in range(60)]
-    assert losses[0] == pytest.approx(((batch.reward[1:] / net.value.scale).square() / 2).mean().item(), rel=0.1)
-    assert losses[-1] < 1.0
-    assert unrolled(net, batch)[1].mean().item() == pytest.approx(5000, rel=0.2)
+def multipliers(**settings: Any) -> Multipliers:
+    return Multipliers(VMPOConfig(**settings), real=False).double()
 
 
-@pytest.mark.parametrize("env", [VECTORS, REACH], ids=lambda env: env.env_id)
-def test_actions_with_high_rewards_become_likelier(env: EnvSpec) -> None:
-    algorithm = vmpo(env, discount=0.0, target_period=1)
-    net, batch = algorithm.network(), make_batch(algorithm)
-    batch = on_policy(net, batch)
-    batch.reward[1:] = torch.linspace(-3, 3, T * B).view(T, B)
-    learning = algorithm.learning(net)
-
-    def log_probs() -> Tensor:
-        found: Tensor = algorithm.family.of(unrolled(net, batch)[0][:-1]).log_prob(batch.last_action[1:])
-        return found
-
-    before = log_probs()
-    for _ in range(20):
-        learning.update(batch, 0)
-    assert (log_probs() - before)[-1].mean() > 0.01
+def advantages() -> Tensor:
+    return 3 * torch.randn(N, dtype=torch.float64, generator=generator())
 
 
-def test_without_a_penalty_updates_go_on_and_no_weight_grows() -> None:
-    algorithm = algorithm_of("vmpo", kl_weight=0.0, kl_limit=1e-6)
-    learning = algorithm.learning(algorithm.network())
-    assert all(learning.update(make_batch(algorithm, seed=seed), 0).steps == 1 for seed in range(3))
-    assert learning.state()["multipliers"]["kl.value"] <= FLOOR
+def eta_gradient(duals: Multipliers, of: Tensor) -> Tensor:
+    (gradient,) = torch.autograd.grad(duals.temperature_loss(of, EVEN), duals.eta.value)
+    return gradient
+
+
+@pytest.mark.parametrize("eta", [0.05, 1.0, 20.0])
+def test_the_temperature_learns_from_how_far_the_weights_are_from_uniform(eta: float) -> None:
+    duals, of = multipliers(eta=eta, eta_limit=0.3), advantages()
+    weights = duals.weights(of, EVEN)
+    divergence = torch.xlogy(weights, weights * N).sum()
+    torch.testing.assert_close(eta_gradient(duals, of), 0.3 - divergence, rtol=1e-12, atol=1e-14)
+
+
+def test_the_temperature_loss_is_the_papers() -> None:
+    duals, of = multipliers(eta=0.7, eta_limit=0.3), advantages()
+    expected = 0.7 * 0.3 + 0.7 * (of / 0.7).exp().mean().log()
+    assert duals.temperature_loss(of, EVEN).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("eta", [1e-8, 1e-3])
+def test_a_temperature_near_its_floor_still_has_a_finite_gradient_in_float32(eta: float) -> None:
+    duals = Multipliers(VMPOConfig(eta=eta), real=False)
+    gradient = eta_gradient(duals, 1e4 * advantages().float())
+    assert gradient.item() == pytest.approx(0.1 - math.log(N), rel=1e-3)
+
+
+def test_an_action_of_half_the_weight_counts_as_half_an_action() -> None:
+    """Drawing every other action twice, at half its weight, leaves the sample the same; so does halving all weights."""
+    duals, of = multipliers(eta=0.7, eta_limit=0.3), advantages()
+    plain = duals.weights(of, EVEN)
+    for scale in (1.0, 0.5):
+        twice = torch.cat([of, of[::2]])
+        halved = torch.full_like(of, scale)
+        halved[::2] /= 2
+        weights = torch.cat([halved, halved[::2]])
+        psi = duals.weights(twice, weights.log())
+        merged = psi[:N].clone()
+        merged[::2] += psi[N:]
+        torch.testing.assert_close(merged, plain)
+        torch.testing.assert_close(duals.temperature_loss(twice, weights.log()), duals.temperature_loss(of, EVEN))

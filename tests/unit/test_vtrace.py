@@ -41,19 +41,6 @@ def definition(
     return vs[:-1], np.where(mask, advantages, 0.0)
 
 
-def torchbeast_inputs(n_rows: int) -> dict[str, np.ndarray]:
-    """The inputs of TorchBeast's own test: ratios from 0.08 to 12.2."""
-    n_steps = 5
-    grid = np.arange(n_steps * n_rows, dtype=np.float64).reshape(n_steps, n_rows)
-    return {
-        "log_rhos": 5 * (grid / (n_steps * n_rows) - 0.5),
-        "discounts": np.tile(0.9 / (np.arange(n_rows) + 1), (n_steps, 1)),
-        "rewards": grid,
-        "values": np.concatenate([grid / n_rows, np.arange(n_rows)[None] + 1.0]),
-        "mask": np.ones((n_steps, n_rows), bool),
-    }
-
-
 def random_inputs(seed: int, n_steps: int = 12, n_rows: int = 6) -> dict[str, np.ndarray]:
     """Random unrolls whose episodes terminate or are truncated, with the void transition after each end."""
     rng = np.random.default_rng(seed)
@@ -99,16 +86,7 @@ def episode(discounts: tuple[float, ...], void: int | None = None, **changes: An
     return vtrace(**inputs | changes)
 
 
-@pytest.mark.parametrize("n_rows", [1, 5])
-def test_the_recursion_equals_the_papers_sum_on_torchbeasts_inputs(n_rows: int) -> None:
-    inputs, clips = torchbeast_inputs(n_rows), {"rho_bar": 3.7, "pg_rho_bar": 2.2}
-    result = vtrace(**torched(inputs), **clips)
-    vs, advantages = definition(**inputs, **clips)
-    np.testing.assert_allclose(result.vs, vs, rtol=1e-12)
-    np.testing.assert_allclose(pg_advantages(result), advantages, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_recursion_equals_the_papers_sum_across_ends_of_episodes(seed: int) -> None:
     inputs, clips = random_inputs(seed), {"rho_bar": 1.5, "c_bar": 0.8, "pg_rho_bar": 1.2, "trace_decay": 0.9}
     result = vtrace(**torched(inputs), **clips)
@@ -132,29 +110,6 @@ def test_a_terminated_step_neither_bootstraps_nor_gets_corrections_from_what_fol
     torch.testing.assert_close(pg_advantages(result), column(19, 18, 0, 38.5), rtol=0, atol=0)
 
 
-def test_an_unroll_that_ends_on_a_final_observation_bootstraps_from_it_when_truncated() -> None:
-    truncated, terminated = episode((0.5, 0.5, 0.5, 0.5)), episode((0.5, 0.5, 0.5, 0.0))
-    # vs[3] = 40 + 0.5 * 5 or 40, then 30 + 0.5 vs[3], 20 + .., 10 + ..
-    torch.testing.assert_close(truncated.vs, column(32.8125, 45.625, 51.25, 42.5), rtol=0, atol=0)
-    torch.testing.assert_close(terminated.vs, column(32.5, 45, 50, 40), rtol=0, atol=0)
-
-
-def test_an_unroll_that_starts_on_a_final_observation_leaves_it_alone() -> None:
-    result = episode((0.5, 0.5, 0.5, 0.5), void=0)
-    torch.testing.assert_close(result.vs, column(1, 45.625, 51.25, 42.5), rtol=0, atol=0)
-    torch.testing.assert_close(pg_advantages(result), column(0, 43.625, 48.25, 38.5), rtol=0, atol=0)
-
-
-def test_each_clip_acts_on_its_own_factor() -> None:
-    # rho 2 everywhere: delta weighs rho_bar 1.5, the trace c_bar 0.5, the advantage pg_rho_bar 1.25
-    result = episode(
-        (0.0, 0.5, 0.5, 0.5), log_rhos=column(2, 2, 2, 2).log(), rho_bar=1.5, c_bar=0.5, pg_rho_bar=1.25, void=3
-    )
-    # vs[2] = 3 + 1.5 (30 + 0.5 * 4 - 3);  vs[1] = 2 + 1.5 (20 + 0.5 * 3 - 2) + 0.25 (vs[2] - 3)
-    torch.testing.assert_close(result.vs, column(14.5, 42.125, 46.5, 4))
-    torch.testing.assert_close(pg_advantages(result), column(11.25, 51.5625, 36.25, 0))
-
-
 def test_what_stands_in_a_void_transition_does_not_matter() -> None:
     clean = episode((0.5, 0.5, 0.5, 0.5), void=2)
     soiled = episode(
@@ -164,10 +119,6 @@ def test_what_stands_in_a_void_transition_does_not_matter() -> None:
     assert torch.equal(pg_advantages(clean), pg_advantages(soiled))
 
 
-def test_a_reward_that_is_not_a_number_shows_in_the_targets() -> None:
-    assert episode((0.5, 0.5, 0.5, 0.5), rewards=column(10, 20, torch.nan, 40)).vs.isnan().any()
-
-
 def test_enormous_ratios_stay_finite() -> None:
     result = episode((0.5, 0.5, 0.5, 0.5), log_rhos=column(900, -900, 900, 0))
     assert result.vs.isfinite().all()
@@ -175,20 +126,10 @@ def test_enormous_ratios_stay_finite() -> None:
 
 
 def test_results_carry_no_gradient_and_keep_float32() -> None:
-    inputs = torched(torchbeast_inputs(2))
+    inputs = torched(random_inputs(1))
     inputs = {name: tensor if name == "mask" else tensor.float() for name, tensor in inputs.items()}
     inputs["values"].requires_grad_()
     result = vtrace(**inputs)
     assert not result.vs.requires_grad
     assert not pg_advantages(result).requires_grad
     assert result.vs.dtype == pg_advantages(result).dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "sentence"),
-    [("values", (5, 2), "T \\+ 1"), ("rewards", (5, 1), "all"), ("discounts", (5, 1), "all"), ("mask", (5, 1), "mask")],
-)
-def test_a_wrong_shape_is_refused_not_broadcast(name: str, shape: tuple[int, int], sentence: str) -> None:
-    inputs = torched(torchbeast_inputs(2)) | {name: torch.ones(shape, dtype=torch.float64)}
-    with pytest.raises(AssertionError, match=sentence):
-        vtrace(**inputs)

@@ -67,7 +67,7 @@ class InProcess(AbstractContextManager["InProcess"]):
         self._acts = act_record(spec, algorithm.policy).dtype
         self._builder = RolloutBuilder(spec, algorithm.policy, config.learner.unroll_length, n)
         self._policies: deque[tuple[int, Bytes]] = deque(maxlen=lag + 1)  #: version and weights, oldest first
-        self._keep()
+        self.keep()
         self._builder.restart(self._envs.rows)
 
     def __exit__(self, *_error: object) -> None:
@@ -95,9 +95,10 @@ class InProcess(AbstractContextManager["InProcess"]):
         while self.trainer.learning.due:
             self.trainer.step()
         self._builder.recycle(rows)
-        self._keep()
+        self.keep()
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Have the present policy act once it is `lag` batches old: after each batch, or if it was changed by hand."""
         self._policies.append((self.trainer.counters.policy_version, flatten(self.trainer.net)))
 
     def _step(self, version: int) -> None:

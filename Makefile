@@ -3,11 +3,11 @@
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
 #   make test                               what to run before a commit: 4 minutes on two cores, 5 the first time
 #   make test-all                           everything but nightly, as CI does
-#   make nightly                            learning curves, soaks and benchmarks: an hour
+#   make nightly                            learning curves, soaks and benchmarks
 #   make nightly-status                     when it last passed, and on which commit
 #   make test-extras                        environments of other packages, of those that are installed
 #   make golden                             what commands say, written anew to tests/golden for a reviewer to compare
-#   make mutants                            how many small faults in the product the tests notice: half an hour
+#   make mutants                            how many small faults in the product the tests notice
 #   make lint | bench | setup | clean
 
 VENV := .venv

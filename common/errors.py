@@ -82,7 +82,8 @@ class BeastError(Exception):
         """This error with the fields of another one, of which its sentence tells more."""
         if isinstance(other, BeastError):
             own = vars(self)
-            vars(self).update({name: value for name, value in vars(other).items() if name in own and not own[name]})
+            missing = (name for name in vars(other) if name in own and own[name] in (None, "", ()))
+            own.update({name: getattr(other, name) for name in missing})
         return self
 
 

@@ -19,7 +19,7 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.service import Actor
-from zerobeast.testing.client import Ask, Client, serving
+from zerobeast.testing.scripted import Ask, Client, serving
 
 ENV = EnvSpec("Fake-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))
 POLICY = PolicySpec(logits_and_value(2), 0)

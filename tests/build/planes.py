@@ -22,7 +22,7 @@ from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.common.wire.records import step_record
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.services.envserver.inline import InlineVectorEnv
-from zerobeast.testing.plane import Counts, Request, Server, env_server
+from zerobeast.testing.served import Counts, Request, Server, env_server
 
 
 @contextmanager

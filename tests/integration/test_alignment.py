@@ -3,174 +3,23 @@
 The environment counts its steps, the policy counts in its recurrent state: any slip of one entry shows.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
+from tests.build.alignment import CountingAlgorithm, StackAlgorithm, StubLearner, T, play
 from tests.build.envs import Clock
-from tests.helpers import wait_until
-from zerobeast.common.config.process import Instance
-from zerobeast.common.service.base import Service
-from zerobeast.common.service.loop import Loop
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
-from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
-from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
-from zerobeast.rl.nets.network import Network, StepInput
-from zerobeast.rl.nets.weights import flatten, layout_id
 from zerobeast.rl.ops.frames import stack_frames
-from zerobeast.rl.protocol import Act, Sampling
-from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker import sessions as sessions
-from zerobeast.services.broker.service import Broker
-from zerobeast.services.envserver.service import EnvServer
-
-T, N, ROLLOUTS = 7, 2, 12
-
-
-class CountingAlgorithm:
-    """core' = (0 at an episode's first step, else core) + 1; logits tell what the policy was shown."""
-
-    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
-        self.env = env
-        self.policy = PolicySpec(logits_and_value(3), 1)
-
-    def network(self) -> Network:
-        return Network()
-
-    def act(self, net: Network, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
-        core = torch.where(inputs.first[0, :, None], 0.0, core)
-        obs = inputs.obs[0].reshape(len(core), -1)[:, -1].float()
-        logits = torch.stack([obs, inputs.last_action[0].float(), inputs.reward[0]], dim=1)
-        action = (obs.long() + 1) % 3
-        return Act(action, {"logits": logits, "value": core[:, 0]}), core + 1
-
-
-@contextmanager
-def running(service: Service) -> Iterator[None]:
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            Loop([service]).run()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        service.stop()
-        thread.join(60)
-        assert not thread.is_alive()
-        assert not failures, failures
-
-
-class StubLearner:
-    """Publishes one version of weights and takes rollouts, acknowledging each, unless it is told to keep them."""
-
-    def __init__(self, context: Context, endpoint: str) -> None:
-        self.port = ServerPort(context, Plane.ROLLOUTS, endpoint)
-        self.weights = WeightsPublisher(context, endpoint)
-        self.epoch = random_id()
-        self.rollouts: dict[int, list[np.ndarray]] = {}
-        self.episodes: list[list[float]] = []
-        self.keeps, self._kept = False, list[Header]()
-        net = Network()
-        flat = flatten(net)
-        body = (1, layout_id(net), flat.nbytes, checksum(flat), len(chunks(flat)))
-        self.weights.publish(Header(Kind.WEIGHTS, 0, 0, self.epoch, 1, body), flat)
-
-    def turn(self) -> bool:
-        self.weights.welcome()
-        self.port.departures()
-        while message := self.port.receive():
-            header = message.header
-            if header.kind is Kind.HELLO:
-                terms = header.body[0]
-                spec = rollout_record(
-                    EnvSpec.from_wire(terms["env"]),
-                    PolicySpec.from_wire(terms["policy"]),
-                    terms.get("unroll_length", T),
-                )
-                self.dtype = spec.dtype
-                offer = {"window": 1, "unroll_length": T}
-                self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, 0, (offer,)))
-            elif header.kind is Kind.ROLLOUT:
-                rows = np.zeros(header.body[0], self.dtype)
-                assert message.into(rows)
-                received = self.rollouts.setdefault(header.slot, [])
-                assert header.seq == len(received) + 1, "in order, none twice"
-                received.append(rows)
-                self.episodes += header.body[1]
-                self._kept.append(header)
-        while self._kept and not self.keeps:
-            header = self._kept.pop(0)
-            self.port.send(Header(Kind.ACK, header.sender, header.slot, self.epoch, header.seq, (header.seq, 1)))
-        return len(self.rollouts) == 2 and all(len(rows) >= ROLLOUTS for rows in self.rollouts.values())
-
-    @property
-    def each(self) -> list[np.ndarray]:
-        """Every rollout of every group."""
-        return [rows for received in self.rollouts.values() for rows in received]
-
-    def close(self) -> None:
-        self.port.close()
-        self.weights.close()
-
-
-def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
-    """Run env-server, broker and actor until both groups have sent ROLLOUTS rollouts."""
-    config = RunConfig.model_validate(
-        {
-            "env": env,
-            "learner": {"unroll_length": T, "endpoint": f"ipc://{folder}/l"},
-            "actor": {"envs_per_group": N, "env_groups": 2},
-            "broker": {"endpoint": f"ipc://{folder}/b", "device": "cpu", "precision": "float32"},
-            "envserver": {"endpoint": f"ipc://{folder}/e"},
-        }
-    )
-    instance = Instance(index=0)
-    context = Context()
-    stub = StubLearner(context, config.learner.endpoint)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sessions, "make_algorithm", algorithm)
-        try:
-            with (
-                running(EnvServer(config, instance)),
-                running(Broker(config, instance)),
-                running(Actor(config, instance)),
-            ):
-                wait_until(stub.turn, 200)
-        finally:
-            stub.close()
-            context.term()
-    return stub
 
 
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> StubLearner:
     folder = tmp_path_factory.mktemp("counter")
     return play(folder, {"id": "tests.build.envs:Clock"}, CountingAlgorithm)
-
-
-class StackAlgorithm(CountingAlgorithm):
-    """Logits are the sums of three frames that the policy was shown: the oldest, the one after it, the newest."""
-
-    def act(self, net: Network, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
-        sums = inputs.obs[0].flatten(2).sum(-1).float()
-        action = torch.randint(self.env.action.sizes[0], (len(core),), generator=sampling.generator)
-        return Act(action, {"logits": sums[:, [0, 1, -1]], "value": sums[:, 0]}), core
 
 
 def test_the_learner_rebuilds_the_very_stacks_that_the_policy_got(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from zerobeast.common.wire.messages import Plane
 from zerobeast.common.wire.records import step_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.testing.client import Client, serving
+from zerobeast.testing.scripted import Client, serving
 
 CARTPOLE = {"id": "CartPole-v1"}
 SPEC = EnvSpec("Fake-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))

@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.build.envs import Clock
-from tests.helpers import ROOT, free_port, killed_at_last, node, wait_until
-from tests.integration.test_alignment import (
+from tests.build.alignment import (
     ROLLOUTS,
     CountingAlgorithm,
     N,
@@ -24,6 +22,8 @@ from tests.integration.test_alignment import (
     play,
     running,
 )
+from tests.build.envs import Clock
+from tests.helpers import ROOT, free_port, killed_at_last, node, wait_until
 from zerobeast.clients.own_env import OwnEnv
 from zerobeast.clients.policy_client import PolicyClient
 from zerobeast.common.config.process import Instance

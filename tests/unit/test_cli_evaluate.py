@@ -1,6 +1,5 @@
 """Counting whole episodes without bias, and refusing runs that cannot be played."""
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,33 +8,18 @@ import pytest
 
 from tests.build.batches import VECTORS
 from tests.build.folders import policy_run, saved
+from tests.build.steps import MANY, rows
 from zerobeast.api.saved import find, load, with_new_episodes
 from zerobeast.cli.evaluate import described, main
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.episodes import Episode
-from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.actor.service import assigned
 from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.evaluator.play import MAX_ENVS, EpisodeCounter
 from zerobeast.services.evaluator.results import Evaluation
 
-MANY = 1000  #: steps
 SEED = ("--evaluate.seed=1000",)
-
-DTYPE = step_record(EnvSpec("x", ArraySpace.box(()), ArraySpace.discrete(2))).dtype
-
-
-def rows(
-    reward: list[float], *, ended: Sequence[int] = (), cut: Sequence[int] = (), first: Sequence[int] = ()
-) -> np.ndarray:
-    step = np.zeros(len(reward), DTYPE)
-    step["reward"] = reward
-    for name, marked in (("terminated", ended), ("truncated", cut), ("first", first)):
-        step[name][list(marked)] = True
-    return step
 
 
 @pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (10, 10), (10, 3), (16, 16), (100, 16)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.build.envs import COUNTER, ON_PURPOSE
-from tests.unit.test_cli_evaluate import MANY, rows
+from tests.build.steps import MANY, rows
 from zerobeast.common.errors import BeastError, RemoteProtocolError
 from zerobeast.common.files import metrics
 from zerobeast.common.wire.episodes import MAX_REASON, MAX_REASONS, Episode, Lost, ends_of, lightened, lost_of

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any, Final
+from unittest import SkipTest
 
 
 class BrokenRule(AssertionError):
@@ -24,9 +25,12 @@ class Rule:
 
         Raises:
           BrokenRule: the check failed, or the implementation raised anything.
+          SkipTest: the rule is about something that the implementation does not have; pytest skips the test.
         """
         try:
             self._check(*implementation, **settings)
+        except SkipTest:
+            raise
         except Exception as error:
             seen = str(error).partition("\n")[0]
             raise BrokenRule(f"{self.name}: {self.why} [{type(error).__name__}: {seen}]") from error

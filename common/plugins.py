@@ -150,6 +150,7 @@ def is_own(module: ModuleType) -> bool:
     return file.suffix == ".py" and file.is_file() and not packaged and not ours
 
 
+@cache
 def _is_installed(file: Path) -> bool:
     return any(file.is_relative_to(place) for place in sysconfig.get_paths().values())
 

@@ -157,5 +157,5 @@ class StackAlgorithm(CountingAlgorithm):
 
     def act(self, net: Network, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         sums = inputs.obs[0].flatten(2).sum(-1).float()
-        action = torch.randint(self.env.action.sizes[0], (len(core),), generator=sampling.generator)
+        action = torch.randint(self.env.action.choices[0], (len(core),), generator=sampling.generator)
         return Act(action, {"logits": sums[:, [0, 1, -1]], "value": sums[:, 0]}), core

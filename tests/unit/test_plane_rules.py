@@ -94,18 +94,20 @@ class Toy:
 def serving(folder: Path, fault: str = "") -> Iterator[Server]:
     """A toy that is served in the test's thread."""
     context, endpoint = Context(), f"ipc://{folder}/t"
-    toy = Toy(context, endpoint, fault)
-    with closing(toy.port):
-        yield Server(
-            endpoint,
-            Plane.INFERENCE,
-            TERMS,
-            lambda _number, _offer: Request(Kind.INFER, (False,), (b"rows",)),
-            misfits=({"num_envs": 0},),
-            counts=toy.counts,
-            turn=toy.turn,
-        )
-    context.term()
+    try:
+        toy = Toy(context, endpoint, fault)
+        with closing(toy.port):
+            yield Server(
+                endpoint,
+                Plane.INFERENCE,
+                TERMS,
+                lambda _number, _offer: Request(Kind.INFER, (False,), (b"rows",)),
+                misfits=({"num_envs": 0},),
+                counts=toy.counts,
+                turn=toy.turn,
+            )
+    finally:
+        context.term()
 
 
 @pytest.mark.parametrize("rule", plane.RULES, ids=str)

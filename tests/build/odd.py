@@ -136,11 +136,13 @@ class Odd(Env):
     def _due(self) -> bool:
         if not self.once:
             return True
+        mine = Path(f"{self.once}-{os.getpid()}")
         try:
-            self.deed = Path(self.once).read_text() or self.deed
-            Path(self.once).unlink()  # only one of several environments succeeds
+            Path(self.once).rename(mine)  # only one of several environments succeeds
         except FileNotFoundError:
             return False
+        self.deed = mine.read_text() or self.deed
+        mine.unlink()
         return True
 
 

@@ -1,6 +1,6 @@
 """A worker whose environments do what a file says when made or stepped; it takes the arguments of `services.worker`.
 
-The file is `<ODD>/<make or step>-<index of the worker>`; ODD is an environment variable.
+The file is `<ODD>/<make or step>-<index of the worker>`, written atomically; ODD is an environment variable.
 """
 
 import os

@@ -129,10 +129,10 @@ def test_a_run_goes_on_after_a_node_has_failed_and_after_its_time_limit(cluster:
     flags = ["--nodes", "2", "--cores", "1", "--submit", "--root", str(folder.parent), "--name", "x"]
     flags += ["--env", "CartPole-v1", "--preset", "classic", "--total_steps", "1000000000"]
     flags += ["--evaluate.every_steps", "20000", "--evaluate.episodes", "1", "--evaluate.max_steps", "100"]
-    with pytest.raises(ConfigError, match="since only 2 nodes of partition main"):
+    with pytest.raises(ConfigError, match="only 2 nodes"):
         main([*flags, "--nodes", "3"])
     assert main([*flags, "--learner.checkpoint_every_s", "1"]) == 0
-    with pytest.raises(ConfigError, match=f"run 'x' is .* as job {FIRST_JOB}"):
+    with pytest.raises(ConfigError, match=f"job {FIRST_JOB}"):
         main([*flags, "--security.keys", str(folder / "keys")])
     wait_until((folder / "checkpoint.pt").exists, 120)
     wait_until(lambda: evaluations.read(folder), 120)

@@ -57,7 +57,7 @@ def test_every_space_has_a_description(space: spaces.Space, spec: Any) -> None:
     ],
 )
 def test_anything_else_is_refused_by_its_path(space: spaces.Space, path: str) -> None:
-    with pytest.raises(EnvError, match=rf"^{path} .* is not supported"):
+    with pytest.raises(EnvError, match=rf"^{path} "):
         space_of(space, "space")
 
 

@@ -41,7 +41,7 @@ def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> No
     assert read_hosts(file) == [Host("me@one", 16, "/opt/python"), Host("two", 1, sys.executable)]
     for line in ("one", "one two", "one 0", f"one {'9' * 5000}", "one 4 python more", "-oProxyCommand=x 4"):
         file.write_text(f"good 1\n{line}\n")
-        with pytest.raises(ConfigError, match=f"line 2: got '{line}'"):
+        with pytest.raises(ConfigError, match=f"2: got '{line}'"):
             read_hosts(file)
     for content in (b"# none\n", b"\xff"):
         file.write_bytes(content)

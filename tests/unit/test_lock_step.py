@@ -5,10 +5,10 @@ import random
 
 import pytest
 
+from tests.build.errors import refused
 from tests.build.learners import rollout_rows
 from tests.build.streams import ListedRun
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import index_of, random_id
 from zerobeast.common.wire.seeds import counted
@@ -84,5 +84,5 @@ def test_seeds_depend_on_every_number_in_the_bits_that_torch_uses() -> None:
 
 
 def test_a_deterministic_run_has_no_actor_without_a_number() -> None:
-    with pytest.raises(ConfigError, match="index: expected a number of this actor"):
+    with refused("index"):
         Actor(RunConfig(deterministic=True), Instance()).open()

@@ -174,7 +174,7 @@ def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path) -> None:
 def test_a_file_of_a_run_decides_no_more_for_a_handle_than_for_its_name(root: Path) -> None:
     saved(root, "strange", algo="nowhere:SPEC")
     for run in ("strange", zb.Run("strange")):
-        with pytest.raises(zb.ConfigError, match=r"has no checkpoint|imports a module"):
+        with pytest.raises(zb.ConfigError, match=r"no checkpoint|a module"):
             load(run)
 
 

@@ -1,0 +1,57 @@
+"""Rules for the tests themselves: short files, none of which imports another, and no prose of errors but in golden."""
+
+import ast
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.helpers import ROOT
+
+MODULES = {file: file.read_text() for file in sorted((ROOT / "tests").rglob("*.py"))}
+MOST_LINES, MOST_WORDS = 400, 4
+
+
+def is_long(text: str) -> bool:
+    return len(text.splitlines()) > MOST_LINES
+
+
+def imports_a_test(text: str) -> bool:
+    return any(name.rpartition(".")[2].startswith("test_") for name in _imported(ast.parse(text)))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+def compares_prose(text: str) -> bool:
+    """Whether a sentence is expected of an error: as `match=`, or beside `str(...)` in a comparison."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.keyword) and node.arg == "match" and _is_prose(node.value):
+            return True
+        sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+        if any(ast.unparse(each).startswith("str(") for each in sides) and any(map(_is_prose, sides)):
+            return True
+    return False
+
+
+def _is_prose(node: ast.expr) -> bool:
+    texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return len(" ".join(texts).split()) > MOST_WORDS
+
+
+@pytest.mark.parametrize(
+    ("breaks", "bad"),
+    [
+        (is_long, "x = 1\n" * (MOST_LINES + 1)),
+        (imports_a_test, "from tests.unit.test_tree import leaves"),
+        (compares_prose, "with pytest.raises(ValueError, match='this is a whole sentence'): pass"),
+    ],
+)
+def test_no_module_of_tests_breaks_a_rule(breaks: Callable[[str], bool], bad: str) -> None:
+    assert breaks(bad)
+    assert [str(file) for file, text in MODULES.items() if breaks(text)] == []

@@ -10,6 +10,7 @@ docs/protocol.md has the rules in prose.
 """
 
 import socket
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -27,7 +28,7 @@ from zerobeast.common.wire.messages import (
     pack_header,
 )
 from zerobeast.testing.rules import rule, rules_in
-from zerobeast.testing.served import Peer, Server, garbage, raw, unknown, until
+from zerobeast.testing.served import AGAIN_S, Peer, Server, garbage, raw, unknown, until
 from zerobeast.tools.chaos.fuzz_peer import message
 
 
@@ -213,10 +214,18 @@ def a_client_that_has_gone_makes_room(server: Server) -> None:
     if server.counts and before:
         until(server, lambda: server.counts and server.counts().sessions == before.sessions)
     if server.plane is not Plane.ROLLOUTS:  # as above
-        with Peer(server, peer.port.sender) as late:
-            late.epoch, late.offer = peer.epoch, peer.offer
-            header, frames = late.request(2)
-            unknown(late.sent_until(header, frames, lambda heard: heard.kind is Kind.ERROR), 2)
+        until(server, partial(_is_forgotten, server, peer))
+
+
+def _is_forgotten(server: Server, gone: Peer) -> bool:
+    time.sleep(AGAIN_S)  # a client that is back before its old connection has ended has never gone
+    with Peer(server, gone.port.sender) as late:
+        late.epoch, late.offer = gone.epoch, gone.offer
+        header, frames = late.request(2)
+        found = late.sent_until(header, frames, lambda heard: heard.seq == 2)
+        if found.header.kind is Kind.ERROR:
+            unknown(found, 2)
+        return found.header.kind is Kind.ERROR
 
 
 @rule

@@ -1,6 +1,7 @@
 """A package outside the repository brings an algorithm, a network and environments, which the wheel trains."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,10 +12,12 @@ from tests.build.commands import best, rows_of, steps
 from tests.e2e.compose_project import BASE, FUSED, Project, needs_docker
 from tests.e2e.conftest import pip
 from tests.helpers import ROOT, finished, python
+from zerobeast.testing import algorithm, backend
 
 pytestmark = pytest.mark.timeout(300)
 
-EXAMPLE = ROOT / "docs" / "examples" / "own_everything"
+EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLE, ALGORITHM = EXAMPLES / "own_everything", EXAMPLES / "awr"
 LOADED = """
 import sys, own_everything.algorithm, own_everything.backend, own_everything.network
 parts = [module for name, module in sys.modules.items() if name.split(".")[0] in ("own_everything", "zerobeast")]
@@ -24,10 +27,11 @@ print(*sys.path, *(part.__file__ for part in parts), sep="\\n")
 
 @pytest.fixture(scope="module")
 def own(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has the package beside the wheel."""
-    source = tmp_path_factory.mktemp("own") / "source"
-    shutil.copytree(EXAMPLE, source)  # building writes beside the sources
-    pip("--python", venv, "install", "-q", "--no-index", "--no-build-isolation", source)
+    """An interpreter that has the package, and another with an algorithm, beside the wheel."""
+    sources = [tmp_path_factory.mktemp("own") / example.name for example in (EXAMPLE, ALGORITHM)]
+    for example, source in zip((EXAMPLE, ALGORITHM), sources, strict=True):
+        shutil.copytree(example, source)  # building writes beside the sources
+    pip("--python", venv, "install", "-q", "--no-index", "--no-build-isolation", *sources)
     return venv / "bin" / "python"
 
 
@@ -53,6 +57,14 @@ def test_nothing_of_the_repository_is_used(own: Path, tmp_path: Path) -> None:
     assert len(files) > 20
     assert all(Path(file).is_relative_to(own.parents[1]) for file in files)
     assert not {str(ROOT), str(ROOT / "src"), str(EXAMPLE)} & set(paths)
+
+
+def test_its_parts_keep_the_contracts(own: Path, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE / "tests", tmp_path / "own")
+    shutil.copytree(ALGORITHM / "tests", tmp_path / "awr")
+    code, out, error = finished(started(own, tmp_path, "-m", "pytest", "-q", "own", "awr"))
+    assert code == 0, (out + error)[-3000:]
+    assert int(re.findall(r"(\d+) passed", out)[0]) > len(backend.RULES) + len(algorithm.RULES)
 
 
 def test_it_learns_continues_and_is_evaluated(own: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.groups import CONFIG, SERVERS, SYNCHRONOUS, Play, waiting
+from tests.build.groups import CONFIG, SERVERS, SYNCHRONOUS, WINDOW, Play, T, waiting
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.actor.waits import Wait
 
@@ -19,13 +19,13 @@ def test_a_group_in_any_state_recovers_from_the_restart_of_a_server(wait: Wait, 
     play.goes_on()
 
 
-@pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE], ids=lambda plane: plane.name)
+@pytest.mark.parametrize("plane", SERVERS, ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
-def test_the_welcome_of_a_restarted_server_is_enough_in_any_state(wait: Wait, plane: Plane) -> None:
+def test_a_lost_session_stops_only_the_group_that_waits_for_its_answer(wait: Wait, plane: Plane) -> None:
     play = waiting(wait)
-    play.start(plane)
-    play.deliver(plane, play.server(plane).answer(Header(Kind.HELLO, 1, body=({},)), None))
-    play.goes_on()
+    play.end(plane, politely=True)
+    stops = (wait, plane) in ((Wait.ENV, Plane.STEPS), (Wait.BROKER, Plane.INFERENCE))
+    assert play.group.waits.current is (Wait.CONNECT if stops else wait)
 
 
 @pytest.mark.parametrize("plane", [Plane.INFERENCE, Plane.ROLLOUTS], ids=lambda plane: plane.name)
@@ -83,3 +83,17 @@ def test_rollouts_name_the_broker_that_acts_and_the_next_one_once_it_does(wait: 
     play.goes_on()
     assert play.group.inference.acting == play.server(Plane.INFERENCE).epoch != first
     assert {play.acts[int(obs)] for _, _, rows in play.used for obs in rows["obs"][:, 0].flat} >= {first}
+
+
+def test_a_group_in_step_goes_on_once_what_it_sent_was_learned_from_and_another_plays_one_rollout_more() -> None:
+    for config, ahead in ((SYNCHRONOUS, 0), (CONFIG, 1)):
+        play = Play(config=config)
+        play.stuck_learner = True
+        for learned in range(4):
+            for _ in range(60):
+                play.turn()
+            assert play.group.waits.current is Wait.CREDIT
+            assert play.group.rollouts.outbox.unacked == WINDOW
+            assert play.steps == (WINDOW + ahead + learned) * T + 1, "RESET, and the steps of so many rollouts"
+            play.deliver(Plane.ROLLOUTS, play.server(Plane.ROLLOUTS).use())
+        play.goes_on()

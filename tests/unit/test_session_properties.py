@@ -1,4 +1,4 @@
-"""A client and a server over a network that loses and repeats messages, with a server that restarts."""
+"""Sessions of a server, and a client over a network that loses and repeats messages, with a server that restarts."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerobeast.common.wire.messages import Header, Kind, Reason
-from zerobeast.common.wire.session import Arrival, SessionTable
+from zerobeast.common.wire.session import UNUSED_S, Arrival, SessionTable
 from zerobeast.common.wire.stream import Reply, Stream
 
 Event = Literal["wait", "up", "down", "lose up", "lose down", "repeat up", "repeat down", "restart", "reap"]
@@ -99,3 +99,26 @@ def test_an_answer_counts_exactly_the_requests_made_so_far(events: list[Event]) 
     for session in talk.table:
         assert session.state == list(range(1, len(session.state) + 1)), "none skipped, none twice"
         assert talk.stream.seq - len(session.state) in (0, 1), "at most the newest is under way"
+
+
+def test_a_client_leaves_with_all_its_sessions() -> None:
+    table: SessionTable[None] = SessionTable(epoch=1, limit=3)
+    for sender, slot in ((1, 0), (1, 1), (2, 0), (2, 0)):
+        last = table.open(Header(Kind.HELLO, sender, slot), None, now=0.0)
+    assert (table.senders, table.full) == ({1, 2}, True)
+    assert [session.slot for session in table.leave(1)] == [0, 1]
+    assert [session.sender for session in table] == [2]
+    assert table.leave(1) == []
+    for _ in range(2):
+        table.close(last)
+    assert (len(table), table.full, set(table.senders)) == (0, False, set())
+
+
+def test_a_session_that_asks_for_nothing_is_unused_after_a_while() -> None:
+    table: SessionTable[None] = SessionTable(epoch=1)
+    silent, busy = (table.open(Header(Kind.HELLO, 1, slot), None, now=100.0) for slot in (0, 1))
+    busy.asked_at = 101.0
+    assert table.unused(100.0 + UNUSED_S) == []
+    assert table.unused(101.1 + UNUSED_S) == [silent]
+    assert table.unused(101.2 + UNUSED_S) == [], "it looks once a second"
+    assert table.unused(300.0, awake_since=290.0) == [], "a server that stood still has not heard it"

@@ -51,48 +51,27 @@ def test_stacks_equal_those_built_from_a_list_of_frames(
         np.testing.assert_array_equal(stacks, expected if stack > 1 else expected[:, 0])
 
 
-def test_action_and_core_are_recalled_and_zero_at_first() -> None:
-    state = SlotState(env(), 2, 4, CPU)
-    state.reserve(3)
-    state.remember(torch.tensor([0, 2]), torch.tensor([3, 1]), torch.tensor([[1.0, 2.0], [5.0, 6.0]]))
-    action, core = state.recall(torch.tensor([2, 0, 1]), torch.tensor([False, False, False]))
-    assert action.tolist() == [1, 3, 0]
-    assert core.tolist() == [[5.0, 6.0], [1.0, 2.0], [0.0, 0.0]]
-    action, core = state.recall(torch.tensor([2, 0]), torch.tensor([False, True]))
-    assert action.tolist() == [1, 0]
-    assert core.tolist() == [[5.0, 6.0], [0.0, 0.0]]
-
-
-def test_first_clears_a_state_that_is_not_a_number() -> None:
-    state = SlotState(env(), 2, 4, CPU)
-    state.reserve(1)
-    state.remember(torch.tensor([0]), torch.tensor([3]), torch.full((1, 2), torch.nan))
-    assert not state.recall(torch.tensor([0]), torch.tensor([True]))[1].any()
-
-
-def test_actions_of_several_components_are_kept_when_there_are_more_slots() -> None:
+def test_actions_and_states_are_recalled_and_zero_at_first_also_when_there_are_more_slots() -> None:
     spec = EnvSpec("Test-v0", ArraySpace.box((2,)), ArraySpace("multi_discrete", shape=(2,), sizes=(3, 4)))
-    state = SlotState(spec, 1, 4, CPU)
-    state.reserve(2)
-    state.remember(torch.tensor([1]), torch.tensor([[2, 3]]), torch.tensor([[4.0]]))
+    state = SlotState(spec, 2, 4, CPU)
+    state.reserve(3)
+    cores = torch.tensor([[1.0, torch.nan], [5.0, 6.0]])
+    state.remember(torch.tensor([0, 2]), torch.tensor([[2, 3], [1, 1]]), cores)
     state.reserve(100)
-    action, core = state.recall(torch.tensor([1, 1]), torch.tensor([False, True]))
-    assert (action.tolist(), core.tolist()) == ([[2, 3], [0, 0]], [[4.0], [0.0]])
+    action, core = state.recall(torch.tensor([2, 0, 1]), torch.tensor([False, True, False]))
+    assert action.tolist() == [[1, 1], [0, 0], [0, 0]]
+    assert core.tolist() == [[5.0, 6.0], [0.0, 0.0], [0.0, 0.0]], "no number outlives its episode"
 
 
-def test_growing_is_rare() -> None:
-    state = SlotState(env(), 0, 4, CPU)
-    sizes = set()
+def test_growing_is_rare_and_its_memory_is_known_before() -> None:
+    frames, age, action, core = 3 * 8, 8, 8, 4 * 512
+    assert SlotState(env(), 512, 4, CPU).bytes_per_slot() == frames + age + action + core
+    state, sizes = SlotState(env(), 0, 4, CPU), set()
     for needed in range(1, 1000):
         state.reserve(needed)
         assert state.size >= needed
         sizes.add(state.size)
     assert len(sizes) < 25
-
-
-def test_memory_of_a_slot_is_known_before_it_is_taken() -> None:
-    frames, age, action, core = 3 * 8, 8, 8, 4 * 512
-    assert SlotState(env(), 512, 4, CPU).bytes_per_slot() == frames + age + action + core
 
 
 @given(st.lists(st.one_of(st.integers(1, 6), st.just(None)), max_size=60), st.randoms())

@@ -1,12 +1,13 @@
 """The broker's inference gives the real network what the learner will give it: same logits, values and states."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 import torch
 
 from tests.build.batches import PANEL, REACH, VECTORS
+from tests.build.brokers import EchoAlgorithm
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
@@ -89,15 +90,31 @@ def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bo
         torch.testing.assert_close(end, after, rtol=1e-4, atol=1e-5)
 
 
-def test_nonfinite_observations_do_not_affect_other_rows() -> None:
-    algorithm = make_algorithm(RunConfig(), VECTORS)
+def test_no_number_affects_other_rows_and_any_byte_counts_as_a_flag() -> None:
+    inference = serving(make_algorithm(RunConfig.model_validate({"net": {"use_lstm": True, "lstm_size": 8}}), VECTORS))
     rows = episode(VECTORS)[0]
-    rows["obs"][0] = np.nan
-    rows["reward"][1] = np.inf
-    rows["obs"][2] = 3e38
-    acts = ask(serving(algorithm), rows, list(range(ENVS)))
-    assert np.isfinite(acts["logits"][3]).all()
+    good = ask(inference, rows, list(range(ENVS)))
+    rows["first"].view(np.uint8)[:] = 255
+    assert (ask(inference, rows, list(range(ENVS)))["logits"] == good["logits"]).all(), "its memory ends here too"
+    rows["obs"][0], rows["reward"][1], rows["obs"][2] = np.nan, np.inf, 3e38
+    acts = ask(inference, rows, list(range(ENVS)))
+    np.testing.assert_allclose(acts["logits"][3], good["logits"][3], rtol=1e-5)
     assert set(acts["action"]) <= {0, 1, 2}
+
+
+def test_two_batches_take_turns_and_a_network_that_cannot_act_fails_at_once() -> None:
+    class Broken(EchoAlgorithm):
+        def act(self, *_args: object) -> NoReturn:
+            raise RuntimeError
+
+    inference = serving(EchoAlgorithm())
+    batches = []
+    for _ in range(3):
+        batches.append(inference.batch)
+        inference.submit(1, with_cores=True)
+    assert batches[0] is batches[2] is not batches[1], "one collects while the other is computed"
+    with pytest.raises(RuntimeError):
+        serving(Broken())
 
 
 def test_the_same_seed_draws_the_same_actions() -> None:

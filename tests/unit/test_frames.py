@@ -2,8 +2,6 @@
 
 from collections import deque
 
-import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,16 +49,3 @@ def test_pictures_keep_their_pixels() -> None:
     assert stacks.is_contiguous()
     assert torch.equal(stacks[3, 0], frames[0, 3:7])
     assert torch.equal(stacks[3, 1], frames[1, [5, 5, 5, 6]])
-
-
-def test_rows_may_lie_apart_in_memory() -> None:
-    record = np.dtype({"names": ["obs"], "formats": [("|u1", (6, 2))], "offsets": [8], "itemsize": 64})
-    rows = np.zeros(3, record)
-    rows["obs"] = np.arange(36).reshape(3, 6, 2)
-    stacks = stack_frames(torch.from_numpy(rows["obs"]), torch.zeros(3, 4, dtype=torch.bool), 3)
-    assert stacks[2, 1].flatten().tolist() == [16, 17, 18, 19, 20, 21]
-
-
-def test_frames_that_do_not_fit_the_steps_are_refused() -> None:
-    with pytest.raises(AssertionError, match="frames"):
-        stack_frames(torch.zeros(2, 6, 3), torch.zeros(2, 4, dtype=torch.bool), 4)

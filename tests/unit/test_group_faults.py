@@ -12,17 +12,12 @@ from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.waits import Wait, Waits
 
 
-def with_byte(field: str, value: int) -> Spoil:
+def with_value(field: str, value: float, kind: type = float) -> Spoil:
+    """Row 1 with this value, or, as uint8, with this byte in place of a bool."""
+
     def spoil(message: Message) -> Message:
-        message.frames[0][field].view(np.uint8)[1] = value
-        return message
-
-    return spoil
-
-
-def with_value(field: str, value: float) -> Spoil:
-    def spoil(message: Message) -> Message:
-        message.frames[0][field][1] = value
+        rows = message.frames[0][field]
+        (rows.view(np.uint8) if kind is np.uint8 else rows)[1] = value
         return message
 
     return spoil
@@ -30,10 +25,6 @@ def with_value(field: str, value: float) -> Spoil:
 
 def without_a_row(message: Message) -> Message:
     return Message(message.header, message.frames[0][:-1])
-
-
-def without_rows(message: Message) -> Message:
-    return Message(message.header)
 
 
 def with_core(message: Message) -> Message:
@@ -46,10 +37,9 @@ STEPS, INFERENCE = Plane.STEPS, Plane.INFERENCE
 FAULTS: list[tuple[Plane, Spoil, str]] = [
     (STEPS, with_value("reward", float("nan")), "values"),
     (STEPS, with_value("reward", float("inf")), "values"),
-    (STEPS, with_byte("terminated", 2), "values"),
-    (STEPS, with_byte("first", 255), "values"),
+    (STEPS, with_value("terminated", 2, np.uint8), "values"),
     (STEPS, without_a_row, "payload"),
-    (STEPS, without_rows, "payload"),
+    (STEPS, lambda message: Message(message.header), "payload"),
     (INFERENCE, without_a_row, "payload"),
     (INFERENCE, with_value("logits", np.nan), "values"),
     (INFERENCE, with_value("action", -1), "values"),

@@ -46,7 +46,6 @@ headers = st.sampled_from(Kind).flatmap(
         Header, st.just(kind), *[unsigned] * 4, body=st.tuples(*(OF_TYPE[entry] for entry in BODIES[kind]))
     )
 )
-BYE = [PROTOCOL_VERSION, int(Kind.BYE), 7, 0, 5, 3]
 
 
 @given(headers)
@@ -74,15 +73,6 @@ def test_any_list_is_a_header_or_a_remote_error(entries: list[Any]) -> None:
     except RemoteProtocolError:
         return
     assert sender_of(topic(Plane.STEPS, sender)) == sender, "the topic of an answer names its client"
-
-
-@given(headers, st.integers(0, 11), plain)
-def test_changing_an_entry_gives_a_header_or_a_remote_error(header: Header, place: int, value: Any) -> None:
-    entries = msgpack.unpackb(pack_header(header), strict_map_key=False)
-    entries[min(place, len(entries) - 1)] = value
-    with suppress(RemoteProtocolError):
-        found = unpack_header(msgpack.packb(entries))
-        assert all(map(isinstance, found.body, BODIES[found.kind]))
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -115,37 +105,25 @@ def test_trailing_nil_entries_are_omitted_and_read_as_nil() -> None:
             unpack_header(msgpack.packb([PROTOCOL_VERSION, 5, 7, 0, 5, 3, wrong]))
 
 
-@pytest.mark.parametrize("place", range(2, 6))
 @pytest.mark.parametrize("value", [-1, MAX_INTEGER + 1, 1.0, True, None, "1", [1]])
-def test_a_header_holds_unsigned_integers_below_2_to_the_63(place: int, value: Any) -> None:
-    entries: list[Any] = BYE.copy()
-    assert unpack_header(msgpack.packb(entries)) == Header(Kind.BYE, 7, 0, 5, 3)
-    entries[place] = value
-    with pytest.raises(RemoteProtocolError):
-        unpack_header(msgpack.packb(entries))
-
-
-@pytest.mark.parametrize(
-    "entries", [[int(Kind.ACK), 7, 0, 5, 3, -1, 1], [int(Kind.ACK), 7, 0, 5, 3, 2**63, 1], [99, 7, 0, 5, 3]]
-)
-def test_bodies_hold_unsigned_integers_below_2_to_the_63_and_kinds_are_known(entries: list[int]) -> None:
-    with pytest.raises(RemoteProtocolError):
-        unpack_header(msgpack.packb([PROTOCOL_VERSION, *entries]))
+def test_numbers_are_unsigned_integers_below_2_to_the_63_and_kinds_are_known(value: Any) -> None:
+    good = [PROTOCOL_VERSION, int(Kind.ACK), 7, 0, 5, 3, 1, 1]
+    assert unpack_header(msgpack.packb(good)) == Header(Kind.ACK, 7, 0, 5, 3, (1, 1, None))
+    for place in range(1, 8) if value is not None else range(1, 7):
+        with pytest.raises(RemoteProtocolError):
+            unpack_header(msgpack.packb([*good[:place], value, *good[place + 1 :]]))
 
 
 @pytest.mark.parametrize("rest", [[], [0, 0, 0], ["a later version", {}]], ids=str)
-def test_another_version_is_recognised_and_names_its_sender(rest: list[Any]) -> None:
+def test_another_version_is_recognised_and_names_its_sender_if_that_is_possible(rest: list[Any]) -> None:
     for version in (PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1):
         with pytest.raises(VersionMismatch, match=f"{version}.*{PROTOCOL_VERSION}") as caught:
             unpack_header(msgpack.packb([version, 3, 77, *rest]))
         assert caught.value.sender == 77
-
-
-@pytest.mark.parametrize("sender", [-5, MAX_INTEGER + 1, "7"])
-def test_another_version_from_an_impossible_sender_cannot_be_answered(sender: Any) -> None:
-    with pytest.raises(RemoteProtocolError) as caught:
-        unpack_header(msgpack.packb([PROTOCOL_VERSION + 1, 3, sender]))
-    assert not isinstance(caught.value, VersionMismatch)
+        for sender in (-5, MAX_INTEGER + 1, "7"):
+            with pytest.raises(RemoteProtocolError) as other:
+                unpack_header(msgpack.packb([version, 3, sender, *rest]))
+            assert not isinstance(other.value, VersionMismatch), "it cannot be answered"
 
 
 def test_an_oversized_header_is_refused_unread() -> None:
@@ -172,14 +150,8 @@ def test_packing_a_header_that_no_peer_would_accept_is_a_local_error(header: Hea
         pack_header(header)
 
 
-@given(st.sampled_from(Plane), unsigned)
-def test_every_topic_has_the_same_width_and_names_its_client(plane: Plane, sender: int) -> None:
+@given(st.sampled_from(Plane), unsigned, st.binary(max_size=12))
+def test_every_topic_has_the_same_width_and_names_its_client(plane: Plane, sender: int, other: bytes) -> None:
     name = topic(plane, sender)
-    assert len(name) == TOPIC_BYTES
-    assert name[:1] == plane.value
-    assert sender_of(name) == sender
-
-
-@pytest.mark.parametrize("subscription", [b"", b"s", b"s12345678x"], ids=str)
-def test_a_subscription_of_another_width_is_no_client(subscription: bytes) -> None:
-    assert sender_of(subscription) is None
+    assert (len(name), name[:1], sender_of(name)) == (TOPIC_BYTES, plane.value, sender)
+    assert (sender_of(other) is None) or len(other) == TOPIC_BYTES

@@ -90,41 +90,31 @@ def test_every_entry_is_what_the_simulation_showed(stack: int) -> None:
         assert (rollout["core_state"] == number * T).all(), "the state before the rollout's first observation"
 
 
-def test_restart_drops_the_unroll_and_begins_with_empty_memory() -> None:
+def test_restart_drops_the_unroll_and_a_recycled_array_is_fully_overwritten() -> None:
     spec = env_spec(3)
     builder, world = RolloutBuilder(spec, POLICY, T, N), Simulation(spec)
-    answers = np.ones(N, act_record(spec, POLICY).dtype)
+    builder.recycle(used := play(3, 1)[0][0])
+    answers, core = np.ones(N, act_record(spec, POLICY).dtype), np.zeros((N, CORE), np.float32)
     builder.restart(world.step(reset=True))
     for _ in range(3):
-        builder.act(answers, 0, np.zeros((N, CORE), np.float32))
+        builder.act(answers, 0, core)
         builder.observe(world.step())
     rows = world.step()
     builder.restart(rows)
     assert builder.at_start
     frame = rows["obs"][:, 0].copy()
-    for _ in range(T):
-        builder.act(answers, 7, np.zeros((N, CORE), np.float32))
-        builder.observe(world.step())
-    rollout = builder.take()
-    assert rollout["first"][:, 0].all()
-    assert (rollout["last_action"][:, 0] == 0).all()
-    for index in range(3):
-        np.testing.assert_array_equal(rollout["obs"][:, index, 0], frame)
-
-
-def test_a_recycled_array_is_used_again_and_fully_overwritten() -> None:
-    builder, world = RolloutBuilder(env_spec(2), POLICY, T, N), Simulation(env_spec(2))
-    builder.recycle(used := play(2, 1)[0][0])
-    answers = np.zeros(N, act_record(env_spec(2), POLICY).dtype)
-    builder.restart(world.step(reset=True))
+    rollouts = []
     for _ in range(2):
         for _ in range(T):
-            builder.act(answers, 0, np.zeros((N, CORE), np.float32))
+            builder.act(answers, 7, core)
             builder.observe(world.step())
-        last = builder.take()
-    assert last is used
-    assert (last["policy_version"] == 0).all()
-    assert (last["logits"] == 0).all()
+        rollouts.append(builder.take())
+    assert rollouts[0]["first"][:, 0].all()
+    assert (rollouts[0]["last_action"][:, 0] == 0).all()
+    assert (rollouts[0]["obs"][:, :3, 0] == frame[:, None]).all()
+    assert rollouts[1] is used
+    assert (used["policy_version"] == 7).all()
+    assert (used["logits"] == 1).all()
 
 
 @pytest.mark.parametrize("stack", [1, 3])

@@ -18,24 +18,16 @@ def recurrent(seed: int = 1, **settings: object) -> PolicyAndValue:
     return network("auto", MINATAR, seed, use_lstm=True, **settings)
 
 
-def test_a_snapshot_is_every_tensor_in_order_as_float32_or_as_a_count() -> None:
+def test_a_snapshot_is_every_tensor_in_order_as_float32_or_as_a_count_and_does_not_follow_the_weights() -> None:
     net = recurrent()
     net.agent_steps.fill_(12_345_678_901)
     tensors = net.state_dict().items()
     expected = b"".join(t.numpy().astype("<i8" if name == "agent_steps" else "<f4").tobytes() for name, t in tensors)
     snapshot = weights.flatten(net)
+    torch.nn.init.zeros_(net.get_parameter("value.weight"))
     assert snapshot.dtype == np.uint8
     assert snapshot.tobytes() == expected
-
-
-def test_a_snapshot_does_not_follow_the_weights_and_cannot_be_written() -> None:
-    net = torch.nn.Linear(2, 2, bias=False)
-    before = weights.flatten(net)
-    copy = before.copy()
-    torch.nn.init.zeros_(net.weight)
-    assert np.array_equal(before, copy)
-    with pytest.raises(ValueError, match="read-only"):
-        before[0] = 1
+    assert not snapshot.flags.writeable
 
 
 def test_memory_layout_and_number_format_do_not_show_in_a_snapshot() -> None:
@@ -43,12 +35,14 @@ def test_memory_layout_and_number_format_do_not_show_in_a_snapshot() -> None:
     assert np.array_equal(weights.flatten(lowered.to(memory_format=torch.channels_last)), weights.flatten(net))
     lowered.lower(torch.bfloat16)
     assert weights.layout_id(lowered) == weights.layout_id(net)
+    places = [parameter.data_ptr() for parameter in lowered.parameters()]
     weights.load_flat(lowered, weights.flatten(net))
     rounded = net.body.torsos[0].get_parameter("dense.weight").bfloat16()
     assert torch.equal(lowered.body.torsos[0].get_parameter("dense.weight"), rounded)
+    assert [parameter.data_ptr() for parameter in lowered.parameters()] == places, "loading is in place"
 
 
-@pytest.mark.parametrize("before", [0, 1, 2])
+@pytest.mark.parametrize("before", [0, 1])
 def test_counts_arrive_exactly_wherever_they_stand(before: int) -> None:
     def module(count: int) -> torch.nn.Module:
         made = torch.nn.Module()
@@ -61,15 +55,7 @@ def test_counts_arrive_exactly_wherever_they_stand(before: int) -> None:
     assert int(other.count) == 2**53 + 1
 
 
-def test_loading_is_in_place() -> None:
-    net = recurrent()
-    addresses = [parameter.data_ptr() for parameter in net.parameters()]
-    weights.load_flat(net, weights.flatten(recurrent(2)).copy())
-    assert [parameter.data_ptr() for parameter in net.parameters()] == addresses
-    assert all(parameter.requires_grad for parameter in net.parameters())
-
-
-@pytest.mark.parametrize("change", [-4, -1, 1, 4])
+@pytest.mark.parametrize("change", [-4, 1])
 def test_a_buffer_of_another_size_is_refused_and_changes_nothing(change: int) -> None:
     net = recurrent()
     before = weights.flatten(net)
@@ -78,15 +64,12 @@ def test_a_buffer_of_another_size_is_refused_and_changes_nothing(change: int) ->
     assert np.array_equal(weights.flatten(net), before)
 
 
-def test_the_layout_id_distinguishes_architectures() -> None:
+def test_the_layout_id_distinguishes_architectures_and_the_checksum_one_flipped_bit() -> None:
     nets = (recurrent(), recurrent(hidden_size=64), torch.nn.Linear(2, 3), torch.nn.Linear(3, 2))
     ids = {weights.layout_id(net) for net in nets}
     assert len(ids) == 4
     assert all(0 <= layout < 1 << 32 for layout in ids)
-
-
-def test_the_checksum_notices_one_flipped_bit() -> None:
-    snapshot = weights.flatten(recurrent()).copy()
+    snapshot = weights.flatten(nets[0]).copy()
     before = checksum(snapshot)
     assert before == sum(struct.unpack(f"<{len(snapshot) // 4}I", snapshot.tobytes())) % 2**32
     snapshot[17] ^= 1

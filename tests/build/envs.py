@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -10,9 +10,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 HOME = __name__
-COUNTER, CLOCK, STRANGE, PARTS, INFO = (
-    f"{HOME}:{name}" for name in ("Counter", "Clock", "Strange", "Parts", "Info-v0")
-)
+COUNTER = f"{HOME}:Counter"
 ON_PURPOSE = "this environment raises on purpose"
 
 Env = gymnasium.Env[Any, Any]
@@ -85,33 +83,6 @@ class Endless(Env):
         if self.steps > 1000:
             raise RuntimeError("it is not cut off")
         return np.zeros(2, np.float32), 1.0, False, False, {}
-
-
-class Strange(Env):
-    """A dictionary of observations, float64 bounds and a strided array: always the same one of its kind."""
-
-    #: by kind: space and observation
-    KINDS: ClassVar[dict[str, tuple[spaces.Space[Any], Any]]] = {
-        "dict": (
-            spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float64), "b": spaces.Discrete(3)}),
-            {"a": np.array([0.5, -0.25]), "b": 2},
-        ),
-        "strided": (spaces.Box(0, 255, (3, 4), np.uint8), np.arange(24, dtype=np.uint8).reshape(4, 6)[:, ::2].T),
-        "discrete": (spaces.Discrete(7), 4),
-        "bool": (spaces.MultiBinary(3), np.array([1, 0, 1], np.int8)),
-        "text": (spaces.Text(5), "abc"),
-    }
-    action_space = spaces.Box(-0.1, 0.1, (2,), np.float64)
-
-    def __init__(self, kind: str = "dict") -> None:
-        self.observation_space, self.obs = self.KINDS[kind]
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        return self.obs, {}
-
-    def step(self, action: Any) -> Step:
-        assert self.action_space.contains(action)
-        return self.obs, float(action.sum()), False, False, {}
 
 
 def left_out() -> Info:

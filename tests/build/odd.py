@@ -15,7 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 from tests.build.envs import ON_PURPOSE, Endless, Env, Info, Step
-from zerobeast.common.process import usage
 
 HOME = __name__
 ODD, NUMBERED, DRAWN = (f"{HOME}:{name}" for name in ("Odd", "Numbered", "Drawn"))
@@ -196,23 +195,6 @@ class Numbered(TwoSteps):
 
 class Twin(Numbered):
     """The same."""
-
-
-class Leaking(TwoSteps):
-    """Each reset starts a process of this size."""
-
-    def __init__(self, leak_mb: int) -> None:
-        usage.MEMORY_PERIOD_S = 1e-9  # of the worker process
-        self.grow = [sys.executable, "-Sc", f"x = b'1' * ({leak_mb} << 20); print(flush=True); input()"]
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        pipe = subprocess.PIPE
-        leaked.append(subprocess.Popen(self.grow, stdin=pipe, stdout=pipe))
-        leaked[-1].stdout.readline()
-        return super().reset()
-
-
-leaked: list[Any] = []
 
 
 class Drawn(Endless):

@@ -72,12 +72,3 @@ def test_an_invalid_answer_is_named(
         with pytest.raises(PeerLost):
             client.step([0, 0])
         client.close()
-
-
-def test_a_session_lost_before_its_first_reset_is_reopened(context: Context, ipc: str) -> None:
-    with running(ipc), EnvClient(context, ipc, {"id": "CartPole-v1"}, 2, seed=3) as client:
-        first = client.reset(seed=5)
-    with running(ipc):
-        client = EnvClient(context, ipc, {"id": "CartPole-v1"}, 2, seed=3)
-    with running(ipc), client:
-        assert (client.reset(seed=5)["obs"] == first["obs"]).all()

@@ -1,7 +1,6 @@
 """Entries of observations that cannot be sent, or are not wanted, are left out on every path."""
 
 from contextlib import closing
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -12,7 +11,6 @@ from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Text, Tuple
 from tests.build.envservers import running
 from zerobeast import ConfigError, Context, EnvError, OwnEnv, RemoteVectorEnv
 from zerobeast.common.settings import EnvConfig, RunConfig
-from zerobeast.services.envserver.agents import AgentReading
 from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.spaces import arrays
 from zerobeast.testing.sessions import Session, session
@@ -96,13 +94,6 @@ def test_remote_environments_leave_out_what_they_are_asked_to(context: Context, 
         terms = {"leave_out": [*UNWANTED, "log.text"]}
         with closing(RemoteVectorEnv(ipc, TALKING, 2, env=terms, context=context)) as envs:
             assert list(envs.reset()[0]) == ["log"]
-
-
-def test_agents_of_one_environment_leave_out_the_same() -> None:
-    space = Dict(observation=Talking().observation_space, action_mask=Box(0, 1, (2,), np.int8))
-    env = SimpleNamespace(observation_space=lambda _: space, action_space=lambda _: Discrete(2))
-    reading = AgentReading(env, "Talk-v0", "a", "", (*UNWANTED, "log.text"))
-    assert [part.name for part in reading.own.spec.obs.spaces] == ["log"]
 
 
 def test_names_and_numbers_of_entries_have_limits_with_a_sentence() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.build.envservers import running
 from tests.build.odd import HOME, NUMBERED
+from tests.helpers import killed_at_last, python
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.process import endings, usage
@@ -97,32 +99,14 @@ def test_a_worn_process_is_replaced_between_two_episodes_and_nothing_is_cut_off(
         assert len(alive(tmp_path)) == 2, "those of the third processes"
 
 
-def leaked() -> int:
-    """How many processes that a Leaking environment has started are alive."""
-    below = psutil.Process().children(recursive=True)
-    return sum("input()" in "".join(each.cmdline()) for each in below if each.status() != psutil.STATUS_ZOMBIE)
-
-
-def test_a_process_whose_children_have_grown_too_much_is_replaced_at_the_end_of_an_episode(
-    context: Context, ipc: str
-) -> None:
-    env = {"id": f"{HOME}:Leaking", "kwargs": {"leak_mb": 100}}
-    with (
-        running(ipc, max_process_memory_mb=600) as server,
-        EnvClient(context, ipc, env, 1, seed=0) as client,
-    ):
-        client.reset()
-        ends = 0
-        while not server.report()["env_recycled"]:
-            before = leaked()  # the worn process may end at once, and these with it
-            rows = client.step([0])[0]
-            ends += int(rows["terminated"][0])
-            assert ends < 10
-        assert before > 1, "the process alone does not reach the bound"
-        assert rows["terminated"].all(), "not in the middle of an episode"
-        assert client.step([0])[0]["first"].all()
-        assert leaked() == 1, "they have ended with the process"
-        assert server.report()["env_errors"] == 0
+def test_memory_is_that_of_what_a_process_has_started_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "MEMORY_PERIOD_S", 1e-9)
+    before = usage.memory_bytes()
+    child = python("-Sc", "x = b'1' * (100 << 20); print(flush=True); input()", stdin=subprocess.PIPE)
+    with killed_at_last(child):
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert usage.memory_bytes() > before + (90 << 20)
 
 
 def test_a_bound_on_memory_that_a_fresh_process_has_already_is_refused(

@@ -1,20 +1,14 @@
-"""Environments that take long to make, in worker processes and in the env-server's own thread.
+"""Environments that take long to make: no client waits in silence, and none is made in vain."""
 
-No client waits in silence, and no environment is made in vain.
-"""
-
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.build.envservers import running
-from tests.build.odd import ODD
 from tests.helpers import bring, free_port, poll, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance
@@ -27,16 +21,14 @@ from zerobeast.common.wire import session
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.waits import TIMEOUTS
-from zerobeast.services.envserver import sessions
 from zerobeast.services.envserver.backend import GROUP, Backend, VectorRequest
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.service import EnvServer
-from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 FASTER = 8  #: factor by which the actors' clock outruns wall time
 MAKE_S = 0.1  #: in wall time
-ACTORS = 8
+ACTORS = GROUPS = 8
 SLOW = "slow/CartPole-v1"
 AT_ONCE = 4  #: environments that the backend below makes in a turn
 
@@ -44,14 +36,11 @@ AT_ONCE = 4  #: environments that the backend below makes in a turn
 class Thread:
     """Environments that the server makes in its own thread; `begun` lists the seeds of all whose making has begun."""
 
-    groups = 8
     newest: "Thread"
 
-    def __init__(self, _: pytest.MonkeyPatch, make_s: float = MAKE_S) -> None:
-        self.env = {"id": SLOW}
+    def __init__(self, make_s: float) -> None:
         self.make_s = make_s
         self.begun: list[int] = []
-        Thread.newest = self
 
     def make(self, num_envs: int, seed: int) -> InlineEnvs:
         self.begun.append(seed)
@@ -90,35 +79,14 @@ def _brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-class Processes:
-    """Environments that worker processes make."""
-
-    groups = 1
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, make_s: float = MAKE_S) -> None:
-        self.env = {"id": ODD, "kwargs": {"make_s": make_s}}
-        self.begun: list[int] = []
-        self._own_start, self._lock = WorkerVectorEnv.start, threading.Lock()
-        monkeypatch.setattr(WorkerVectorEnv, "start", lambda env, worker: self._start(env, worker))
-        monkeypatch.setattr(sessions, "MAX_IN_THE_MAKING", 1)
-
-    def _start(self, env: WorkerVectorEnv, worker: Any) -> None:
-        self.begun.append(worker.seed)
-        with self._lock:  # each start briefly changes this process's environment variables, which several servers share
-            self._own_start(env, worker)
-
-
-@pytest.mark.parametrize("kind", [Thread, Processes])
 @pytest.mark.parametrize("servers", [1, 4])
-def test_sessions_that_take_longer_to_make_than_the_silence_timeout_are_each_made_once(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Thread | Processes], servers: int
-) -> None:
-    envs, port = kind(monkeypatch), free_port(2)
+def test_sessions_that_take_longer_to_make_than_the_silence_timeout_are_each_made_once(servers: int) -> None:
+    Thread.newest, port = Thread(MAKE_S), free_port(2)
     hosts = [f"127.0.0.{2 + n}" for n in range(servers)]
     with ExitStack() as stack:
         for host in hosts:
-            stack.enter_context(running(f"tcp://{host}:{port}", workers=1))
-        actors = [stack.enter_context(closing(open_actor(n, port, envs, hosts))) for n in range(ACTORS)]
+            stack.enter_context(running(f"tcp://{host}:{port}"))
+        actors = [stack.enter_context(closing(open_actor(n, port, hosts))) for n in range(ACTORS)]
 
         def welcomed() -> bool:
             for actor in actors:
@@ -127,16 +95,17 @@ def test_sessions_that_take_longer_to_make_than_the_silence_timeout_are_each_mad
             return all(group.steps.stream.open for actor in actors for group in actor.groups)
 
         wait_until(welcomed)
-    assert len(envs.begun) == len(set(envs.begun)) == ACTORS * kind.groups
-    assert servers > 1 or kind is Processes or len(envs.begun) * MAKE_S * FASTER > 4 * TIMEOUTS.silent
+    begun = Thread.newest.begun
+    assert len(begun) == len(set(begun)) == ACTORS * GROUPS
+    assert servers > 1 or len(begun) * MAKE_S * FASTER > 4 * TIMEOUTS.silent
 
 
-def open_actor(index: int, port: int, envs: Thread | Processes, hosts: list[str]) -> Actor:
+def open_actor(index: int, port: int, hosts: list[str]) -> Actor:
     """Open an actor whose broker and learner are absent, and whose env-servers are at all these hosts."""
     settings = {
         "envserver": {"endpoint": f"tcp://all:{port}"},
-        "actor": {"env_groups": envs.groups, "envs_per_group": 1, "connect_timeout_s": 1000.0},
-        "env": envs.env,
+        "actor": {"env_groups": GROUPS, "envs_per_group": 1, "connect_timeout_s": 1000.0},
+        "env": {"id": SLOW},
     }
     actor = Actor(
         RunConfig.model_validate(settings),
@@ -149,8 +118,9 @@ def open_actor(index: int, port: int, envs: Thread | Processes, hosts: list[str]
 
 
 @pytest.fixture
-def thread(monkeypatch: pytest.MonkeyPatch) -> Thread:
-    return Thread(monkeypatch, make_s=0.002)
+def thread() -> Thread:
+    Thread.newest = Thread(make_s=0.002)
+    return Thread.newest
 
 
 def greeting(context: Context, endpoint: str, seed: int, num_envs: int) -> tuple[ClientPort, Callable[[], Kind | None]]:

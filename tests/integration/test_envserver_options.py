@@ -10,12 +10,12 @@ from gymnasium.spaces import Box, Discrete
 from tests.build.envservers import running
 from tests.build.groups import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, Play
 from tests.build.streams import ListedRun
-from zerobeast import Context, EnvError, RemoteVectorEnv
+from zerobeast import Context, RemoteVectorEnv
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.learner.ledger import SavedLedger
-from zerobeast.testing.sessions import Session, session
+from zerobeast.testing.sessions import session
 
 STAGED = "tests.integration.test_envserver_options:Staged"
 OPTIONS = {"stage": ["{progress}"], "fixed": 7}
@@ -48,20 +48,13 @@ def test_every_reset_has_the_options_and_the_progress_of_that_time(apart: bool) 
         assert envs.reset(options={"fixed": 3})["obs"].tolist() == [[-1, 3]] * 2, "instead of those of the setting"
 
 
-def test_a_client_that_trains_nothing_has_all_progress(context: Context, ipc: str) -> None:
+def test_a_client_that_trains_nothing_has_all_progress_and_single_environments_take_options(
+    context: Context, ipc: str
+) -> None:
     with running(ipc, in_process=True):
         envs = RemoteVectorEnv(ipc, STAGED, 1, env={"options": OPTIONS}, context=context)
         assert envs.reset()[0].tolist() == [[1, 7]]
         envs.close()
-
-
-@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "football/academy_corner"])
-def test_environments_that_take_no_options_refuse_the_setting(env_id: str) -> None:
-    with pytest.raises(EnvError, match=r"env\.options"):
-        Session(env_id, {"options": OPTIONS}, envs=1)
-
-
-def test_vector_environments_make_way_for_single_ones_that_take_options_at_each_reset() -> None:
     env = make_vector_env(EnvConfig(id="CartPole-v1", options={"low": -0.01, "high": 0.0}), 4, 0, EnvServerConfig())
     assert env.processes == 1
     env.close()

@@ -16,10 +16,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
     ("env_id", "kwargs"),
     [
         ("ALE/Pong-v5", {"mode": 1}),
-        ("PongNoFrameskip-v4", {"difficulty": 1}),
-        ("ALE/Pong-v5", {"obs_type": "ram"}),
+        ("PongNoFrameskip-v4", {"obs_type": "ram"}),
         ("ALE/Pong-ram-v5", {}),
-        ("Pong-ram-v4", {}),
     ],
 )
 def test_modes_difficulties_and_ram_are_refused_with_the_id_that_takes_them(

@@ -1,12 +1,10 @@
 """EnvPool's environments as rows, beside the same environments of the packages that they stand for."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
@@ -28,41 +26,18 @@ def pool(env_id: str, num_envs: int = 1, seed: int | None = 0, **settings: Any) 
     return envs
 
 
-def assert_row(row: Any, obs: Any, reward: float, terminated: bool, truncated: bool, close: float) -> None:
-    np.testing.assert_allclose(row["obs"], obs, rtol=close, atol=close)
-    assert row["reward"] == pytest.approx(reward, rel=close, abs=close)
-    assert (row["terminated"], row["truncated"], row["first"]) == (terminated, truncated, False)
-
-
-def cartpole_at(obs: NDArray[np.float64]) -> Any:
-    env: Any = gymnasium.make("CartPole-v1").unwrapped
-    env.reset()
-    env.state = obs
-    return env
-
-
-def halfcheetah_at(obs: NDArray[np.float64]) -> Any:
-    env: Any = gymnasium.make("HalfCheetah-v5").unwrapped
-    env.reset()
-    env.set_state(np.concatenate([[0.0], obs[:8]]), obs[8:])
-    return env
-
-
-@pytest.mark.parametrize(
-    ("name", "other_at", "close"), [("CartPole-v1", cartpole_at, 1e-5), ("HalfCheetah-v5", halfcheetah_at, 1e-3)]
-)
-def test_every_step_is_what_gymnasium_does(name: str, other_at: Callable[..., Any], close: float) -> None:
-    envs = pool(f"envpool/{name}")
-    other = other_at(envs.rows["obs"][0].astype(np.float64))
-    action = envs.spec.action
+def test_every_step_is_what_gymnasium_does() -> None:
+    envs, other = pool("envpool/HalfCheetah-v5"), cast("Any", gymnasium.make("HalfCheetah-v5").unwrapped)
+    begun = envs.rows["obs"][0].astype(np.float64)
+    other.reset()
+    other.set_state(np.concatenate([[0.0], begun[:8]]), begun[8:])
     rng = np.random.default_rng(0)
     for _ in range(20):  # rounding of float32 grows in MuJoCo from step to step
-        chosen = rng.uniform(-1, 1, action.shape).astype(np.float32) if action.kind == "box" else rng.integers(2)
-        envs.step(np.array([chosen]))
-        obs, reward, terminated, truncated, _ = other.step(chosen)
-        assert_row(envs.rows[0], obs, reward, terminated, truncated, close)
-        if terminated:
-            return
+        action = rng.uniform(-1, 1, (1, *envs.spec.action.shape)).astype(np.float32)
+        envs.step(action)
+        obs, reward, *_ = other.step(action[0])
+        np.testing.assert_allclose(envs.rows["obs"][0], obs, rtol=1e-3, atol=1e-3)
+        assert envs.rows["reward"] == pytest.approx(reward, rel=1e-3, abs=1e-3)
 
 
 def test_a_minigrid_is_what_minigrid_does_over_whole_episodes() -> None:
@@ -87,12 +62,10 @@ def test_a_minigrid_is_what_minigrid_does_over_whole_episodes() -> None:
     assert min(ends) > 1
 
 
-@pytest.mark.parametrize("game", ["pong", "seaquest"])
-def test_frames_of_an_atari_game_are_those_of_its_emulator_after_as_many_no_ops(game: str) -> None:
-    title = game.title()
-    envs = pool(f"envpool/{title}-v5", noop_max=1)  # it presses 1 to noop_max times nothing, ale-py one less
-    config = EnvConfig(id=f"{title}NoFrameskip-v4", noop_max=2)
-    other = AtariVectorEnv(game, config, 1, seed=4, threads=1)  # this seed draws one
+def test_frames_of_an_atari_game_are_those_of_its_emulator_after_as_many_no_ops() -> None:
+    envs = pool("envpool/Seaquest-v5", noop_max=1)  # it presses 1 to noop_max times nothing, ale-py one less
+    config = EnvConfig(id="SeaquestNoFrameskip-v4", noop_max=2)
+    other = AtariVectorEnv("seaquest", config, 1, seed=4, threads=1)  # this seed draws one
     other.reset()
     assert (envs.spec.frame_stack, envs.spec.frame_skip) == (other.spec.frame_stack, other.spec.frame_skip)
     for action in np.random.default_rng(1).integers(envs.spec.action.choices[0], size=100):
@@ -123,12 +96,10 @@ def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
         ("envpool/BinPack-v2", {}, "action.dtype"),
         ("envpool/Pong-v5", {"episodic_life": True}, "env.episodic_life"),
         ("envpool/Pong-v5", {"noop_max": 0}, "env.noop_max"),
-        *(("envpool/Pong-v5", {"kwargs": {name: 1}}, f"'{name}'") for name in ("frame_skip", "reward_clip")),
-        ("envpool/Pong-v5", {"kwargs": {"episodic_life": True}}, "'episodic_life'"),
+        ("envpool/Pong-v5", {"kwargs": {"frame_skip": 1}}, "'frame_skip'"),
         ("envpool/CartPole-v1", {"kwargs": {"num_envs": 2}}, "'num_envs'"),
         ("envpool/CartPole-v1", {"kwargs": {"max_episode_steps": "x"}}, "envpool/CartPole-v1"),
         (FOOTBALL, {"kwargs": {"rewards": "scoring,checkpoints"}}, f"expected g{FOOTBALL}"),
-        (FOOTBALL, {"kwargs": {"number_of_left_players_agent_controls": 3}}, f"expected g{FOOTBALL}"),
     ],
 )
 def test_what_envpool_does_not_have_is_refused(env_id: str, settings: dict[str, Any], named: str) -> None:

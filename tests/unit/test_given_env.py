@@ -29,8 +29,7 @@ def make(**kwargs): return Walk(**kwargs)
 
 lazily = lambda: Walk()
 """
-ID, UNKNOWN = (f"{name}-v0" for name in ("Registered", "Elsewhere"))  # which this file must not contain
-REGISTERED = f"{ENV}\ngymnasium.register('{ID}', entry_point=Walk)"
+UNKNOWN = "-".join(("Elsewhere", "v0"))  # which this file must not contain
 SPEC = """
 from zerobeast.common.settings import AlgorithmSpec, setting
 from zerobeast.rl.algos.ppo.config import PPOConfig
@@ -69,6 +68,8 @@ def test_an_environment_is_given_as_what_makes_it_with_its_arguments(folder: Pat
     assert flags_for({"env": bound}) == ['--env.kwargs={"size": 4}', walk]
     config = gather(flags_for({"env": bound, "env_kwargs": {"depth": 1}, "preset": "classic"}), {}).config
     assert config.env.kwargs == {"size": 4, "depth": 1}
+    given = flags_for({"env": {"id": "CartPole-v1", "frame_stack": 2}, "algo": "ppo"})
+    assert given == ["--env.id=CartPole-v1", "--env.frame_stack=2", "--algo=ppo"]
 
 
 @pytest.mark.parametrize(
@@ -82,44 +83,29 @@ def test_what_no_other_process_could_make_is_refused(folder: Path, given: Any) -
     assert flags_for({"env": gymnasium.make}) == ["--env=gymnasium.envs.registration:make"]
 
 
-def test_an_id_that_a_module_of_ones_own_has_registered_is_found_there(
+def test_an_id_is_found_in_the_module_or_script_whose_calls_register_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    walks = module(folder, "walks_c", REGISTERED)
-    assert flags_for({"env": ID}) == [f"--env={folder}/walks_c.py:{ID}"]
-    gymnasium.register(UNKNOWN, entry_point=walks.Walk)
+    for name, text in {
+        "names_a": "# gymnasium.register('Long-v10')\nIDS = ['Long-v1', 'Long-v10']\ngymnasium = 'register'",
+        "longer": f"{ENV}\ngymnasium.register('Long-v10', Walk)",
+        "long": f"{ENV}\ngymnasium.register(id='Long-v1', entry_point='longer:Walk')",
+        "loop": f"{ENV}\nfor size in (1, 2): gymnasium.register(f'Looped{{size}}-v0', Walk)",
+        "foreign": "import gymnasium\ngymnasium.register('Pole-v7', 'gymnasium.envs.classic_control:CartPoleEnv')",
+    }.items():
+        module(folder, name, text)
+    for env_id, home in {"Long-v1": "long", "Long-v10": "longer", "Looped2-v0": "loop", "Pole-v7": "foreign"}.items():
+        assert flags_for({"env": env_id}) == [f"--env={folder}/{home}.py:{env_id}"]
+    gymnasium.register(UNKNOWN, entry_point="longer:Walk")
     with refused("env", value=UNKNOWN):
         flags_for({"env": UNKNOWN})
     script = ModuleType("__main__")
-    (folder / "script.py").write_text(f"gymnasium.register('{UNKNOWN}', entry_point='walks_c:Walk')")
+    (folder / "script.py").write_text(f"gymnasium.register('{UNKNOWN}', entry_point='longer:Walk')")
     script.__file__ = str(folder / "script.py")
     monkeypatch.setitem(sys.modules, "__main__", script)
     assert flags_for({"env": UNKNOWN}) == [f"--env={folder}/script.py:{UNKNOWN}"]
     for env_id in ("CartPole-v1", "None-v0", "MinAtar/Breakout-v1"):
         assert flags_for({"env": env_id}) == [f"--env={env_id}"]
-
-
-def test_the_module_that_registers_an_id_is_found_by_its_calls(folder: Path) -> None:
-    module(folder, "names_a", "# gymnasium.register('Long-v10')\nIDS = ['Long-v1', 'Long-v10']\ngymnasium = 'register'")
-    module(folder, "longer", f"{ENV}\ngymnasium.register('Long-v10', Walk)")
-    module(folder, "long", f"{ENV}\ngymnasium.register(id='Long-v1', entry_point='longer:Walk')")
-    module(folder, "loop", f"{ENV}\nfor size in (1, 2): gymnasium.register(f'Looped{{size}}-v0', Walk)")
-    module(
-        folder,
-        "foreign",
-        "import gymnasium\ngymnasium.register('Pole-v7', 'gymnasium.envs.classic_control:CartPoleEnv')",
-    )
-    for env_id, home in {"Long-v1": "long", "Long-v10": "longer", "Looped2-v0": "loop", "Pole-v7": "foreign"}.items():
-        assert flags_for({"env": env_id}) == [f"--env={folder}/{home}.py:{env_id}"]
-
-
-def test_folders_of_references_do_not_add_up(folder: Path) -> None:
-    (folder / "often.py").write_text("x = 1")
-    for number in range(3):
-        os.utime(folder / "often.py", ns=(number, number))
-        plugins.reread()
-        plugins.module_of(f"{folder}/often.py", "env.id")
-    assert [*plugins.searched].count(str(folder)) == 1
 
 
 def test_an_object_is_referred_to_where_it_is_made_and_not_where_it_is_imported(
@@ -170,8 +156,3 @@ def test_what_calls_in_this_process_were_given_needs_no_flag_in_a_file(folder: P
     ):
         assert is_refused(other), other
     assert is_refused(f"evil/a,{file}:Walk", "net.torso")
-
-
-def test_an_environment_may_be_given_among_settings_of_its_section() -> None:
-    given = flags_for({"env": {"id": "CartPole-v1", "kwargs": {"a": 1}, "frame_stack": 2}, "algo": "ppo"})
-    assert given == ["--env.id=CartPole-v1", '--env.kwargs={"a": 1}', "--env.frame_stack=2", "--algo=ppo"]

@@ -1,19 +1,18 @@
 """Zipf's Gridworld against the description of Chan et al. 2022."""
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from zerobeast.common.settings import EnvConfig, EnvServerConfig, NetConfig, Reading
+from zerobeast.common.settings import NetConfig, Reading
 from zerobeast.services.envserver import gridworld
-from zerobeast.services.envserver.catalogue import make_env, make_vector_env
+from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.gridworld import DIRECTIONS, NO_OBJECT, Gridworlds, Maps, Size, maps_of, shapes
 from zerobeast.services.envserver.odds import odds
-from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.zipf import SIZES, TASKS
+from zerobeast.testing.sessions import ENVS, FLAGS, SEED, session
 
 SMALL, PUBLISHED = SIZES["zipf/Gridworld-small"], SIZES["zipf/Gridworld"]
 ROOM = """
@@ -45,16 +44,6 @@ def after(worlds: Gridworlds, *moves: str) -> tuple[bool, bool, bool]:
     for move in moves:
         answer = worlds.step(np.array([DIRECTIONS.index(move)]))
     return tuple(bool(values[0]) for values in answer)  # type: ignore[return-value]
-
-
-def test_an_exponent_of_0_is_uniform_and_rare_puts_nothing_on_the_first_80_percent() -> None:
-    assert odds(20, "zipf", 0.0) == pytest.approx(np.full(20, 0.05))
-    assert odds(20, "uniform", 2.0) == pytest.approx(np.full(20, 0.05))
-    assert odds(20, "rare", 2.0) == pytest.approx([0] * 16 + [0.25] * 4)
-    assert odds(10, "rare", 2.0) == pytest.approx([0] * 8 + [0.5] * 2)
-    assert odds(9, "rare", 2.0).tolist() == [0] * 8 + [1], "never more than a fifth"
-    assert odds(2, "rare", 2.0).tolist() == [0, 1], "but at least one"
-    assert odds(20, "zipf", 2.0)[:4] == pytest.approx([0.6265, 0.1566, 0.0696, 0.0392], abs=1e-4)
 
 
 @pytest.mark.parametrize("env_id", ["zipf/Gridworld", "zipf/Gridworld-small-uniform", "zipf/Gridworld-small-rare"])
@@ -114,8 +103,7 @@ def reached(walls: NDArray[np.bool_], objects: NDArray[np.int64]) -> set[tuple[i
 
 
 def test_a_move_goes_to_any_of_8_neighbours_and_a_wall_stops_it(room: Gridworlds) -> None:
-    for move, square in [("SE", (2, 2)), ("NW", (1, 1)), ("N", (1, 1)), ("SW", (1, 1)), ("E", (1, 2))]:
-        room.begin(np.zeros(1, np.int64)) if move != "NW" else None
+    for move, square in [("SE", (2, 2)), ("NW", (1, 1)), ("N", (1, 1)), ("E", (1, 2)), ("SW", (2, 1)), ("NE", (1, 2))]:
         after(room, move)
         assert tuple(room.at[0]) == square, move
 
@@ -123,7 +111,6 @@ def test_a_move_goes_to_any_of_8_neighbours_and_a_wall_stops_it(room: Gridworlds
 @pytest.mark.parametrize(
     ("moves", "ends"),
     [
-        (["E", "E"], (True, True, False)),
         (["S", "S"], (False, True, False)),
         (["SE", "NE"], (True, True, False)),
         (["N", "N"], (False, False, False)),
@@ -161,39 +148,26 @@ def test_the_view_is_centred_on_the_agent_and_has_the_cue(room: Gridworlds) -> N
     assert [np.unique(plane).tolist() for plane in cue] == [[1], [0], [0], [1]]
 
 
-def collected(env: VectorEnv) -> VectorEnv:
-    while not env.collect():
-        pass
-    return env
-
-
 @pytest.mark.parametrize(("env_id", "shape"), [("zipf/Gridworld", (63, 63, 3)), ("zipf/Gridworld-small", (7, 7, 25))])
 def test_environments_of_a_session_are_single_ones_of_the_seeds_that_follow(
     env_id: str, shape: tuple[int, ...]
 ) -> None:
-    env = collected(make_vector_env(EnvConfig(id=env_id), 3, 5, EnvServerConfig()))
-    assert (env.spec.obs.shape, env.spec.action.sizes, env.processes) == (shape, (8,), 0)  # type: ignore[union-attr]
-    assert Reading.of(env.spec.obs, NetConfig()) == (True, 1.0 if SIZES[env_id].planes else 1 / 255)  # type: ignore[arg-type]
-    assert env.spec.obs.image_size == shape[:2]  # type: ignore[union-attr]
-    env.reset()
-    collected(env)
-    singles = [make_env(env_id, {}) for _ in range(3)]
-    assert (env.rows["obs"] == [single.reset(seed=5 + i)[0] for i, single in enumerate(singles)]).all()
-    over, generator, infos = [False] * 3, np.random.default_rng(0), Counter[Any]()
-    for _ in range(150):
-        actions = generator.integers(0, 8, 3)
-        env.step(actions)
-        collected(env)
-        ended = []
-        for i, single in enumerate(singles):
-            first = over[i]
-            obs, reward, *ends, info = (*single.reset()[:1], 0, False, False, {}) if first else single.step(actions[i])
-            over[i] = any(ends)
-            row = env.rows[i]
-            assert (row["obs"] == obs).all()
-            assert [row[name] for name in ("reward", "terminated", "truncated", "first")] == [reward, *ends, first]
-            if over[i]:
-                ended.append(info)
-                infos.update(info.keys())
-        assert [episode[2] for episode in env.episodes] == ended
-    assert infos.keys() == {"map", "object", "is_success"}
+    singles, infos = [make_env(env_id, {}) for _ in range(ENVS)], set[str]()
+    with session(env_id, {}) as envs:
+        obs: Any = envs.env.spec.obs
+        assert (obs.shape, obs.image_size) == (shape, shape[:2])
+        assert Reading.of(obs, NetConfig()) == (True, 1.0 if SIZES[env_id].planes else 1 / 255)
+        rows = envs.reset()
+        assert (rows["obs"] == [single.reset(seed=SEED + i)[0] for i, single in enumerate(singles)]).all()
+        for _ in range(150):
+            over = rows["terminated"] | rows["truncated"]
+            actions = envs.draw()
+            rows, ended = envs.step(actions), []
+            for row, single, action, begins in zip(rows, singles, actions, over, strict=True):
+                answer = (single.reset()[0], 0, False, False, {}) if begins else single.step(action)
+                assert (row["obs"] == answer[0]).all()
+                assert [row[name] for name in FLAGS] == [*answer[1:4], begins]
+                ended += [answer[4]] * (answer[2] or answer[3])
+                infos |= answer[4].keys()
+            assert [episode[2] for episode in envs.episodes] == ended
+    assert infos == {"map", "object", "is_success"}

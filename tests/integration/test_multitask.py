@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.build.learners import ENV, FakeActor, Opener, OpenRun, feed, greet, learned, opened, rollout_rows, run_config
+from tests.build.learners import ENV, FakeActor, Opener, feed, greet, learned, opened, rollout_rows, run_config
 from zerobeast.common.errors import CheckpointError, Refused
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.learner.update import Added, Trainer
@@ -40,12 +40,8 @@ def paid(n: int, reward: float) -> NDArray[np.void]:
     return rows
 
 
-@pytest.fixture
-def run(open_run: Opener) -> OpenRun:
-    return open_run({"make_trainer": Noting}, env=TASKS, impala=POPART)
-
-
-def test_every_row_is_learned_from_under_the_environment_of_its_stream(run: OpenRun) -> None:
+def test_every_row_is_learned_from_under_the_environment_of_its_stream(open_run: Opener) -> None:
+    run = open_run({"make_trainer": Noting}, env=TASKS, impala=POPART)
     two, one = run.welcomed(**terms("Two-v0"), num_envs=3), run.welcomed(**terms("One-v0"), num_envs=1)
     for seq in (1, 2, 3, 4):
         two.push(seq, paid(3, 200.0), [[200.0, 5]])
@@ -57,17 +53,13 @@ def test_every_row_is_learned_from_under_the_environment_of_its_stream(run: Open
     assert run.page["mean_return_100"] == pytest.approx(100.5)
     scale = run.trainer.net.value.scale
     assert scale[1] > 1.5 * scale[0], "each has a unit of its own"
-
-
-def test_an_environment_unlike_the_first_is_refused_with_both_names(run: OpenRun) -> None:
-    feed(run.learner, run.actor(**terms("Two-v0")), range(1, 2))
     with pytest.raises(Refused, match=r"env\.obs\.shape"):
         run.welcomed(**terms("One-v0", obs=ArraySpace.box((5,))))
     for stranger in ("Three-v0", TASKS):
         with pytest.raises(Refused, match=r"env\.env_id"):
             run.welcomed(**terms(stranger))
     run.welcomed(**terms("One-v0"))
-    assert run.page["peers"] == 2, "the run is open to those who fit"
+    assert run.page["peers"] == 3, "the run is open to those who fit"
 
 
 def test_units_and_returns_of_each_environment_go_on_after_a_restart(

@@ -7,20 +7,21 @@ import pytest
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten
 
+from tests.build.errors import refused
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
-from zerobeast.services.envserver.reading import mask_of, without_mask
+from zerobeast.services.envserver.reading import mask_of
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, legal, obs_adapter, space_of
 
 IMAGE, WORD = spaces.Box(0, 255, (4, 6), np.uint8), spaces.Discrete(5, start=2)
 FIVE = ArraySpace.discrete(5)
+PAIR = (Part("0", FIVE), Part("1", FIVE))
 
 
 @pytest.mark.parametrize(
     ("space", "spec"),
     [
-        (spaces.Discrete(4), ArraySpace.discrete(4)),
         (spaces.Discrete(4, start=-2), ArraySpace.discrete(4)),
         (spaces.MultiDiscrete([[2, 3], [4, 5]]), ArraySpace.multi_discrete(2, 3, 4, 5, shape=(2, 2))),
         (spaces.MultiBinary((2, 1)), ArraySpace("multi_binary", "|i1", (2, 1))),
@@ -28,17 +29,8 @@ FIVE = ArraySpace.discrete(5)
         (spaces.Box(0, 1, (10, 10, 4), bool), ArraySpace.box((10, 10, 4), "|b1", (0.0,), (1.0,))),
         (spaces.Box(*np.float32([[-1, 0], [1, np.inf]])), ArraySpace.box((2,), "<f4", (-1, 0), (1, np.inf))),
         (
-            spaces.Dict({"camera": IMAGE, "pair": spaces.Tuple([WORD, WORD])}),
-            CompositeSpace(
-                "dict",
-                (
-                    Part("camera", ArraySpace.box((4, 6), "|u1", (0.0,), (255.0,))),
-                    Part(
-                        "pair",
-                        CompositeSpace("tuple", (Part("0", ArraySpace.discrete(5)), Part("1", ArraySpace.discrete(5)))),
-                    ),
-                ),
-            ),
+            spaces.Dict({"a": WORD, "pair": spaces.Tuple([WORD, WORD])}),
+            CompositeSpace("dict", (Part("a", FIVE), Part("pair", CompositeSpace("tuple", PAIR)))),
         ),
     ],
 )
@@ -49,10 +41,8 @@ def test_every_space_has_a_description(space: spaces.Space, spec: Any) -> None:
 @pytest.mark.parametrize(
     ("space", "path"),
     [
-        (spaces.Text(5), "space"),
         (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Text(5)])}), "space.b.0"),
         (spaces.Sequence(spaces.Discrete(2)), "space"),
-        (spaces.Graph(spaces.Discrete(2), None), "space"),
         (spaces.Box(0, 1, (0,)), "space"),
     ],
 )
@@ -77,8 +67,7 @@ def test_an_environment_that_no_peer_would_accept_is_refused_here(action: spaces
 
 def test_bounds_that_do_not_fit_a_message_are_left_out() -> None:
     low = np.linspace(-1, 0, 84 * 84, dtype=np.float32).reshape(84, 84)
-    spec = env_spec("Wide-v0", spaces.Box(low, low + 1), spaces.Discrete(2))
-    assert spec.obs == ArraySpace.box((84, 84))
+    assert env_spec("Wide-v0", spaces.Box(low, low + 1), WORD).obs == ArraySpace.box((84, 84))
 
 
 SPACES = [
@@ -91,19 +80,7 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_legal_actions_arrive_inside_their_space(space: spaces.Space) -> None:
-    spec, adapt = space_of(space, "action space"), action_adapter(space)
-    actions = np.zeros(2, action_record(spec).dtype)["action"]
-    for array, entries in by_array(spec, actions):
-        if array.kind == "box":
-            entries[0], entries[1] = array.bounds
-        else:
-            entries[1] = np.reshape(array.choices, array.shape) - 1
-    assert all(space.contains(adapt(action)) for action in actions)
-
-
-@pytest.mark.parametrize("space", SPACES, ids=str)
-def test_observations_survive_the_wire_with_choices_counted_from_0(space: spaces.Space) -> None:
+def test_values_survive_the_wire_with_choices_counted_from_0_and_legal_actions_are_inside(space: spaces.Space) -> None:
     space.seed(3)
     spec, there, back = space_of(space, "observation space"), obs_adapter(space), action_adapter(space)
     for sample in (space.sample() for _ in range(20)):
@@ -112,6 +89,13 @@ def test_observations_survive_the_wire_with_choices_counted_from_0(space: spaces
             assert value.shape == array.shape
             assert array.kind == "box" or ((value >= 0).all() and (value.ravel() < array.choices).all())
         np.testing.assert_array_equal(flatten(space, back(sent)), flatten(space, sample))
+    actions = np.zeros(2, action_record(spec).dtype)["action"]
+    for array, entries in by_array(spec, actions):
+        if array.kind == "box":
+            entries[0], entries[1] = array.bounds
+        else:
+            entries[1] = np.reshape(array.choices, array.shape) - 1
+    assert all(space.contains(back(action)) for action in actions)
 
 
 COMPONENTS = CompositeSpace(
@@ -124,19 +108,17 @@ COMPONENTS = CompositeSpace(
     [
         (ArraySpace.multi_discrete(2, 5), [[1, 4], [0, 0]], [[1, 4], [0, 0]]),
         (ArraySpace.multi_discrete(2, 5), [[1, 4], [2, 0]], None),
-        *((ArraySpace.discrete(3), [2, bad], None) for bad in (-1, 3, 2**62, -(2**63))),
+        *((ArraySpace.discrete(3), [2, bad], None) for bad in (-1, 3, 2**62)),
         (ArraySpace.box((2,), low=(-1.0, -np.inf), high=(1.0, 0.5)), [[5.0, 5.0], [-5.0, -5.0]], [[1, 0.5], [-1, -5]]),
         *((ArraySpace.box((1,), low=(-1.0,), high=(1.0,)), [[bad]], None) for bad in (np.nan, np.inf)),
     ],
 )
 def test_choices_have_to_be_in_range_and_reals_are_clipped(space: ArraySpace, actions: Any, expected: Any) -> None:
-    given = np.array(actions)
     if expected is not None:
-        assert legal(given, space).tolist() == expected
+        assert legal(np.array(actions), space).tolist() == expected
         return
-    with pytest.raises(RemoteProtocolError) as caught:
-        legal(given, space)
-    assert caught.value.reason == "action"
+    with refused(kind=RemoteProtocolError, reason="action"):
+        legal(np.array(actions), space)
 
 
 def test_legal_actions_are_a_contiguous_copy() -> None:
@@ -165,10 +147,3 @@ def test_a_mask_that_cannot_be_used_is_an_error_of_the_environment(mask: Any) ->
         mask_of("legal", {}, {} if mask is None else {"legal": mask}, COMPONENTS, over=False)
     if mask is not None and mask.size == 5 and mask.max() == 1:  # after an end nothing needs to be legal
         assert mask_of("legal", {}, {"legal": np.zeros(5)}, COMPONENTS, over=True).all()
-
-
-def test_the_mask_is_no_part_of_the_observation() -> None:
-    one = spaces.Dict({"see": spaces.Discrete(2), "legal": spaces.MultiBinary(5)})
-    assert list(without_mask(one, "legal")) == ["see"]
-    assert without_mask(one, "") is one
-    assert without_mask(spaces.Discrete(2), "legal") == spaces.Discrete(2)

@@ -27,18 +27,12 @@ def test_gymnasium_values_become_rows_and_rows_become_gymnasium_values() -> None
     assert rows.dtype == step_record(GYM.spec).dtype
     assert rows["obs"]["eye"][0].tolist() == [[0, 1], [2, 255]]
     assert rows["obs"]["gear"].tolist() == [2], "choices travel counted from 0"
-    assert [rows[name][0].item() for name in ("reward", "terminated", "truncated", "first")] == [
-        1.5,
-        True,
-        False,
-        False,
-    ]
+    assert rows[["reward", "terminated", "truncated", "first"]][0].item() == (1.5, True, False, False)
     actions = np.zeros(1, action_record(GYM.spec.action).dtype)["action"]
     actions["0"], actions["1"] = [[3.0, -0.5]], 3
     box, choice = GYM.action(actions)
     assert box.tolist() == [2.0, -0.5], "clipped into its box"
     assert choice == 2
-    assert spaces.Tuple([spaces.Box(-2.0, 2.0, (2,)), spaces.Discrete(4, start=-1)]).contains((box, choice))
 
 
 def test_an_env_spec_needs_no_gymnasium() -> None:
@@ -49,6 +43,8 @@ def test_an_env_spec_needs_no_gymnasium() -> None:
     action = OURS.action(actions)
     actions[...] = 0.0
     assert action.tolist() == [1.0, 1.0], "a copy, and clipped"
+    with pytest.raises(EnvError, match="frame_stack"):
+        OwnEnv.of(EnvSpec("Coin-v0", ArraySpace.box((1,)), ArraySpace.discrete(2), frame_stack=0))
     discrete = OwnEnv.of(EnvSpec("Coin-v0", ArraySpace.box((1,)), ArraySpace.discrete(2)))
     assert type(discrete.action(np.array([1]))) is int
 
@@ -64,8 +60,6 @@ def test_masks_mark_what_is_legal_and_without_one_all_is() -> None:
 
 
 GOOD = {"eye": [0.0, 0.0], "gear": 0}
-
-
 EYE = np.zeros((2, 2), np.uint8)
 
 
@@ -74,8 +68,7 @@ EYE = np.zeros((2, 2), np.uint8)
     [
         (OURS, {"eye": [0.0, 0.0]}, 0.0, "obs"),
         (OURS, 3, 0.0, "obs"),
-        *((OURS, GOOD | {"eye": bad}, 0.0, "obs.eye") for bad in ([0.0], [[0.0], [1.0, 2.0]], ["a", "b"])),
-        *((OURS, GOOD | {"eye": bad}, 0.0, "obs.eye") for bad in ([0.0, np.inf], [0.0, 1e300])),
+        *((OURS, GOOD | {"eye": bad}, 0.0, "obs.eye") for bad in ([0.0], ["a", "b"], [0.0, np.inf], [0.0, 1e300])),
         *((OURS, GOOD | {"gear": bad}, 0.0, "obs.gear") for bad in (1.5, 3)),
         *((OURS, GOOD, bad, "reward") for bad in (np.nan, "1", [1.0])),
         (GYM, {"gear": 1}, 0.0, "an observation"),
@@ -86,10 +79,3 @@ EYE = np.zeros((2, 2), np.uint8)
 def test_an_invalid_observation_or_reward_is_named(env: OwnEnv, obs: Any, reward: Any, path: str) -> None:
     with pytest.raises(EnvError, match=f"^{path} "):
         env.row(obs, reward)
-
-
-def test_spaces_that_no_peer_would_accept_are_refused() -> None:
-    with pytest.raises(EnvError):
-        OwnEnv("Text-v0", spaces.Text(3), spaces.Discrete(2))
-    with pytest.raises(EnvError, match="frame_stack"):
-        OwnEnv.of(EnvSpec("Coin-v0", ArraySpace.box((1,)), ArraySpace.discrete(2), frame_stack=0))

@@ -10,7 +10,7 @@ import pytest
 from tests.build.errors import refused
 from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.load import check, differences, dump, gather, load, settings_help
+from zerobeast.common.config.load import check, dump, gather, load, settings_help
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.trust import decisive
 from zerobeast.common.errors import BeastError
@@ -35,16 +35,16 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_preset_over_the
     environ = {"BEAST_LEARNER__BATCH_SIZE": "5", "BEAST_LEARNER__WINDOW": "3", "HOME": "/nowhere"}
     loaded = gather(["--config", str(run_file), "--learner.batch_size", "6"], environ)
     config = loaded.config
-    assert config.learner.batch_size == 6  # also in the environment, file and preset
-    assert config.learner.window == 3  # also in the preset
-    assert config.learner.unroll_length == 10  # also in the preset
-    assert config.algorithm.entropy_cost == 0.0006  # in the preset
+    assert (config.learner.batch_size, config.learner.window, config.learner.unroll_length) == (6, 3, 10)
+    assert config.algorithm.entropy_cost == 0.0006
     assert config.learner.publish_every == RunConfig().learner.publish_every
-    assert config.env.id == "Pong-v5"
-    assert loaded.origins["learner.batch_size"] == "flag --learner.batch_size"
-    assert loaded.origins["learner.window"] == "environment BEAST_LEARNER__WINDOW"
-    assert loaded.origins["learner.unroll_length"] == f"file {run_file}: learner.unroll_length"
-    assert loaded.origins["impala.entropy_cost"] == "preset torchbeast: impala.entropy_cost"
+    origins = {
+        "learner.batch_size": "flag --learner.batch_size",  # also in the environment, file and preset
+        "learner.window": "environment BEAST_LEARNER__WINDOW",  # also in the preset
+        "learner.unroll_length": f"file {run_file}: learner.unroll_length",  # also in the preset
+        "impala.entropy_cost": "preset torchbeast: impala.entropy_cost",
+    }
+    assert loaded.origins.items() >= origins.items()
     assert "learner.publish_every" not in loaded.origins
 
 
@@ -93,26 +93,18 @@ def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> Non
     ("flags", "path"),
     [
         (["--seed", "true"], "seed"),
-        (["--seed", "1.5"], "seed"),
         (["--net.use_lstm", "maybe"], "net.use_lstm"),
         (["--impala.discount", "1.1"], "impala.discount"),
-        (["--impala.alpha", "1"], "impala.alpha"),
-        (["--impala.epsilon", "inf"], "impala.epsilon"),
         (["--impala.epsilon", "nan"], "impala.epsilon"),
-        (["--env.kwargs", "5"], "env.kwargs"),
         (["--env.kwargs", "{a"], "env.kwargs"),
         (["--env", " "], "env.id"),
         (["--env", "a, b,a"], "env.id"),
-        *((["--net.hidden_sizes", text], "net.hidden_sizes") for text in ("64,0", "64,x", "true", "1,2,3,4,5,6,7,8,9")),
+        *((["--net.hidden_sizes", text], "net.hidden_sizes") for text in ("64,0", "64,x", "1,2,3,4,5,6,7,8,9")),
         (["--name", "a/b"], "name"),
-        (["--xpid", "latest"], "name"),
         (["--learner.device", "gpu"], "learner.device"),
-        (["--batch_sise", "3"], "batch_sise"),
         (["runs/x"], "argument"),
         (["-s", "1"], "argument"),
-        (["ppo"], "argument"),
         (["--config"], "config"),
-        (["--preset"], "preset"),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_its_value(flags: list[str], path: str) -> None:
@@ -133,12 +125,6 @@ def test_a_list_is_text_with_commas_or_a_list(tmp_path: Path, text: str) -> None
     assert "--net.hidden_sizes 64,32 " in settings_help(config=both[0], origins=defaultdict(str))
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
-    with refused("seed") as caught:
-        load(["--seed", "9" * 9999], {})
-    assert len(str(caught.error)) < 250
-
-
 BOMB = "    a0: &a0 [1]\n" + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
 
 
@@ -149,22 +135,15 @@ BOMB = "    a0: &a0 [1]\n" + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'
         ("seed: 1\nnet: {}\nseed: 2\n", "file"),
         ("- seed\n", "file"),
         ("seed: 2020-99-99\n", "file"),
-        ("seed: \x07\n", "file"),
         ("seed: [" + "[" * 5000, "file"),
         ("learner: &x {window: *x}\n", "file"),
-        ("env:\n  kwargs: &x {a: *x}\n", "file"),
         ("env:\n  kwargs:\n" + BOMB, "file"),
-        ("seed: 1\ntotal_steps: !!timestamp x\n", "file"),
         ("total_steps: !!map [1]\n", "file"),
         ("seed: 1\nlearner.window: 2\nlearner: {window: 2}\n", "learner.window"),
         ("seed:\n", "seed"),
-        ("seed: true\n", "seed"),
         ("name: 10\n", "name"),
-        ("preset: atarii\n", "preset"),
         ("seed: 0x" + "f" * 5000, "seed"),
         ("seed: 1" + ":1" * 3000, "seed"),
-        ("seed: 1" + ":1" * 300 + ".0", "seed"),
-        ("seed: 12:30\n", "seed"),
         ('env.action_mask: "x\\nssh-ed25519 AAAA"\n', "env.action_mask"),
         ('name: "x\\e]0;mine\\a"\n', "name"),
     ],
@@ -178,16 +157,13 @@ def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, path
     assert str(caught.error).isprintable()
 
 
-@pytest.mark.parametrize("name", ["missing.yaml", "."])
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
-    with refused(str(tmp_path / name)):
-        load(["--config", str(tmp_path / name)], {})
-
-
-@pytest.mark.parametrize("text", ["", "# nothing\n", "learner:\n  # batch_size: 3\nnet: {}\n"])
-def test_an_empty_file_or_section_changes_nothing(tmp_path: Path, text: str) -> None:
-    (tmp_path / "run.yaml").write_text(text)
-    assert load(["--config", str(tmp_path / "run.yaml")], {}) == load([], {})
+def test_a_file_that_cannot_be_read_is_refused_and_an_empty_one_changes_nothing(tmp_path: Path) -> None:
+    for name in ("missing.yaml", "."):
+        with refused(str(tmp_path / name)):
+            load(["--config", str(tmp_path / name)], {})
+    for text in ("", "# nothing\n", "learner:\n  # batch_size: 3\nnet: {}\n"):
+        (tmp_path / "run.yaml").write_text(text)
+        assert load(["--config", str(tmp_path / "run.yaml")], {}) == load([], {})
 
 
 def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_path: Path, run_file: Path) -> None:
@@ -251,26 +227,19 @@ def test_numbers_in_a_mapping_are_numbers_on_every_path(tmp_path: Path, text: st
     assert repr(load(["--config", str(path)], {})) == repr(file)
 
 
-@pytest.mark.parametrize(
-    "text", ['{"rate": NaN}', "{rate: NaN}", '{"a": [-Infinity]}', "{a: [-Infinity]}", "{a: .inf}"]
-)
+@pytest.mark.parametrize("text", ['{"rate": NaN}', "{a: [-Infinity]}", "{a: .inf}"])
 def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(f"env: {{kwargs: {text}}}")
-    for flags, environ in (
-        (["--env.kwargs", text], {}),
-        ([], {"BEAST_ENV__KWARGS": text}),
-        (["--config", str(path)], {}),
-    ):
+    (file := tmp_path / "config.yaml").write_text(f"env: {{kwargs: {text}}}")
+    environ = {"BEAST_ENV__KWARGS": text}
+    for flags, given in ((["--env.kwargs", text], {}), ([], environ), (["--config", str(file)], {})):
         with refused("env.kwargs"):
-            load([*CLASSIC, *flags], environ)
+            load([*CLASSIC, *flags], given)
 
 
 @pytest.mark.parametrize(
     "kwargs",
     [
         {"sizes": {"entropy": 1 << 64}},
-        {"sizes": [0, -(1 << 63) - 1]},
         {"levels": {1: "easy"}},
         {"name": "\ud800"},
         {"prices": [0.5] * 9000},
@@ -283,11 +252,6 @@ def test_arguments_that_would_not_arrive_are_refused_before_anything_starts(kwar
         assert [(each.path, each.value) for each in found] == [(path, kwargs)]
     edges = {"most": (1 << 64) - 1, "least": -(1 << 63)}
     assert load([*CLASSIC, "--env.kwargs", json.dumps(edges)], {}).env.kwargs == edges
-
-
-def test_differences_are_what_is_not_the_default() -> None:
-    assert differences(RunConfig()) == {}
-    assert differences(load(["--seed", "3", "--preset", "atari"], {}))["seed"] == 3
 
 
 def test_help_shows_every_setting_with_default_and_meaning() -> None:
@@ -311,13 +275,6 @@ def test_a_command_may_have_flags_of_its_own() -> None:
     assert "\nThis command\n  --index 0 " in settings_help(Own)
 
 
-def test_help_begins_with_what_is_given_most() -> None:
-    text = settings_help(Own, load(["--algo", "ppo"], {}), defaultdict(str))
-    places = [text.index(f"--{flag} ") for flag in ("total_steps", "ppo.clip", "env.id", "index", "broker.device")]
-    assert places == sorted(places)
-    assert places[1] < text.index("--impala.rho_bar ")
-
-
 def test_only_flags_that_set_another_algorithm_are_noted() -> None:
     flags = ["--algo", "ppo", "--impala.rho_bar", "2", "--ppo.clip", "0.1", "--seed", "3"]
     (note,) = gather(flags, {}).notes
@@ -329,10 +286,8 @@ def test_only_flags_that_set_another_algorithm_are_noted() -> None:
     ("env", "used"),
     [
         ("CartPole-v1", ()),
-        ("own.py:Own", ()),
         ("zipf(MinAtar/Breakout-v1,MinAtar/Freeway-v1)", ()),
         ("football/academy_empty_goal", ("frame_stack",)),
-        ("ALE/Pong-v5", FRAMES),
         ("CartPole-v1,PongNoFrameskip-v4", FRAMES),
     ],
 )
@@ -347,17 +302,11 @@ def test_settings_of_frames_that_no_environment_uses_are_noted(env: str, used: t
     assert {note.partition(" has no effect: ")[0] for note in notes} == idle
 
 
-@pytest.mark.parametrize(
-    ("flags", "samples"),
-    [
-        ("--env CartPole-v1 --algo ppo --batch_size 64", ["4,096"]),
-        ("--env Pendulum-v1 --algo sac --batch_size 64", ["512"]),
-        ("--env CartPole-v1 --algo ppo --learner.batch_size 64", []),
-    ],
-)
-def test_a_size_of_batches_without_its_unit_is_explained(flags: str, samples: list[str]) -> None:
-    notes = gather(flags.split(), {}).notes
-    assert [count in note for note, count in zip(notes, samples, strict=True)] == [True] * len(samples)
+def test_a_size_of_batches_without_its_unit_is_explained() -> None:
+    for flags, samples in (("--env CartPole-v1 --algo ppo", "4,096"), ("--env Pendulum-v1 --algo sac", "512")):
+        (note,) = gather([*flags.split(), "--batch_size", "64"], {}).notes
+        assert samples in note
+    assert gather("--env CartPole-v1 --algo ppo --learner.batch_size 64".split(), {}).notes == ()
 
 
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:

@@ -1,4 +1,4 @@
-"""Settings that do not go together."""
+"""Settings that do not go together, and what a deterministic run requires of others."""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +8,9 @@ import pytest
 from tests.build.errors import refused
 from zerobeast.common.config.describe import by_origin
 from zerobeast.common.config.load import dump, gather, load
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.placement import groups_of
-from zerobeast.rl.ops.gaussian import SquashedGaussian
+from zerobeast.rl.acting.weights_inbox import shared_place
 
 PPO = "--algo ppo --learner.batch_size 4 --learner.unroll_length 5"
 SHORT = "--env CartPole-v1 --learner.unroll_length 4"
@@ -21,16 +22,8 @@ RULES = [
     ("--preset torchbeast --broker.max_batch_rows 1", "broker.max_batch_rows actor.envs_per_group", ""),
     ("--security.secret a.key_secret", "security.secret security.keys", "--security.keys k"),
     ("--local.env_servers 2", "local.env_servers local.actors", "--local.actors 2"),
-    (
-        "--net.squash_actions true --net.action_log_std 0.5",
-        "net.action_log_std net.squash_actions",
-        f"--net.action_log_std {SquashedGaussian.LOG_STD.high}",
-    ),
-    (
-        f"{PPO} --ppo.minibatches 5 --net.use_lstm true",
-        "ppo.minibatches learner.batch_size net.use_lstm",
-        "--ppo.minibatches 4",
-    ),
+    ("--net.squash_actions true --net.action_log_std 0.5", "net.action_log_std net.squash_actions", ""),
+    (f"{PPO} --ppo.minibatches 5 --net.use_lstm true", "ppo.minibatches learner.batch_size net.use_lstm", ""),
     (
         f"{PPO} --ppo.minibatches 21",
         "ppo.minibatches learner.batch_size learner.unroll_length",
@@ -61,11 +54,7 @@ RULES = [
     (f"{ORDERED} --actor.collect_ahead true", "actor.collect_ahead deterministic", "--actor.collect_ahead false"),
     (f"{ORDERED} --broker.threads 2", "broker.threads deterministic", "--broker.threads 1"),
     (f"{ORDERED} --learner.batch_size 8", "learner.batch_size deterministic", "--learner.batch_size 16"),
-    (
-        f"{ORDERED} --stop_at_return 400 --evaluate.times 4",
-        "stop_at_return deterministic evaluate.times",
-        "--evaluate.times 0",
-    ),
+    (f"{ORDERED} --stop_at_return 400 --evaluate.times 4", "stop_at_return deterministic evaluate.times", ""),
     (
         f"{ORDERED} --algo ppo --net.use_lstm true --ppo.minibatches 12 --actor.env_groups 1",
         "ppo.minibatches learner.batch_size net.use_lstm",
@@ -74,7 +63,7 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "paths", "remedy"), RULES, ids=[f"{index}" for index in range(len(RULES))])
+@pytest.mark.parametrize(("flags", "paths", "remedy"), RULES)
 def test_settings_that_do_not_go_together_are_refused(flags: str, paths: str, remedy: str) -> None:
     path, *beside = paths.split()
     with refused(path, beside=tuple(beside)) as caught:
@@ -92,15 +81,9 @@ def test_a_broken_rule_names_the_layers_of_its_settings() -> None:
     assert caught.paths == ["frob", "broker.max_batch_rows"]
 
 
-def test_rules_count_for_the_settings_of_the_run_alone() -> None:
-    assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).algo == "a2c", "a note is enough"
-    assert load(["--net.action_log_std", "1"], {}).net.action_log_std == 1.0
-
-
 @pytest.mark.parametrize(
     ("flags", "values", "line"),
     [
-        ("--algo sac --env Pendulum-v1", (10_000, 10_000), ""),
         ("--algo sac --env Pendulum-v1 --total_steps 100000", (10_000, 10_000), ""),
         ("--algo sac --env Pendulum-v1 --total_steps 3000", (300, 300), "replay_min_size 300, sac.random_steps 300"),
         ("--algo td3 --env Pendulum-v1 --total_steps 15000 --td3.random_steps 9000", (1500, 9000), "size 1500"),
@@ -118,15 +101,14 @@ def test_what_comes_before_learning_fits_a_short_run(flags: str, values: tuple[i
     assert bool(said) == bool(line)
 
 
-def test_settings_are_not_compared_while_one_of_them_is_wrong() -> None:
+def test_settings_of_all_layers_are_checked_together_unless_one_of_them_is_wrong() -> None:
     with refused("actor.envs_per_group") as caught:
         load(["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"], {})
     assert len(caught.paths) == 1
-
-
-def test_settings_of_all_layers_are_checked_together() -> None:
     environ = {"BEAST_ACTOR__ENVS_PER_GROUP": "512"}
     assert load(["--broker.max_batch_rows", "512"], environ).actor.envs_per_group == 512
+    assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).algo == "a2c", "a note is enough"
+    assert load(["--net.action_log_std", "1"], {}).net.action_log_std == 1.0
 
 
 def test_settings_that_the_optimiser_lacks_are_refused_if_given_for_this_start(tmp_path: Path) -> None:
@@ -138,3 +120,38 @@ def test_settings_that_the_optimiser_lacks_are_refused_if_given_for_this_start(t
     file = tmp_path / "config.yaml"
     file.write_text(dump(load([], {})), encoding="utf-8")
     assert load(["--config", str(file)], {}).algorithm.optimizer == "adam", "a file has all settings"
+
+
+@pytest.mark.parametrize(
+    ("flags", "envs"),
+    [
+        ("--local.actors 2 --actor.env_groups 1", 16),
+        ("--local.placement fused --local.workers 3", 48),
+        ("--actor.envs_per_group 4", 8),
+    ],
+)
+def test_deterministic_overrides_the_preset_where_it_must(flags: str, envs: int) -> None:
+    loaded = gather([*ORDERED.split(), "--algo", "impala", *flags.split()], {}, groups=groups_of)
+    config = loaded.config
+    assert config.learner.batch_size == envs
+    assert config.broker.max_batch_rows == config.actor.envs_per_group
+    assert (config.actor.collect_ahead, config.learner.window, config.learner.publish_every) == (False, 1, 1)
+    for service in (config.broker, config.learner):
+        assert (service.device, service.threads, service.precision) == ("cpu", 1, "float32")
+    assert loaded.origins["learner.batch_size"] == "deterministic true: learner.batch_size"
+
+
+def test_services_read_the_saved_settings_back_unchanged(tmp_path: Path) -> None:
+    assert gather(ORDERED.split()[:-2], {}, groups=groups_of).config == load(ORDERED.split()[:-2], {}), "without it"
+    config = gather([*ORDERED.split(), "--local.actors", "3"], {}, groups=groups_of).config
+    (file := tmp_path / "config.yaml").write_text(dump(config))
+    assert load(["--config", str(file)], {}) == gather(["--config", str(file)], {}, groups=groups_of).config == config
+
+
+def test_weights_over_tcp_are_refused() -> None:
+    config = RunConfig(deterministic=True)
+    with refused("learner.endpoint", value="tcp://127.0.0.1:5560"):
+        shared_place(config)
+    assert shared_place(RunConfig()) is None
+    local = config.model_copy(update={"learner": config.learner.model_copy(update={"endpoint": "ipc:///r/l"})})
+    assert shared_place(local) == Path("/r/l.weights")

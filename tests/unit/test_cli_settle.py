@@ -1,27 +1,18 @@
 """How a run is settled before it starts: its name, what it continues, and what the user is told."""
 
-import io
 from pathlib import Path
 
 import pytest
 
 from tests.build.errors import refused
 from tests.build.starts import settled, started
-from zerobeast.cli.train import beast, evaluation_of, main
+from zerobeast.cli.train import evaluation_of, main
 from zerobeast.common.config.load import load
-from zerobeast.common.process.terminal import say
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.hosts import Host
 from zerobeast.launcher.start import protected, values
 
 POLE = ("--env", "CartPole-v1")
-
-
-def test_a_run_without_a_name_gets_one(tmp_path: Path) -> None:
-    config, flags, saved, origins, _ = settled(tmp_path, *POLE, "--plain")
-    assert config.name == "CartPole-v1-impala-20260131-235958"
-    assert (flags.plain, flags.fresh, saved) == (True, False, None)
-    assert (config.preset, origins["preset"]) == ("cartpole-impala", "chosen for CartPole-v1 and impala")
 
 
 def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path: Path) -> None:
@@ -31,8 +22,8 @@ def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path
     assert saved == before
 
 
-@pytest.mark.parametrize("memory", ["knn", "tests.build.parts:newest"])
-def test_new_flags_have_to_fit_the_saved_settings_and_not_the_defaults(tmp_path: Path, memory: str) -> None:
+def test_new_flags_have_to_fit_the_saved_settings_and_not_the_defaults(tmp_path: Path) -> None:
+    memory = "tests.build.parts:newest"
     started(tmp_path, "x", *POLE, "--net.use_lstm", "true", "--net.memory", memory)
     flags = ("--name", "x", "--net.memory", memory)
     config, _, saved, *_ = settled(tmp_path, *flags, "--memory.decay", "0.5")
@@ -48,7 +39,6 @@ def test_new_flags_have_to_fit_the_saved_settings_and_not_the_defaults(tmp_path:
         (["--local.placement", "serve"], [], True),
         (["--local.placement", "serve", "--insecure"], [], False),
         (["--local.placement", "serve", "--insecure"], [Host("one", 1, "python")], True),
-        (["--local.placement", "apart"], [], False),
     ],
 )
 def test_a_run_that_others_connect_to_has_keys_unless_it_is_to_be_open(
@@ -83,9 +73,8 @@ def test_a_name_that_no_run_has_needs_an_environment(tmp_path: Path, by: str) ->
 
 def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     started(tmp_path / "old", "x", *POLE)
-    (tmp_path / "old").rename(tmp_path / "new")
-    (tmp_path / "new" / "x").rename(tmp_path / "new" / "y")
-    assert settled(tmp_path / "new", "--name", "y").config.folder == tmp_path / "new" / "y"
+    (tmp_path / "old" / "x").rename(tmp_path / "y")
+    assert settled(tmp_path, "--name", "y").config.folder == tmp_path / "y"
 
 
 @pytest.mark.parametrize(
@@ -93,15 +82,15 @@ def test_a_moved_folder_continues_where_it_is_now(tmp_path: Path) -> None:
     [
         "--broker.endpoint tcp://host:1",
         "--learner.when_done stay",
-        "--local.workers 3 --local.placement apart",
         "--local.workers 3 --local.placement serial",
-        "--local.actors 2 --local.placement serve",
         "--local.env_servers 2 --local.actors 2 --local.placement fused",
     ],
 )
 def test_a_setting_without_effect_is_reported(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settled(tmp_path, *flag.split())
-    assert capsys.readouterr().out.startswith(f"flag {flag.split()[0]} has no effect: ")
+    assert flag.split()[0] in capsys.readouterr().out
+    settled(tmp_path, *flag.split()[2:])
+    assert flag.split()[0] not in capsys.readouterr().out
 
 
 def test_a_dry_run_prints_a_file_of_the_settings_and_starts_nothing(
@@ -123,7 +112,7 @@ def test_a_preset_changes_nothing_in_a_continued_run_and_that_is_reported(
 ) -> None:
     saved = started(tmp_path, "x", *POLE)
     assert settled(tmp_path, "--name", "x", "--preset=torchbeast").config == saved
-    assert capsys.readouterr().out.startswith("preset torchbeast has no effect: ")
+    assert "torchbeast" in capsys.readouterr().out
 
 
 def test_the_first_lines_show_which_values_are_used_and_where_they_come_from(tmp_path: Path) -> None:
@@ -136,37 +125,13 @@ def test_the_first_lines_show_which_values_are_used_and_where_they_come_from(tmp
     assert rest.startswith("preset cartpole-impala was chosen for CartPole-v1 and impala; ")
 
 
-@pytest.mark.parametrize(
-    ("flags", "evaluation"),
-    [
-        (["--mode", "test", "--xpid", "x", "--savedir=logs"], ["x", "--greedy", "--savedir=logs"]),
-        (["--disable_cuda", "--mode=test"], ["latest", "--greedy", "--disable_cuda"]),
-    ],
-)
-def test_torchbeasts_test_mode_evaluates_the_run_or_the_newest(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[str], evaluation: list[str]
-) -> None:
+def test_torchbeasts_test_mode_evaluates_the_run_or_the_newest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)  # a clone that has trained has a newest run
-    assert evaluation_of(flags) == evaluation
     assert evaluation_of(["--mode", "train", "--xpid", "x"]) is None
-    with refused("run", value=evaluation[0]):
-        main(flags)
-
-
-@pytest.mark.parametrize(
-    ("found", "called", "said"),
-    [
-        (None, ".venv/bin/beast", ".venv/bin/beast"),
-        ("/usr/bin/beast", ".venv/bin/beast", "beast"),
-        (None, "zerobeast/cli/main.py", "beast"),
-    ],
-)
-def test_a_hint_can_be_typed_as_it_stands(
-    monkeypatch: pytest.MonkeyPatch, found: str | None, called: str, said: str
-) -> None:
-    monkeypatch.setattr("shutil.which", lambda _name: found)
-    monkeypatch.setattr("sys.argv", [called, "train"])
-    assert beast() == said
+    for flags, run in ((["--mode", "test", "--xpid", "x", "--savedir=logs"], "x"), (["--mode=test"], "latest")):
+        assert evaluation_of(flags) == [run, "--greedy", *flags[4:]]
+        with refused("run", value=run):
+            main(flags)
 
 
 def test_starting_over_reads_nothing_of_the_old_run_and_going_on_all(tmp_path: Path) -> None:
@@ -178,19 +143,15 @@ def test_starting_over_reads_nothing_of_the_old_run_and_going_on_all(tmp_path: P
         settled(tmp_path, "--name", "x")
 
 
-def test_a_run_that_serves_makes_no_environment_and_asks_for_a_preset(tmp_path: Path) -> None:
+def test_environments_need_a_preset_if_none_is_made_here_and_a_group_each(tmp_path: Path) -> None:
     flags = ("--env", "Nowhere-v0,Nobody-v0", "--local.placement", "serve")
     with refused("preset"):
         settled(tmp_path, *flags)
     assert settled(tmp_path, *flags, "--preset", "classic").config.env.tasks == ("Nowhere-v0", "Nobody-v0")
-
-
-def test_more_environments_than_groups_are_refused(tmp_path: Path) -> None:
     flags = ("--env", "CartPole-v0,CartPole-v1,Acrobot-v1")
     with refused("actor.env_groups", value=2):
         settled(tmp_path, *flags)
-    for more in (("--local.actors", "2"), ("--actor.env_groups", "3")):
-        assert settled(tmp_path, *flags, *more).config.env.tasks[-1] == "Acrobot-v1"
+    assert settled(tmp_path, *flags, "--local.actors", "2").config.env.tasks[-1] == "Acrobot-v1"
 
 
 def test_a_device_that_the_machine_has_not_is_refused_before_anything_starts(
@@ -202,9 +163,3 @@ def test_a_device_that_the_machine_has_not_is_refused_before_anything_starts(
         settled(tmp_path, *flags)
     (tmp_path / "gpus").mkdir()
     assert settled(tmp_path, *flags).config.broker.device == "cuda:1"
-
-
-def test_what_a_terminal_cannot_encode_is_escaped_and_nothing_is_lost() -> None:
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="")
-    say("run é", file)
-    assert file.buffer.getvalue() == b"run \\xe9\n"  # type: ignore[attr-defined]

@@ -1,6 +1,5 @@
 """Torsos of other packages: named by reference, tried when they are made, and refused before anything starts."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from tests.build.parts import Tokens
 from tests.build.starts import settled, started
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.trust import flags_of
-from zerobeast.common.plugins import public
 from zerobeast.common.settings.net import NetConfig, TorsoSpec
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
@@ -103,16 +101,10 @@ def test_a_torso_of_another_package_gets_the_whole_observation_as_it_is_read(
         torch.testing.assert_close(seen, obs.flatten(0, 1) / (255 if env is FRAMES else 1))
 
 
-def test_names_that_a_module_imports_from_others_are_not_offered() -> None:
-    own = public(sys.modules[__name__])
-    assert {"HERE", "NUMBER", "network", "Endless"} <= set(own)
-    assert not {"sys", "torch", "nn", "Any", "Path", "pytest", "RunConfig"} & set(own)
-
-
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("Gone", "Gone"),
+        ("Gone", "Memorising"),
         ("Raises", "KeyError: 'layer'"),
         ("NoModule", "str"),
         ("Unsized", "out_size"),
@@ -128,12 +120,6 @@ def test_what_is_no_torso_is_refused_with_what_was_found(name: str, found: str) 
         network(name)
     assert found in str(caught.error)
     assert "\n" not in str(caught.error)
-
-
-def test_a_name_that_no_package_brings_is_refused_among_the_other_mistakes() -> None:
-    with refused("net.torso", value="shalow") as caught:
-        gather(["--net.torso", "shalow", "--seed", "x"], {})
-    assert caught.paths == ["net.torso", "seed"]
 
 
 def test_a_torso_answers_what_it_costs_and_which_images_it_is_for() -> None:
@@ -179,22 +165,21 @@ def test_weights_of_another_activation_or_torso_of_the_same_shapes_do_not_fit() 
     assert ids[2] == ids[3], "tanh is what it has by default"
 
 
-@pytest.mark.parametrize("algo", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algo", ["ppo", "rainbow", "sac"])
 def test_frozen_parameters_are_saved_and_stay_as_they_are_while_all_others_are_trained(
     tmp_path: Path, algo: str
 ) -> None:
-    small = {"batch_size": 4, "samples_per_insert": 2.0, "replay_size": 200, "replay_min_size": 10, "random_steps": 0}
-    small |= {"target_period": 1, "schedule": "constant", "minibatches": 1, "sequence_length": 4, "burn_in": 0}
-    small |= {"batches": 1, "policy_delay": 1}
+    settings = {"schedule": "constant", "target_period": 1, "epochs": 2, "minibatches": 1, "random_steps": 0}
+    settings |= {"batch_size": 4, "samples_per_insert": 2.0, "replay_size": 200, "replay_min_size": 10}
     tree = {
         "algo": algo,
         "root": str(tmp_path),
         "name": "run",
-        "net": {"torso": f"{HERE}:Frozen", "hidden_size": 8, "lstm_size": 8},
+        "net": {"torso": f"{HERE}:Frozen", "hidden_size": 8},
         "learner": {"unroll_length": 5, "batch_size": 4, "precision": "float32", "device": "cpu"},
-        algo: {name: value for name, value in small.items() if name in ALGORITHMS[algo].model_fields},
+        algo: {name: value for name, value in settings.items() if name in ALGORITHMS[algo].model_fields},
     }
-    env = REACH if algo in ("ddpg", "td3", "sac") else replace(CARTPOLE, obs=REACH.obs)
+    env = REACH if algo == "sac" else replace(CARTPOLE, obs=REACH.obs)
     trainer = Trainer(RunConfig.model_validate(tree), torch.device("cpu"), env)
     before = {name: value.clone() for name, value in trainer.net.state_dict().items()}
     random = np.random.default_rng(1)

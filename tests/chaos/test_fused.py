@@ -7,7 +7,6 @@ import json
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from tests.build.odd import ODD
 from tests.chaos.odd_worker import FOLDER
 from tests.chaos.runs import TO_SEE_S, closes, learned
 from tests.helpers import wait_until
-from zerobeast.common.errors import BeastError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health.figures import ServiceView, state
 from zerobeast.common.process.roles import HOSTED
@@ -26,7 +24,6 @@ from zerobeast.common.service.entry import NICENESS
 from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast.tools.chaos.inject import disturbed_run
 from zerobeast.tools.chaos.soak import SETTINGS, WITNESS
-from zerobeast.tools.chaos.watch import RunWatch
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
@@ -77,26 +74,18 @@ def all_take_part(run: ThrowawayRun, workers: tuple[int, ...] = (0, 1)) -> None:
     run.wait_for(newer, "no newer weights", TO_SEE_S)
 
 
-@pytest.mark.parametrize(
-    ("names", "number"),
-    [(("worker 0",), signal.SIGKILL), (("learner 0",), signal.SIGKILL), (BOTH, signal.SIGKILL), (BOTH, signal.SIGTERM)],
-)
-def test_training_goes_on_after_processes_have_ended_and_were_started_again(
-    run: ThrowawayRun, names: tuple[str, ...], number: signal.Signals
-) -> None:
-    assert set(run.end(list(names), number).values()) == {-number if number is signal.SIGKILL else 0}
-    for name in names:
-        run.restart(name)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_training_goes_on_after_processes_have_ended_or_were_stopped(run: ThrowawayRun, number: signal.Signals) -> None:
     all_take_part(run)
-
-
-@pytest.mark.parametrize("names", [("worker 0",), BOTH])
-def test_training_goes_on_after_processes_were_stopped(run: ThrowawayRun, names: tuple[str, ...]) -> None:
-    all_take_part(run)
-    for name in names:
-        run.freeze(name)
-    time.sleep(STOPPED_S)
-    run.thaw_all()
+    if number is signal.SIGSTOP:
+        for name in BOTH:
+            run.freeze(name)
+        time.sleep(STOPPED_S)
+        run.thaw_all()
+    else:
+        assert set(run.end(list(BOTH), number).values()) == {-number if number is signal.SIGKILL else 0}
+        for name in BOTH:
+            run.restart(name)
     all_take_part(run)
     assert [page["refused_by_reason"] for page in run.pages("learner")] == [{}]
 
@@ -143,40 +132,29 @@ def test_every_rollout_is_accounted_for_after_faults_of_workers_and_their_learne
         assert learned(watch, 100), "it goes on after the accounts are settled"
 
 
-def test_accounts_of_workers_that_step_environments_themselves_are_not_settled(run: ThrowawayRun) -> None:
-    with closing(RunWatch(run)) as watch, pytest.raises(BeastError):
-        watch.settle()
-
-
 def says(run: ThrowawayRun, what: str) -> bool:
     """Whether all services of the first worker are in this state."""
     child = run.child("worker 0")
     return all(state(ServiceView(role, role, child.page(role))) == what for role in HOSTED["worker"])
 
 
-def test_a_step_that_takes_seconds_holds_up_its_worker_alone_and_ends_no_session(
-    run: ThrowawayRun, folder: Path
+@pytest.mark.parametrize(("moment", "state"), [("step", "stuck"), ("make", "starting")])
+def test_environments_that_take_seconds_hold_up_their_worker_alone(
+    run: ThrowawayRun, folder: Path, moment: str, state: str
 ) -> None:
     all_take_part(run)
-    cut = run.child("worker 0").page("actor")["rollouts_cut"]
-    write_atomically(folder / "step-0", "wait", durable=False)
-    run.wait_for(lambda: says(run, "stuck"), "its pages do not say so", TO_SEE_S)
+    if moment == "make":
+        run.end(["worker 0"], signal.SIGKILL)
+    cut = run.child("worker 0").page("actor").get("rollouts_cut", 0)
+    write_atomically(folder / f"{moment}-0", "wait", durable=False)
+    if moment == "make":
+        run.restart("worker 0")
+    run.wait_for(lambda: says(run, state), "its pages do not say so", TO_SEE_S)
     all_take_part(run, (1,))
-    (folder / "step-0").unlink()
+    (folder / f"{moment}-0").unlink()
     all_take_part(run)
     assert says(run, "ready")
-    assert run.child("worker 0").page("actor")["rollouts_cut"] == cut
-
-
-def test_environments_that_take_seconds_to_be_made_hold_up_their_worker_alone(run: ThrowawayRun, folder: Path) -> None:
-    run.end(["worker 0"], signal.SIGKILL)
-    write_atomically(folder / "make-0", "wait", durable=False)
-    run.restart("worker 0")
-    run.wait_for(lambda: says(run, "starting"), "it is not there", TO_SEE_S)
-    all_take_part(run, (1,))
-    (folder / "make-0").unlink()
-    all_take_part(run)
-    assert says(run, "ready")
+    assert run.child("worker 0").page("actor")["rollouts_cut"] == cut, "no session has ended"
 
 
 @pytest.mark.parametrize(("deed", "words"), [("abort", "killed by SIGABRT"), ("raise", "'CartPole-v1' has failed")])

@@ -6,11 +6,8 @@ All tests share a run, whose wall clock leaps by months at every reading.
 import csv
 import os
 import resource
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
@@ -19,12 +16,8 @@ from tests.build.odd import ODD
 from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen
 from tests.helpers import wait_until
-from zerobeast.common.errors import CheckpointError
-from zerobeast.common.files import run_files
 from zerobeast.common.process.roles import ROLES
-from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
-from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -53,24 +46,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
         patch.setenv("PYTHONPATH", str(folder / "leaping"))
         with disturbed_run([*TINY, *LIMITS], folder) as injector:
             yield injector
-
-
-def whole(path: Path) -> bool:
-    """Whether a checkpoint is there and can be read."""
-    with suppress(CheckpointError):
-        return load_checkpoint(path) is not None
-    return False
-
-
-def stopped_between_saves(fleet: ThrowawayRun) -> bool:
-    """Suspend the learner, which goes on if it is saving: the newest may be its own predecessor then, or have none."""
-    learner, folder = psutil.Process(fleet.child("learner 0").pid), fleet.config.folder
-    fleet.freeze("learner 0")
-    wait_until(lambda: learner.status() == psutil.STATUS_STOPPED)
-    if (folder / run_files.PREVIOUS_CHECKPOINT).exists() and not (folder / run_files.CHECKPOINT_DRAFT).exists():
-        return True
-    fleet.thaw("learner 0")
-    return False
 
 
 def counters(run: FaultInjector) -> dict[str, dict[str, object]]:
@@ -127,26 +102,6 @@ def test_training_goes_on_while_the_learner_can_open_no_file(run: FaultInjector,
     since = time.monotonic()
     seen(watch, lambda: page(fleet, "learner").get("unsaved") == "")
     note("the learner can open no file", since)
-
-
-def test_a_learner_goes_back_to_the_predecessor_of_a_damaged_checkpoint(run: FaultInjector, note: Note) -> None:
-    watch, fleet = run.watch, run.fleet
-    newest, previous = (fleet.config.folder / name for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT))
-    seen(watch, lambda: stopped_between_saves(fleet))
-    fleet.end(["learner 0"], signal.SIGKILL)
-    fleet.thaw("learner 0")
-    watch.forget("learner 0")
-    os.truncate(newest, newest.stat().st_size - 100)
-    since = time.monotonic()
-    fleet.restart("learner 0")
-    seen(watch, lambda: "learner 0" in watch.ready)
-    assert page(fleet, "learner")["updates"] > 0, "the run does not begin anew"
-    assert f"{newest}: not a whole checkpoint" in log(fleet, "learner")
-    assert f"going back to {run_files.PREVIOUS_CHECKPOINT}" in log(fleet, "learner")
-    assert learned(watch)
-    note("the newest checkpoint is damaged (start-up included)", since)
-    seen(watch, lambda: whole(newest) and whole(previous))
-    assert learned(watch, 200)
 
 
 def test_in_the_end_every_rollout_is_accounted_for(run: FaultInjector) -> None:

@@ -64,32 +64,17 @@ def test_the_end_of_the_caller_leaves_a_checkpoint_and_no_process(tmp_path: Path
     assert torch.load(folder / "checkpoint.pt", weights_only=True)["counters"]["agent_steps"] > 0
 
 
-@pytest.mark.parametrize(
-    ("code", "setting"),
-    [
-        ("zb.start(Mine)", "env Mine"),
-        ("zb.start(lambda: 1)", "env"),
-        ("zb.start('CartPole-v1', net={'hidden_siz': 1})", "net.hidden_siz"),
-        ("zb.start(env={'id': 'X', 'kwargs': {'size': int}})", "env.kwargs.size"),
-        ("zb.start('CartPole-v1', callbacks=3)", "callbacks"),
-        ("zb.train(name='no-such-run')", "no-such-run"),
-        ("zb.evaluate('nothing')", "nothing"),
-    ],
-)
-def test_what_cannot_be_started_is_refused(tmp_path: Path, code: str, setting: str) -> None:
-    """In a process of its own, whose main module is a command line."""
-    failed, _, error = run_in(tmp_path, "-c", HEAD + code)
-    last = error.splitlines()[-1]
-    assert (failed, last.partition(": ")[0]) == (1, "zerobeast.common.errors.ConfigError")
-    assert setting in last
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_script_that_starts_a_run_when_it_is_imported_is_refused_and_starts_none(tmp_path: Path) -> None:
+def test_what_cannot_be_started_is_refused_and_starts_none(tmp_path: Path) -> None:
+    """In a process of its own, whose main module is a command line, or a script that starts a run when imported."""
     (tmp_path / "script.py").write_text(f"{HEAD}zb.train(Mine)")
-    _, _, error = run_in(tmp_path, "script.py")
-    assert "__main__" in error
-    assert not (tmp_path / "runs").exists()
+    for arguments, named in (
+        (("-c", f"{HEAD}zb.start(Mine)"), "env Mine"),
+        (("-c", f"{HEAD}zb.start(env={{'id': 'X', 'kwargs': {{'size': int}}}})"), "env.kwargs.size"),
+        (("script.py",), "__main__"),
+    ):
+        _, _, error = run_in(tmp_path, *arguments)
+        assert named in error.splitlines()[-1]
+        assert not (tmp_path / "runs").exists()
 
 
 def test_references_are_to_what_other_processes_can_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import pytest
 from tests.build.commands import beast, done, pids
 from tests.build.placements import PLACEMENTS, deterministic, learned, same, unlike
 from tests.helpers import killed_at_last
-from zerobeast.tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -60,17 +59,3 @@ def test_a_run_that_is_disturbed_learns_the_same_and_another_seed_something_else
     assert not any(
         same(calm["model"][name], value) for name, value in other["model"].items() if name.endswith("weight")
     )
-
-
-def test_training_goes_on_after_each_service_was_killed_and_started_again(tmp_path: Path) -> None:
-    """It goes on, though not as it would have without the kill."""
-    flags = ("--deterministic", "true", "--learner.checkpoint_every_s", "0.5")
-    with ThrowawayRun((*PLACEMENTS["apart"], *CARTPOLE.split(), *flags), tmp_path) as run:
-        run.start_all()
-        run.until_it_trains()
-        for name in ("actor 0", "broker 0", "learner 0", "envserver 0"):
-            run.end([name], signal.SIGKILL)
-            run.restart(name)
-            for _ in range(2):  # the first steps may come from rollouts from before the kill
-                least = run.agent_steps() + 500
-                run.wait_for(lambda least=least: run.agent_steps() > least, f"{name}: it hangs", 60.0)  # type: ignore[misc]

@@ -81,12 +81,6 @@ def test_it_learns_continues_and_is_evaluated(own: Path, tmp_path: Path) -> None
     assert "mean_return" in beast(own, tmp_path, "evaluate", "point", "--episodes", "5", "--json")
 
 
-def test_an_unknown_id_is_refused_with_those_that_are_meant(own: Path, tmp_path: Path) -> None:
-    code, _, error = finished(started(own, tmp_path, "-m", "zerobeast", *train("--env", "point/Rech-v0")))
-    assert code == 2
-    assert "point/Reach-v0" in error
-
-
 @needs_docker
 def test_it_trains_in_images_made_from_ours(images: None) -> None:
     files = [BASE, FUSED, str(EXAMPLE / "compose.yml")]

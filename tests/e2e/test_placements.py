@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.commands import alive, done, pids, rows_of
+from tests.build.commands import alive, done, pids
 from tests.helpers import ROOT, killed_at_last, python
 from zerobeast.common.process.usage import cores
 from zerobeast.services.learner.checkpoint import load_checkpoint
@@ -49,14 +49,6 @@ def test_it_trains(flags: str, tmp_path: Path) -> None:
     else:
         assert len(list((folder / "logs").iterdir())) == PROCESSES[placement[1]]
     assert not alive(folder)
-
-
-def test_a_replay_is_where_the_learner_is(tmp_path: Path) -> None:
-    run = ("--root", tmp_path, "--name", "x", "--total_steps", "2000", "--env", "CartPole-v1", "--plain")
-    replay = ("--algo", "dqn", "--dqn.replay_min_size", "500", "--dqn.updates_per_step", "8")
-    done("train", *run, *replay, "--local.placement", "serial")
-    assert (tmp_path / "x" / "store" / "replay").exists()
-    assert float(rows_of(tmp_path / "x")[-1]["samples_per_insert"]) > 4.0
 
 
 def test_a_breakpoint_in_an_environment_of_a_serial_run_has_the_terminal(tmp_path: Path) -> None:

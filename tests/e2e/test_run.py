@@ -9,7 +9,7 @@ import psutil
 import pytest
 import torch
 
-from tests.build.commands import SMALL, alive, beast, done, pid_of, pids, played, rows_of, steps
+from tests.build.commands import SMALL, alive, beast, done, pid_of, pids, rows_of, steps
 from tests.build.envservers import running
 from tests.helpers import ROOT, finished, killed_at_last, python, wait_until
 from zerobeast.common.process.roles import ROLES
@@ -26,15 +26,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert (code, error) == (0, ""), error
     assert "x: trained 2,000 agent steps" in out
     assert f"evaluate:   beast evaluate x --root {root}" in out
+    found = {path.name for path in (root / "x").iterdir()}
+    assert {"config.yaml", "checkpoint.pt", "metrics.csv", "logs", "services", "tensorboard"} <= found
+    assert {name.rpartition("-")[0] for name in pids(root / "x")} >= set(ROLES)
+    assert not alive(root / "x")
     return root / "x"
-
-
-def test_the_end_of_training_leaves_a_whole_run_and_no_process(trained: Path) -> None:
-    assert {"config.yaml", "checkpoint.pt", "metrics.csv", "logs", "services", "tensorboard"} <= {
-        path.name for path in trained.iterdir()
-    }
-    assert {name.rpartition("-")[0] for name in pids(trained)} >= set(ROLES)
-    assert not alive(trained)
 
 
 def test_a_worker_that_is_killed_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
@@ -61,14 +57,6 @@ def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: 
     assert {"2000", "3000"} <= {row["agent_steps"] for row in rows_of(trained)}
 
 
-def test_a_saved_policy_plays_as_many_episodes_as_asked_and_the_same_again(trained: Path) -> None:
-    first, second = (played(trained, "--episodes", "3") for _ in range(2))
-    assert first == second
-    [result] = first
-    assert (len(result["returns"]), result["actions"]) == (3, "greedy")
-    assert result["returns"] == [float(length) for length in result["lengths"]], "CartPole pays 1 a step"
-
-
 def test_the_example_script_plays_a_saved_policy_on_an_env_server(trained: Path, tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/envs"
     with running(endpoint):
@@ -80,20 +68,7 @@ def test_the_example_script_plays_a_saved_policy_on_an_env_server(trained: Path,
         assert (code, error.count("\n")) == (1, 1)
 
 
-def test_what_a_run_cannot_be_is_refused_in_a_line(trained: Path, tmp_path: Path) -> None:
-    again = ("train", "--root", trained.parent, "--name", "x")
-    for argv, names in (
-        (("evaluate", trained, "--net.use_lstm", "false"), "another architecture"),
-        ((*again, "--env", "Acrobot-v1"), "env.id"),
-        (("train", "--root", tmp_path, "--name", "y", "--env", "CartPoel-v1"), "CartPole-v1?"),
-    ):
-        code, _, error = finished(beast(*argv))
-        assert (code, error.count("\n")) == (2, 1)
-        assert names in error
-    assert not alive(tmp_path / "y")
-
-
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: signal.Signals, expected: int) -> None:
     run, flags = tmp_path / "x", ("--root", tmp_path, "--name", "x", *QUICK, *SMALL)
     process = beast("train", *flags, TMPDIR=str(tmp_path))  # a launcher that is killed cannot remove its sockets
@@ -110,17 +85,16 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: sig
     assert (run / "checkpoint.pt").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_learner_that_dies_ends_the_run_and_its_checkpoint_continues(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_learner_that_dies_ends_the_run_and_its_checkpoint_continues(tmp_path: Path) -> None:
     run, flags = tmp_path / "x", ("--total_steps", "1000000000", "--learner.checkpoint_every_s", "0.5")
     process = beast("train", "--root", tmp_path, "--name", "x", *SMALL, *QUICK, *flags)
     with killed_at_last(process):
         wait_until((run / "checkpoint.pt").exists, timeout_s=200)
         services = set(pids(run).values())
-        os.kill(pid_of(run, "learner-0"), number)
+        os.kill(pid_of(run, "learner-0"), signal.SIGKILL)
         code, _, error = finished(process)
     assert code == 1
-    assert ("SIGKILL" in error) == (number is signal.SIGKILL), error
+    assert "SIGKILL" in error
     assert not any(map(psutil.pid_exists, services))
 
     saved = torch.load(run / "checkpoint.pt", weights_only=True)["counters"]

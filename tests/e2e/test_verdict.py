@@ -1,11 +1,7 @@
-"""The verdict names what limits a real run: each service, the environments and the network are made slow in turn."""
+"""The verdict names what limits a real run: environments or the network are made slow."""
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.build.odd import ODD
 from tests.helpers import wait_until
@@ -16,15 +12,6 @@ from zerobeast.tools.chaos.proxy import Proxy
 from zerobeast.tools.throwaway_run import ThrowawayRun
 
 CARTPOLE = ["--env", "CartPole-v1"]
-
-
-@contextlib.contextmanager
-def running(flags: list[str], slow: str = "") -> Iterator[ThrowawayRun]:
-    """A run in which the service of one role is slow."""
-    modules = {slow: "tests.e2e.slow"}
-    with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(flags, Path(name), modules=modules) as run:
-        run.start_all()
-        yield run
 
 
 def wait_for_verdict(run: ThrowawayRun, expected: str) -> str:
@@ -39,18 +26,10 @@ def wait_for_verdict(run: ThrowawayRun, expected: str) -> str:
     return wait_until(found, 120)
 
 
-@pytest.mark.parametrize(
-    ("role", "expected"),
-    [("learner", "training-bound"), ("broker", "inference-bound"), ("actor", "actor-bound")],
-)
-def test_a_slow_service_is_named(monkeypatch: pytest.MonkeyPatch, role: str, expected: str) -> None:
-    monkeypatch.setenv("SLOW", role)
-    with running(CARTPOLE, slow=role) as run:
-        wait_for_verdict(run, expected)
-
-
 def test_slow_environments_are_named_though_they_use_no_processor() -> None:
-    with running(["--env", ODD, "--env.kwargs", '{"at": -1, "deed": "rest"}']) as run:
+    flags = ["--env", ODD, "--env.kwargs", '{"at": -1, "deed": "rest"}']
+    with tempfile.TemporaryDirectory(prefix="beast-") as name, ThrowawayRun(flags, Path(name)) as run:
+        run.start_all()
         wait_for_verdict(run, "environment-bound")
 
 

@@ -1,17 +1,12 @@
 """Benchmarks of the whole system run, report a rate for each case, and leave no process when they are ended."""
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
-from tests.build.commands import beast
-from tests.helpers import killed_at_last, running_still, wait_until
 from zerobeast.cli import main as cli
 from zerobeast.tools.bench import scale
 
@@ -50,27 +45,7 @@ def test_memory_watches_every_service(tmp_path: Path) -> None:
     assert (tmp_path / "memory.png").stat().st_size > 1000
 
 
-@pytest.mark.parametrize("command", ["broker", "rollouts", "weights"])
-def test_every_plane_has_figures(tmp_path: Path, command: str) -> None:
-    assert all(each["value"] > 0 for each in run(tmp_path, command, "--seconds", "0.5")["figures"])
-
-
 def test_stale_repeats_itself(tmp_path: Path) -> None:
     sizes = ["--learner.batch_size", "8", "--learner.unroll_length", "20", "--total_steps", "1600", "--seeds", "1"]
     one, again = (run(tmp_path, "stale", "--env", "MinAtar/Breakout-v1", *sizes)["runs"] for _ in range(2))
     assert [(each["algo"], each["curve"]) for each in one] == [(each["algo"], each["curve"]) for each in again]
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a pool for one core is this process")
-def test_no_process_outlives_a_benchmark_that_was_ended() -> None:
-    process = beast("bench", "stale", *CARTPOLE, *STALE)
-    with killed_at_last(process):
-        pool = wait_until(lambda: _at_work(process.pid), timeout_s=250)
-        process.send_signal(signal.SIGINT)
-        wait_until(lambda: not any(map(running_still, pool)))
-
-
-def _at_work(pid: int) -> list[int]:
-    """The processes that the benchmark has started, once there are several that have used some CPU time."""
-    found = psutil.Process(pid).children(recursive=True)
-    return [each.pid for each in found] if len(found) > 2 and sum(each.cpu_times().user for each in found) > 2 else []

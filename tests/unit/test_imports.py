@@ -23,7 +23,6 @@ NEEDS_TORCH = (
     "zerobeast.services.learner",
     "zerobeast.services.evaluator",
 )
-TORCH_FREE_ALL_THE_SAME = ("zerobeast.rl.algos.", ".config")
 
 PROBE = """
 import importlib, sys
@@ -38,35 +37,17 @@ sys.exit("\\n".join(failed) or 0)
 """
 
 
-def torch_free_modules() -> list[str]:
-    """Every module of the torch-free base, of the two services built on it, and of what scripts call."""
+def test_the_torch_free_floor_imports_without_torch() -> None:
+    """The base, the two services built on it, and what scripts call."""
     folders = ("common", "services", "rl/algos", "clients/remote", "results", "api")
     ours = [path for folder in folders for path in (ROOT / "zerobeast" / folder).rglob("*.py")]
-    names = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in [*ours, *ROOT.glob("zerobeast/clients/env_*.py")]
-    }
-    start, end = TORCH_FREE_ALL_THE_SAME
-    return sorted(
-        name
-        for name in names
-        if (not name.startswith(NEEDS_TORCH) or (name.startswith(start) and name.endswith(end)))
-        and not name.endswith("__main__")
-    )
-
-
-def test_the_torch_free_floor_imports_without_torch() -> None:
-    names = torch_free_modules()
-    assert {
-        "zerobeast.common.transport",
-        "zerobeast.common.settings.algorithm",
-        "zerobeast.rl.algos.impala.config",
-        "zerobeast.services.actor.service",
-        "zerobeast.clients.env_session",
-        "zerobeast.clients.remote.cluster",
-    } <= set(names)
+    ours += ROOT.glob("zerobeast/clients/env_*.py")
+    every = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in ours}
+    names = {name for name in every if not name.startswith(NEEDS_TORCH) and not name.endswith("__main__")}
+    names |= {name for name in every if name.startswith("zerobeast.rl.algos.") and name.endswith(".config")}
+    assert {"zerobeast.rl.algos.impala.config", "zerobeast.services.actor.service"} < names
     needs_torch = "zerobeast.rl.ops.vtrace"  # proves that the probe detects something
-    command = [sys.executable, "-c", PROBE, *names, needs_torch]
+    command = [sys.executable, "-c", PROBE, *sorted(names), needs_torch]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert [line.partition(":")[0] for line in found.stderr.splitlines()] == [needs_torch], found.stderr
 
@@ -124,6 +105,15 @@ def test_nothing_of_ours_imports_pickle() -> None:
     assert found == []
 
 
+BESIDE = """
+import site, sys
+site.addsitedir(sys.argv[1])
+from zerobeast import ConfigError
+import zerobeast
+print(zerobeast.__path__)
+"""
+
+
 def test_a_script_beside_a_clone_that_is_called_zerobeast_finds_the_package(tmp_path: Path) -> None:
     """Python takes a folder of that name for a package unless it finds a whole one on its path."""
     build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
@@ -131,13 +121,7 @@ def test_a_script_beside_a_clone_that_is_called_zerobeast_finds_the_package(tmp_
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         wheel.extractall(tmp_path / "site-packages")
     (tmp_path / "zerobeast").symlink_to(ROOT)
-    lines = (
-        "import site, sys",
-        "site.addsitedir(sys.argv[1])",
-        "from zerobeast import ConfigError",
-        "import zerobeast",
-    )
-    (tmp_path / "script.py").write_text("\n".join((*lines, "print(zerobeast.__path__)")))
+    (tmp_path / "script.py").write_text(BESIDE)
     command = [sys.executable, "script.py", tmp_path / "site-packages"]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     found = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)

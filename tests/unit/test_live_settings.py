@@ -15,12 +15,11 @@ from zerobeast.common.config import live
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.update import Trainer
 
-BOXES = ("td3", "sac")
+BOXES = ("sac",)
 OTHERS: dict[str, Any] = {"max_grad_norm": 0.1, "trace_decay": 0.5, "epochs": 3}
 SMALL: dict[str, dict[str, Any]] = {
     "ppo": {"epochs": 2, "minibatches": 3, "value_clip": 0.1, "target_kl": 1e-4},
     "vmpo": {"target_period": 1},
-    "impact": {"batches": 2, "uses": 2},
 }
 
 
@@ -43,7 +42,7 @@ def learn(trainer: Trainer, seeds: range) -> Any:
     return (trained_in_a_box if trainer.config.section in BOXES else trained)(trainer, seeds).state()
 
 
-@pytest.mark.parametrize("algo", ["impala", "a2c", "ppo", "vmpo", "impact", "td3", "sac"])
+@pytest.mark.parametrize("algo", ["impala", "ppo", "vmpo", "sac"])
 def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Path, algo: str) -> None:
     config = of(tmp_path, algo)
     base, settings, replay = learn(make(config), range(2)), config.algorithm, tmp_path / "run/store/replay"
@@ -73,7 +72,6 @@ def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Pat
     [
         ("ppo", "ppo.minibatches", 2),
         ("ppo", "ppo.learning_rate", -1),
-        ("ppo", "ppo.learning_rat", 1),
         ("impala", "impala.entropy_cost", 0.5),
         ("ppo", "env.progress", 0.5),
     ],
@@ -84,15 +82,13 @@ def test_what_may_not_change_is_refused(tmp_path: Path, algo: str, path: str, va
         live.checked(of(tmp_path, algo, **adapts), {path: value})
 
 
-def test_several_learners_do_not_change_one_by_one(tmp_path: Path) -> None:
+def test_a_curriculum_goes_at_the_pace_that_is_set_but_several_learners_do_not_change_one_by_one(
+    tmp_path: Path,
+) -> None:
     config = of(tmp_path, "ppo")
     ranks = config.model_copy(update={"learner": config.learner.model_copy(update={"ranks": 2})})
     with refused("learner.ranks", value=2):
         live.checked(ranks, {"ppo.entropy_cost": 0.0})
-
-
-def test_a_curriculum_goes_at_the_pace_that_is_set(tmp_path: Path) -> None:
-    config = of(tmp_path, "ppo")
     config = config.model_copy(update={"env": config.env.model_copy(update={"options": {"deep": ["{progress}"]}})})
     with refused("env.progress", value=1.5):
         live.checked(config, {"env.progress": 1.5})

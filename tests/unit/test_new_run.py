@@ -45,30 +45,21 @@ def test_runs_that_are_settled_in_the_same_second_get_folders_of_their_own(root:
     runs = [settled(root, "--seed", str(seed)) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
         names = [config.name for config in pool.map(begun, runs)]
-    first = "CartPole-v1-impala-20260131-235958"
-    assert sorted(names) == [first, *(f"{first}-{number}" for number in (2, 3, 4))]
+    assert len(set(names)) == 4
     for name, run in zip(names, runs, strict=True):
         assert f"seed: {run.config.seed}\n" in (root / name / "config.yaml").read_text()
-        assert f"name: {name}\n" in (root / name / "config.yaml").read_text()
 
 
-def test_a_new_run_that_a_service_refuses_leaves_nothing(root: Path) -> None:
-    begun(settled(root, "--name", "before"))
-    for codes in ((0, 2, None), (2,)):
-        begun(settled(root, "--name", "refused"), *codes)
-        assert {path.name for path in root.iterdir()} == {"before", "latest"}
-        assert (root / "latest").read_text() == "before\n"
-
-
-def test_a_new_run_that_cannot_be_started_leaves_nothing(root: Path) -> None:
+def test_a_new_run_that_cannot_be_started_leaves_nothing_and_one_that_crashed_its_logs(root: Path) -> None:
     with pytest.raises(KeyboardInterrupt), start.begun(settled(root), {}, say=lambda _: None):
         raise KeyboardInterrupt
     assert not list(root.iterdir())
-
-
-@pytest.mark.parametrize("codes", [(1,), (0, -15), (None,)])
-def test_what_has_crashed_or_was_interrupted_keeps_its_logs(root: Path, codes: tuple[int | None, ...]) -> None:
-    assert (begun(settled(root), *codes).folder / "logs").is_dir()
+    begun(settled(root, "--name", "before"))
+    begun(settled(root, "--name", "refused"), 0, 2, None)  # by a service
+    assert {path.name for path in root.iterdir()} == {"before", "latest"}
+    assert (root / "latest").read_text() == "before\n"
+    for codes in ((1,), (0, -15), (None,)):
+        assert (begun(settled(root), *codes).folder / "logs").is_dir()
 
 
 def test_a_start_that_fails_leaves_what_was_there(root: Path) -> None:

@@ -1,6 +1,5 @@
 """Runs that begin with what another one has learned."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 from tests.build.batches import REACH, VECTORS
 from tests.build.checkpoints import CPU, same, saved, state_in, trained
 from tests.build.learners import ENV, run_config
+from tests.build.starts import NOW
 from zerobeast.cli.train import TrainFlags, main
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import CheckpointError, ConfigError
@@ -22,13 +22,10 @@ from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.update import Trainer
 
-NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 ON_POLICY: list[tuple[str, dict[str, Any]]] = [
-    ("impala", {}),
     ("impala", {"batches": 3, "uses": 4, "entropy_target": 0.5, "replay_share": 0.5, "replay_rollouts": 6}),
     ("ppo", {"epochs": 2, "minibatches": 3, "normalize_returns": True}),
     ("vmpo", {"target_period": 2, "popart": True}),
-    ("impact", {"batches": 3, "uses": 4, "kl_cost": 1.0}),
 ]
 
 
@@ -69,9 +66,7 @@ def test_a_run_begins_with_weights_and_optimisers_of_another_and_counts_anew(
     assert trained(new, range(5, 7)).counters.agent_steps == 40
 
 
-@pytest.mark.parametrize(
-    ("algo", "env"), [("dqn", VECTORS), ("rainbow", VECTORS), ("r2d2", VECTORS), ("td3", REACH), ("sac", REACH)]
-)
+@pytest.mark.parametrize(("algo", "env"), [("dqn", VECTORS), ("r2d2", VECTORS), ("sac", REACH)])
 def test_of_an_algorithm_with_a_replay_the_critics_and_targets_go_on_and_the_replay_is_empty(
     tmp_path: Path, algo: str, env: Any
 ) -> None:
@@ -147,14 +142,12 @@ def test_arguments_and_levels_of_a_fork_follow_from_those_of_its_parent(run: Pat
         assert forked(run, "--env.kwargs", given).config.env.kwargs == found
     assert forked(run).config.evaluate.levels == "rare"
     assert forked(run, "--env", "CartPole-v0").config.evaluate.levels == "", "they are of its environment"
-    assert forked(run, "--env", "CartPole-v0", "--evaluate.levels", "zipf").config.evaluate.levels == "zipf"
 
 
-@pytest.mark.parametrize("by", ["--name", "--from"])
-def test_help_shows_the_settings_of_a_run_that_goes_on(run: Path, by: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--root", str(run.parent), by, "old", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert all(entry in shown for entry in ("--net.hidden_size 16 ", "--learner.batch_size 4 ", "--ppo.epochs "))
+def test_help_shows_the_settings_of_a_run_that_goes_on(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for by in ("--name", "--from"):
+        assert main(["--root", str(run.parent), by, "old", "--help"]) == 0
+        assert "--net.hidden_size 16 " in capsys.readouterr().out
 
 
 def fork_of(parent: RunConfig, *flags: str) -> RunConfig:
@@ -163,15 +156,15 @@ def fork_of(parent: RunConfig, *flags: str) -> RunConfig:
     return settle(["--root", "nowhere", "--name", "new", *flags], {}, NOW, own=TrainFlags, parent=other).config
 
 
-@pytest.mark.parametrize(("before", "after"), [("5000", "1000000"), ("1000000", "5000"), ("5000", "5000")])
+@pytest.mark.parametrize(("before", "after"), [("5000", "1000000"), ("1000000", "5000")])
 def test_what_follows_from_the_length_of_a_run_follows_in_a_fork_from_its_own(before: str, after: str) -> None:
     flags = ["--env", "CartPole-v1", "--algo", "dqn", "--total_steps"]
     fresh = load([*flags, after], {}).algorithm
-    fork = fork_of(load([*flags, before], {}), "--total_steps", after)
-    assert fork.algorithm == fresh
-    given = ["--dqn.exploration_steps", "300"]
-    fork = fork_of(load([*flags, before, *given], {}), "--total_steps", after)
-    assert fork.algorithm == fresh.model_copy(update={"exploration_steps": 300}), "but what is given stays"
+    for given, own in (
+        ([], fresh),
+        (["--dqn.exploration_steps", "300"], fresh.model_copy(update={"exploration_steps": 300})),
+    ):
+        assert fork_of(load([*flags, before, *given], {}), "--total_steps", after).algorithm == own
 
 
 def test_what_deterministic_requires_of_a_parent_is_not_given_in_its_forks() -> None:
@@ -181,16 +174,15 @@ def test_what_deterministic_requires_of_a_parent_is_not_given_in_its_forks() -> 
     assert fork_of(plain, "--deterministic").broker == repeated.broker
 
 
-def test_with_another_algorithm_only_environment_and_network_are_those_of_the_parent(run: Path) -> None:
+def test_another_algorithm_or_a_checkpoint_away_from_its_run_has_what_weights_are_bound_to(
+    run: Path, tmp_path: Path
+) -> None:
     config = forked(run, "--algo", "impala").config
     assert (config.section, config.preset, config.env.id) == ("impala", "cartpole-impala", "CartPole-v1")
     assert config.net.hidden_size == 16
     assert config.learner.unroll_length == load(["--env", "CartPole-v1"], {}).learner.unroll_length
-
-
-def test_a_checkpoint_away_from_its_run_has_the_settings_that_weights_are_bound_to(run: Path, tmp_path: Path) -> None:
-    place = tmp_path / "elsewhere" / "deep" / "mine.pt"
-    place.parent.mkdir(parents=True)
+    place = tmp_path / "elsewhere" / "mine.pt"
+    place.parent.mkdir()
     place.write_bytes((run / "checkpoint.pt").read_bytes())
     config = forked(run, place=place).config
     assert (config.section, config.env.id, config.net.hidden_size) == ("ppo", "CartPole-v1", 16)

@@ -49,20 +49,18 @@ def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> No
             read_hosts(file)
 
 
-def test_an_unreachable_host_is_reported_with_the_reason(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(home / "python", "echo No module named zerobeast >&2; exit 1")
-    assert unreachable("one", "~/python") == "ssh one: No module named zerobeast"
-    assert f"{home}/none" in unreachable("one", "~/none")
-    monkeypatch.setenv("PATH", "")
-    assert "No such file" in unreachable("localhost", sys.executable)
-
-
-def test_hosts_need_a_learner_that_they_can_reach(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("one 1\n")
-    flags = ["--hosts", str(tmp_path / "hosts"), "--env", "CartPole-v1", "--root", str(tmp_path / "runs")]
+def test_hosts_need_a_learner_and_a_reason_is_told_if_they_are_not_reached(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "hosts").write_text("one 1\n")
+    flags = ["--hosts", str(home / "hosts"), "--env", "CartPole-v1", "--root", str(home / "runs")]
     with pytest.raises(ConfigError, match=r"--local\.placement"):
         train([*flags, "--local.placement", "fused"], {})
-    assert not (tmp_path / "runs").exists()
+    assert not (home / "runs").exists()
+    program(home / "python", "echo No module named zerobeast >&2; exit 1")
+    assert unreachable("one", "~/python") == "ssh one: No module named zerobeast"
+    monkeypatch.setenv("PATH", "")
+    assert "No such file" in unreachable("localhost", sys.executable)
 
 
 def test_files_of_this_folder_that_settings_refer_to_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,14 +163,19 @@ def test_what_a_crash_of_a_host_has_left_goes_with_a_later_connection_and_nothin
         wait_until(lambda: workers(one) == ["4", "5"])
         folder = next((home / ".zerobeast").glob("x-*"))
         os.utime(folder, (0, 0))
-        assert one.stdin is not None
-        one.stdin.write(b"\n")
-        one.stdin.flush()
+        keep(one)
         wait_until(lambda: folder.stat().st_mtime > 0)
         with connected(FOR_EVER, home) as other:  # another run of the same name
             wait_until(lambda: workers(one) == workers(other) == ["4", "5"])
             assert len(list((home / ".zerobeast").glob("x-*/group"))) == 2
     assert [path.exists() for path in (dead, torn, begins, elsewhere)] == [False, False, True, True]
+
+
+def keep(shell: "subprocess.Popen[bytes]") -> None:
+    """Send the line that keeps a connection."""
+    assert shell.stdin is not None
+    shell.stdin.write(b"\n")
+    shell.stdin.flush()
 
 
 def test_a_host_that_receives_nothing_ends_its_workers_and_removes_keys(
@@ -183,15 +186,12 @@ def test_a_host_that_receives_nothing_ends_its_workers_and_removes_keys(
     silent = home / "silent"
     program(home / "bin" / "timeout", f'[ -e {silent} ] && exit 124; exec {shutil.which("timeout")} "$@"')
     with connected(FOR_EVER, home) as shell:
-        assert shell.stdin is not None
         for _ in range(3):
-            shell.stdin.write(b"\n")
-            shell.stdin.flush()
+            keep(shell)
         wait_until(lambda: workers(shell) == ["4", "5"])
         assert shell.poll() is None
         silent.touch()
-        shell.stdin.write(b"\n")  # after this one
-        shell.stdin.flush()
+        keep(shell)  # after this one
         assert shell.wait(10) == 128 + signal.SIGTERM
         wait_until(lambda: not workers(shell) and not list((home / ".zerobeast").iterdir()))
 

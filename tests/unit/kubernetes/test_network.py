@@ -113,10 +113,11 @@ NAMES, HTTPS = 53, 443
 def test_every_endpoint_leads_to_its_server(run: Rendered) -> None:
     for ours, server in [(each, server) for each in run.containers.values() for server in servers(each)]:
         place = endpoint(ours, server)
-        if place.path:
-            (pod,) = (pod for pod in run.pods if ours in pod.containers)
-        else:
-            (pod,) = run.selected({"matchLabels": run.names("Service")[service(place)]["spec"]["selector"]})
+        (pod,) = (
+            [pod for pod in run.pods if ours in pod.containers]
+            if place.path
+            else run.selected({"matchLabels": run.names("Service")[service(place)]["spec"]["selector"]})
+        )
         (theirs,) = (each for each in pod.containers if server in each.roles)
         if place.path:
             folder = place.path.rpartition("/")[0]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, ROOT, needs_kubectl, quantity, render, render_own
+from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, ROOT, needs_kubectl, render, render_own
 from zerobeast.common.process.roles import IMAGES
 
 BY_HAND = ("apps/v1/StatefulSet", "broker")  #: deleted by hand, because pruning StatefulSets might delete a learner
@@ -66,25 +66,6 @@ def test_objects_that_another_overlay_lacks_are_pruned_but_nothing_that_holds_da
 
 def _group(found: dict[str, Any]) -> str:
     return f"{'core/' if found['apiVersion'] == 'v1' else ''}{found['apiVersion']}/{found['kind']}"
-
-
-def test_the_alerts_become_a_prometheus_rule() -> None:
-    (command,) = re.findall(r"^(\{ printf .*?alerts\.yml; \})", README, re.MULTILINE | re.DOTALL)
-    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, timeout=60, check=True)
-    found = yaml.safe_load(done.stdout)
-    assert (found["apiVersion"], found["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
-    assert found["spec"] == yaml.safe_load((ROOT / "deploy/monitoring/alerts.yml").read_text())
-
-
-@needs_kubectl
-def test_fused_workers_act_on_the_cpu_and_leave_the_cores_to_a_learner_on_a_gpu(tmp_path: Path) -> None:
-    run = render_own(tmp_path, ["gpu", "fused"])
-    assert [pod.name for pod in run.pods] == ["worker", "learner"]
-    learner, worker = run.containers["learner"], run.containers["worker"]
-    assert (learner.environ["BEAST_LEARNER__DEVICE"], worker.environ["BEAST_BROKER__DEVICE"]) == ("cuda", "cpu")
-    assert "nvidia.com/gpu" in learner.spec["resources"]["limits"].keys() - worker.spec["resources"]["limits"].keys()
-    requests = [quantity(each.spec["resources"]["requests"]["cpu"]) for each in (worker, learner)]
-    assert requests[0] < requests[1], "on a full node cores are divided as requested, and the learner comes first"
 
 
 def test_every_overlay_is_the_base_and_one_component() -> None:

@@ -57,15 +57,13 @@ def test_names_are_unique_and_workloads_spread_and_select_their_own_pods(run: Re
 
 
 def test_services_are_headless_and_each_port_is_one_of_their_pods(run: Rendered) -> None:
-    for service in run.of_kind("Service"):
-        spec = service["spec"]
+    for spec in (service["spec"] for service in run.of_kind("Service")):
         (pod,) = run.selected({"matchLabels": spec["selector"]})
         assert spec["clusterIP"] == "None"
         assert [pod.ports[port["targetPort"]] for port in spec["ports"]] == [port["port"] for port in spec["ports"]]
-    for pod in run.pods:
-        if "serviceName" in pod.owner:
-            selector = run.names("Service")[pod.owner["serviceName"]]["spec"]["selector"]
-            assert run.selected({"matchLabels": selector}) == [pod]
+    for pod in (each for each in run.pods if "serviceName" in each.owner):
+        selector = run.names("Service")[pod.owner["serviceName"]]["spec"]["selector"]
+        assert run.selected({"matchLabels": selector}) == [pod]
 
 
 def test_configuration_and_volumes_exist_and_are_used(run: Rendered) -> None:
@@ -94,14 +92,6 @@ def test_images_are_those_that_compose_builds(run: Rendered, chosen: tuple[str, 
         assert built["image"] == f"zerobeast/{name}"
         cuda = "-cuda" if "gpu" in chosen and name in ("learner", "broker") else ""
         assert container.spec["image"] == f"zerobeast/{name}:{__version__}{cuda}"
-
-
-def test_the_settings_equal_those_of_compose_except_for_the_name() -> None:
-    texts = COMPOSE["actor"]["environment"].items()
-    wanted = {name: re.sub(r"\$\{\w+-(.*)\}", r"\1", text) for name, text in texts}
-    del wanted["BEAST_LEARNER__WHEN_DONE"]  # on Kubernetes nothing sees the run's folder but the learner
-    found = render("base").containers["actor"].environ
-    assert found == found | wanted | {"BEAST_NAME": "kubernetes"}
 
 
 def test_the_readers_claim_and_image_are_the_runs() -> None:

@@ -3,7 +3,6 @@
 Most tests share a run whose environments step in the thread of their worker and do what files say (`odd_worker`).
 """
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.build.odd import ODD
 from tests.chaos.odd_worker import FOLDER
 from tests.chaos.runs import TO_SEE_S, closes, learned
 from tests.helpers import wait_until
@@ -168,25 +166,3 @@ def test_an_environment_that_ends_its_worker_is_named_and_costs_no_other(
     assert words in child.explain()
     run.restart("worker 0")
     all_take_part(run)
-
-
-def test_a_process_of_environments_that_raises_dies_or_hangs_is_replaced_inside_its_worker(tmp_path: Path) -> None:
-    once = tmp_path / "once"
-    flags = (
-        *(*FUSED, "--envserver.step_timeout_s", str(PATIENCE_S), "--actor.envs_per_group", "2"),
-        *("--env", ODD, "--env.kwargs", json.dumps({"at": 2, "once": str(once)}), "--preset", "classic"),
-    )
-    with ThrowawayRun(flags, tmp_path) as run:
-
-        def total(counter: str) -> int:
-            return sum(page[counter] for page in run.pages("envserver"))
-
-        run.start_all()
-        run.until_it_trains()
-        for deed in ("raise", "crash", "hang"):
-            before = total("env_errors")
-            write_atomically(once, deed, durable=False)
-            run.wait_for(lambda before=before: total("env_errors") > before, f"{deed} is not counted", TO_SEE_S)  # type: ignore[misc]
-            all_take_part(run)
-        assert total("env_timeouts") == 1
-        assert [page["rollouts_cut"] for page in run.pages("actor")] == [0, 0]

@@ -1,7 +1,6 @@
 """Every way in which a run can end, with small scripts in place of the services."""
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from tests.helpers import running_still, wait_until
 from zerobeast.common.files import run_files
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.roles import ROLES
-from zerobeast.launcher.child import Child, ChildSpec, await_end
+from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.supervisor import Ending, Supervisor
 
 #: prints "up", and on SIGTERM prints "down" and exits
@@ -226,16 +225,6 @@ def test_signals_stop_children_that_are_not_up_yet_and_nothing_under_nohup(
         signal.signal(signal.SIGHUP, before)
     monkeypatch.setattr(Fleet, "is_up", lambda *_: True)
     assert Fleet(tmp_path).run(interrupt()).code == 130
-
-
-def test_whoever_removes_the_folder_of_a_run_is_told_so(tmp_path: Path) -> None:
-    log = tmp_path / "run" / "logs" / "learner-0.log"
-    log.parent.mkdir(parents=True)
-    child = Child(ChildSpec("learner", 0, [sys.executable, "-S", "-c", "raise SystemExit(2)"], {}, log, Path()))
-    child.start()
-    shutil.rmtree(log.parents[1])
-    assert await_end([child], 10)
-    assert child.explain().endswith(f": {log.parents[1]}")
 
 
 def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks(tmp_path: Path) -> None:

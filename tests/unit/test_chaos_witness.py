@@ -77,22 +77,14 @@ def test_rows_that_change_places_in_the_middle_are_noticed() -> None:
 
 def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() -> None:
     witness = Witness(CONFIG, ENV)
-    net = witness.network()
-    obs = torch.tensor([[5.0, 3.0, 10.0], [6.0, 1.0, 0.0]])
-
-    def act(core: Tensor) -> Tensor:
-        inputs = StepInput(
-            obs[None], torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2), torch.tensor([[False, True]])
-        )
-        answer, after = witness.act(net, inputs, core, Sampling(torch.arange(2), torch.Generator(), greedy=False))
-        assert answer.action.tolist() == [right_action(5, 3, 10), right_action(6, 1, 0)]
-        assert answer.extras["logits"].tolist() == logits_of(obs).tolist()
-        return after
-
-    assert act(torch.tensor([[5.0, 3.0, 9.0], [9.0, 9.0, 9.0]])).tolist() == obs.tolist()
-    for other in ([6.0, 3.0, 9.0], [5.0, 2.0, 9.0], [5.0, 3.0, 10.0], [0.0, 0.0, 0.0]):
+    obs, never = torch.tensor([[[5.0, 3.0, 10.0]]]), torch.tensor([[False]])
+    inputs = StepInput(obs, torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1), never)
+    sampling = Sampling(torch.arange(1), torch.Generator(), greedy=False)
+    answer, after = witness.act(witness.network(), inputs, torch.tensor([[5.0, 3.0, 9.0]]), sampling)
+    assert (answer.action.tolist(), after.tolist()) == ([right_action(5, 3, 10)], obs[0].tolist())
+    for other in ([6.0, 3.0, 9.0], [5.0, 2.0, 9.0], [5.0, 3.0, 10.0]):
         with pytest.raises(Mixed):
-            act(torch.tensor([other, [0.0, 0.0, 0.0]]))
+            witness.act(witness.network(), inputs, torch.tensor([other]), sampling)
 
 
 def test_the_environment_takes_no_action_but_the_right_one() -> None:

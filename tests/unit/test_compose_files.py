@@ -116,6 +116,8 @@ def test_environments_write_no_run_and_those_of_evaluations_have_no_network_but_
     assert (flag, endpoint) == ("--env_server", envs["environment"]["BEAST_ENVSERVER__ENDPOINT"])
     assert (envs["network_mode"], evaluator["volumes"][1:]) == ("none", envs["volumes"][1:])
     assert endpoint.startswith("ipc:///sockets/")
+    for limit in ("MAX_EPISODES_PER_PROCESS", "MAX_PROCESS_MEMORY_MB"):  # no process is replaced during an episode
+        assert int(envs["environment"][f"BEAST_ENVSERVER__{limit}"]) == 0
     assert envs["volumes"][1:] == ["sockets:/sockets"]
     assert written("docker-compose.yml")["volumes"]["sockets"]["driver_opts"]["type"] == "tmpfs"
     assert not envs.keys() & {"secrets", "networks", "ports", "pid", "ipc", "volumes_from"}

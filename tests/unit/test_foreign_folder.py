@@ -1,12 +1,10 @@
 """A folder of a run that comes from somebody else: nothing in it leads out of it, keeps a command waiting or draws."""
 
 import ast
-import fcntl
 import hmac
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -153,20 +151,6 @@ def test_files_of_a_run_that_are_replaced_may_have_other_names(gift: Path, tmp_p
         pytest.fail("it was claimed")
 
 
-def test_a_file_under_a_lease_is_opened(tmp_path: Path) -> None:
-    (path := tmp_path / "x").write_text("text")
-    lease = os.open(path, os.O_RDONLY)
-    handler = signal.signal(signal.SIGIO, lambda *_: fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_UNLCK))
-    try:
-        fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        with opened(path, "ab") as file:
-            file.write(b" and more")
-    finally:
-        signal.signal(signal.SIGIO, handler)
-        os.close(lease)
-    assert path.read_text() == "text and more"
-
-
 def test_the_folder_of_another_user_takes_a_flag(gift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     argv = ["--name", "gift", "--root", str(gift.parent), "--env", "CartPole-v1"]
     now: Any = None
@@ -292,19 +276,14 @@ def test_nothing_in_the_current_folder_hides_a_run_of_that_name(
     assert find("./gift", flags) == tmp_path / "gift"
 
 
-def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, text in (
-        ("config", "env: CartPole-v1\ntotal_steps: 7\n"),
-        ("sweep", "seeds: [1]\nsettings: {env: CartPole-v1}\n"),
-        ("long", "#" * MOST),
-    ):
+def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path) -> None:
+    for name, text in (("config", "env: CartPole-v1\ntotal_steps: 7\n"), ("long", "#" * MOST)):
         os.mkfifo(tmp_path / name)
         Thread(target=(tmp_path / name).write_text, args=(f"{text}\n",), daemon=True).start()
     argv = ["--name", "x", "--root", str(tmp_path), "--config"]
     now: Any = None
     assert settle([*argv, str(tmp_path / "config")], {}, now, own=RunFlags).config.total_steps == 7
-    assert main(["sweep", str(tmp_path / "sweep"), "--dry_run", "--parallel", "1"]) == 0
-    with pytest.raises(ConfigError, match=f"{MOST:,}"):
+    with refused():
         settle([*argv, str(tmp_path / "long")], {}, now, own=RunFlags)
 
 

@@ -1,10 +1,8 @@
 """Env-server and actor run without torch installed."""
 
 import ast
-import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -70,17 +68,15 @@ lacking = {os: ("sched_", "fork", "getuid", "geteuid", "killpg", "memfd_", "posi
 for module, starts in lacking.items():
     for name in filter(lambda name: name.startswith(starts), dir(module)):
         delattr(module, name)
-from zerobeast import ArraySpace, ClusterVectorEnv, ConfigError, EnvSpec, PeerLost, PolicyClient, RemoteVectorEnv
+from zerobeast import ArraySpace, ClusterVectorEnv, EnvSpec, PeerLost, PolicyClient
 nobody, env = "tcp://127.0.0.1:9", EnvSpec("Own-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))
 for client in (
-    lambda: RemoteVectorEnv(nobody, "CartPole-v1", 1, timeout_s=0.1),
     lambda: ClusterVectorEnv([nobody], "CartPole-v1", 1, timeout_s=0.1),
     lambda: PolicyClient(nobody, nobody, env, timeout_s=0.1),
-    lambda: RemoteVectorEnv("ipc:///tmp/nobody", "CartPole-v1", 1),
 ):
     try:
         client()
-    except (PeerLost, ConfigError) as error:
+    except PeerLost as error:
         print(type(error).__name__)
 """
 
@@ -88,7 +84,7 @@ for client in (
 def test_clients_work_on_systems_without_what_unix_or_linux_alone_has() -> None:
     command = [sys.executable, "-c", ELSEWHERE]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert found.stdout.split() == ["PeerLost"] * 3 + ["ConfigError"], found.stderr
+    assert found.stdout.split() == ["PeerLost"] * 2, found.stderr
 
 
 RUNS_CODE = {"pickle", "dill", "cloudpickle", "shelve", "marshal", "joblib"}  #: loading their data may run code from it
@@ -103,27 +99,3 @@ def test_nothing_of_ours_imports_pickle() -> None:
                 names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
                 found += [f"{path}: {name}" for name in names if name.partition(".")[0] in RUNS_CODE]
     assert found == []
-
-
-BESIDE = """
-import site, sys
-site.addsitedir(sys.argv[1])
-from zerobeast import ConfigError
-import zerobeast
-print(zerobeast.__path__)
-"""
-
-
-def test_a_script_beside_a_clone_that_is_called_zerobeast_finds_the_package(tmp_path: Path) -> None:
-    """Python takes a folder of that name for a package unless it finds a whole one on its path."""
-    build = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, tmp_path], cwd=ROOT, check=True, capture_output=True)
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        wheel.extractall(tmp_path / "site-packages")
-    (tmp_path / "zerobeast").symlink_to(ROOT)
-    (tmp_path / "script.py").write_text(BESIDE)
-    command = [sys.executable, "script.py", tmp_path / "site-packages"]
-    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    found = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
-    assert str(ROOT / "src" / "zerobeast") in found.stdout, found.stderr
-    assert [path.name for path in (ROOT / "src").iterdir() if path.suffix != ".egg-info"] == ["zerobeast"]

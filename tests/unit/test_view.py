@@ -3,7 +3,6 @@
 import io
 import math
 import os
-import re
 import sys
 from typing import Any
 
@@ -77,7 +76,7 @@ def test_a_missing_or_absurd_number_shows_as_a_dash(broken: Any) -> None:
     assert line(RUN, shown).startswith("-/10,000,000 agent steps | -, ETA - | return -, - episodes | - steps/s")
 
 
-def test_large_numbers_many_services_and_long_warnings_still_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_numbers_many_services_and_long_warnings_still_fit() -> None:
     page = LEARNER | {"memory_bytes": 25 << 30, "agent_steps": 9_999_999_999, "agent_steps_per_s": 99_999.0}
     run = RUN.model_copy(update={"total_steps": 20_000_000_000})
     views = (
@@ -88,51 +87,37 @@ def test_large_numbers_many_services_and_long_warnings_still_fit(monkeypatch: py
     text = text_of(screen(run, Snapshot(views, (f"{warning} {'x' * 30}",))))
     assert fits(text)
     assert ("and 31 more" in text, warning in text) == (True, True)
-    monkeypatch.setenv("NO_COLOR", "1")
-    console = Console(width=80, force_terminal=True, color_system="truecolor", file=io.StringIO())
-    console.print(screen(RUN, snapshot(warning)))
-    codes = set(re.findall(r"\x1b\[([0-9;]*)m", console.file.getvalue()))
-    assert codes <= {"0", "1", "2"}, "only bold and dim"
 
 
 BEGINS = "1,234,567/10,000,000 agent steps | 12.3%, ETA 1:58:20 | return -3.46, 1,500 episodes | "
 RATES = "1,234 steps/s, 4,938 frames/s"
 ALONE = ServiceView("learner 0", "learner", LEARNER, code=0)
 EVALUATOR = ServiceView("evaluator 0", "evaluator")
+SILENT = ServiceView("evaluator 0", "evaluator", {"state": "ready"}, silent_s=30.0)
 
 
 @pytest.mark.parametrize(
-    ("shown", "full", "text"),
+    ("shown", "text"),
     [
-        (snapshot(), False, BEGINS + RATES),
-        (
-            snapshot(),
-            True,
-            f"{BEGINS}{RATES} | lag 1.2 mean 3 max | 7 updates | batch 27.5/256 | queue 12/64 | environment-bound",
-        ),
-        (snapshot(learner={}, broker={}), False, "starting"),
-        (Snapshot((ALONE,)), False, "trained"),
-        (Snapshot((ALONE, EVALUATOR)), False, "trained, the last policies are evaluated"),
+        (snapshot(), BEGINS + RATES),
+        (snapshot(learner={}, broker={}), "starting"),
+        (Snapshot((ALONE,)), "trained"),
+        (Snapshot((ALONE, EVALUATOR)), "trained, the last policies are evaluated"),
+        (Snapshot((*snapshot().services, SILENT)), f"{BEGINS}{RATES} | evaluator 0"),
     ],
 )
-def test_a_line_shows_how_well_the_run_does(shown: Snapshot, full: bool, text: str) -> None:
-    assert line(RUN, shown, full=full) == text
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_a_line_names_what_keeps_a_run_from_learning_and_any_service_that_has_trouble(full: bool) -> None:
-    begins = snapshot(learner=LEARNER | {"agent_steps_per_s": 0.0}, broker={"memory_bytes": 1})
-    fills = snapshot(learner=LEARNER | {"replay_fill": 0.2})
-    silent = ServiceView("evaluator 0", "evaluator", {"state": "ready"}, silent_s=30.0)
-    ends = [line(RUN, each, full=full).rpartition(" | ")[2] for each in (begins, fills)]
-    assert [text.partition(":")[0] for text in ends] == ["starting", "filling"]
-    assert line(RUN, Snapshot((*snapshot().services, silent)), full=full).count("evaluator 0") == 1
+def test_a_line_shows_how_well_the_run_does_and_any_service_that_has_trouble(shown: Snapshot, text: str) -> None:
+    assert line(RUN, shown).startswith(text)
+    full = line(RUN, snapshot(), full=True)
+    assert full.startswith(f"{BEGINS}{RATES} | lag 1.2 mean 3 max | 7 updates | batch 27.5/256 | queue 12/64 | env")
 
 
 def test_a_run_that_stops_shows_that_and_no_longer_what_limits_it() -> None:
     text = text_of(screen(RUN, snapshot(), stopping=True), width=120)
     assert ("stopping" in text, "-bound" in text) == (True, False)
     assert line(RUN, snapshot(), stopping=True) == f"{BEGINS}{RATES} | stopping"
+    whole = summary(RUN, LEARNER | {"agent_steps": 10_000_000}, 60, finished=True)
+    assert all(part in whole for part in ("10,000,000", "100 episodes -3.46", "0:01:00"))
 
 
 def test_times_sizes_and_sparklines_read_well() -> None:
@@ -145,12 +130,6 @@ def test_times_sizes_and_sparklines_read_well() -> None:
     pace = ((50, 10), (150, 10), (50, 0))
     etas = [figures.eta_s(100, {"agent_steps": at, "agent_steps_per_s": rate}) for at, rate in pace]
     assert etas == [5, 0, None], "it needs a rate and never is negative"
-
-
-def test_the_summary_has_steps_and_return() -> None:
-    whole = summary(RUN, LEARNER | {"agent_steps": 10_000_000}, 60, finished=True)
-    assert all(part in whole for part in ("10,000,000", "100 episodes -3.46", "0:01:00"))
-    assert "-" in summary(RUN, {}, 1, finished=False)
 
 
 def test_a_pipe_without_a_reader_ends_the_showing_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -19,36 +18,6 @@ from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, ROOT, need
 from zerobeast.common.process.roles import IMAGES
 
 BY_HAND = ("apps/v1/StatefulSet", "broker")  #: deleted by hand, because pruning StatefulSets might delete a learner
-(AWAIT,) = re.findall(r"^await\(\) \{.*?^\}$", README, re.MULTILINE | re.DOTALL)
-
-#: pods are folders of keys; each call of `exec` adds a line to a log, and at the fifth a kubelet updates the last pod
-KUBECTL = """#!/bin/sh
-case "$*" in
-*get*) ls "$PODS" | sed s,^,pod/, ;;
-*exec*)
-    echo >> calls
-    [ $(wc -l < calls) -ne 5 ] || cp keys/public/* "$PODS/broker-1"
-    pod=${4#pod/}
-    shift 7
-    sh -c "$(echo "$1" | sed "s,/keys/public,$PODS/$pod,")" ;;
-esac
-"""
-
-
-def test_the_wait_for_keys_ends_once_every_pod_has_them(tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
-    for name, text in {"kubectl": KUBECTL, "sleep": "#!/bin/sh\n"}.items():
-        tools.mkdir(exist_ok=True)
-        (tools / name).write_text(text)
-        (tools / name).chmod(0o755)
-    for folder in ("keys/public", "pods/actor-0", "pods/broker-0", "pods/broker-1"):
-        (tmp_path / folder).mkdir(parents=True)
-        for name in ("actor.key", "actor-2.key")[: 1 if folder.endswith("1") else 2]:
-            (tmp_path / folder / name).write_text(name)
-    environ = {"PATH": f"{tools}:{os.environ['PATH']}", "PODS": str(tmp_path / "pods")}
-    done = subprocess.run(["sh", "-c", f"{AWAIT}\nawait"], cwd=tmp_path, env=environ, timeout=60, check=False)
-    assert done.returncode == 0
-    assert (tmp_path / "calls").read_text().count("\n") == 6, "three pods, twice: the second time all have the keys"
 
 
 @needs_kubectl

@@ -87,6 +87,8 @@ def test_all_read_the_same_settings_and_the_program_takes_them(run: Rendered) ->
 def test_images_are_those_that_compose_builds(run: Rendered, chosen: tuple[str, ...]) -> None:
     wanted = {"learner", "worker"} if "fused" in chosen else set(ROLES)
     assert run.containers.keys() == wanted | ({EVALUATOR, ENVS} if EVALUATOR in chosen else set())
+    if {"fused", "gpu"} <= set(chosen):
+        assert run.containers["worker"].environ["BEAST_BROKER__DEVICE"] == "cpu", "the learner has the GPU"
     for name, container in ((container.process, container) for container in run.containers.values()):
         built = (COMPOSE if name == EVALUATOR else services("docker-compose.yml", "deploy/compose/fused.yml"))[name]
         assert built["image"] == f"zerobeast/{name}"

@@ -45,6 +45,11 @@ def test_memory_watches_every_service(tmp_path: Path) -> None:
     assert (tmp_path / "memory.png").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("command", ["steps", "broker", "rollouts", "weights"])
+def test_every_plane_has_figures(tmp_path: Path, command: str) -> None:
+    assert all(each["value"] > 0 for each in run(tmp_path, command, "--seconds", "0.5")["figures"])
+
+
 def test_stale_repeats_itself(tmp_path: Path) -> None:
     sizes = ["--learner.batch_size", "8", "--learner.unroll_length", "20", "--total_steps", "1600", "--seeds", "1"]
     one, again = (run(tmp_path, "stale", "--env", "MinAtar/Breakout-v1", *sizes)["runs"] for _ in range(2))

@@ -68,13 +68,6 @@ def test_rollouts_in_order_are_taken_and_a_single_wrong_entry_is_noticed(name: s
         check(batch)
 
 
-def test_rows_that_change_places_in_the_middle_are_noticed() -> None:
-    batch = rollouts()
-    batch.obs[4:] = batch.obs[4:].flip(1)
-    with pytest.raises(Mixed):
-        check(batch)
-
-
 def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() -> None:
     witness = Witness(CONFIG, ENV)
     obs, never = torch.tensor([[[5.0, 3.0, 10.0]]]), torch.tensor([[False]])

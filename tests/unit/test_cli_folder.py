@@ -60,7 +60,6 @@ def test_services_that_outlive_their_launcher_keep_the_folder(tmp_path: Path, mo
     with claimed(tmp_path) as lock:
         command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
         service = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock])
-    (tmp_path / ".lock").write_text("4000000")  # a process that there is not
     try:
         with refused("name", value=tmp_path.name), claimed(tmp_path):
             pass

@@ -11,7 +11,7 @@ from tests.build.batches import REACH, VECTORS
 from tests.build.checkpoints import CPU, same, saved, state_in, trained
 from tests.build.learners import ENV, run_config
 from tests.build.starts import NOW
-from zerobeast.cli.train import TrainFlags, main
+from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
@@ -144,12 +144,6 @@ def test_arguments_and_levels_of_a_fork_follow_from_those_of_its_parent(run: Pat
     assert forked(run, "--env", "CartPole-v0").config.evaluate.levels == "", "they are of its environment"
 
 
-def test_help_shows_the_settings_of_a_run_that_goes_on(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for by in ("--name", "--from"):
-        assert main(["--root", str(run.parent), by, "old", "--help"]) == 0
-        assert "--net.hidden_size 16 " in capsys.readouterr().out
-
-
 def fork_of(parent: RunConfig, *flags: str) -> RunConfig:
     """The settings of a run that begins with the weights of one with these."""
     other = launcher.Parent("old", Path("config.yaml"), yaml.safe_load(dump(parent)), {"counters": {"agent_steps": 60}})
@@ -165,13 +159,6 @@ def test_what_follows_from_the_length_of_a_run_follows_in_a_fork_from_its_own(be
         (["--dqn.exploration_steps", "300"], fresh.model_copy(update={"exploration_steps": 300})),
     ):
         assert fork_of(load([*flags, before, *given], {}), "--total_steps", after).algorithm == own
-
-
-def test_what_deterministic_requires_of_a_parent_is_not_given_in_its_forks() -> None:
-    flags = ["--env", "CartPole-v1", "--algo", "ppo", "--broker.max_batch_delay_s", "0.001"]
-    plain, repeated = load(flags, {}), load([*flags, "--deterministic"], {})
-    assert fork_of(repeated, "--deterministic", "false").broker == plain.broker != repeated.broker
-    assert fork_of(plain, "--deterministic").broker == repeated.broker
 
 
 def test_another_algorithm_or_a_checkpoint_away_from_its_run_has_what_weights_are_bound_to(

@@ -1,4 +1,4 @@
-"""`beast train --hosts`: two hosts that are this machine, by an ssh that starts a local shell; one is lost for a while."""
+"""`beast train --hosts`: two hosts are this machine, by an ssh that starts a local shell; one is lost for a while."""
 
 import os
 import subprocess

@@ -1,11 +1,16 @@
-"""The wheel is all that a user needs, and gets on with packages of theirs that have the same names as ours."""
+"""The wheel is all that a user needs: beside packages with the names of ours, and one that brings parts of its own."""
 
 import os
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from tests.build.commands import best, rows_of, steps
+from tests.e2e.conftest import pip
+from tests.helpers import ROOT
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -23,16 +28,25 @@ ours = [file for file in files if "/zerobeast/" in file and not file.endswith("_
 assert ours and len(ours) == len(set(ours)), "a module is loaded under two names"
 register("Mine-v0", entry_point=CartPoleEnv, max_episode_steps=50)
 """
+EXAMPLE = ROOT / "docs" / "examples" / "own_everything"
+LOADED = """
+import sys, own_everything.algorithm, own_everything.backend, own_everything.network
+parts = [module for name, module in sys.modules.items() if name.split(".")[0] in ("own_everything", "zerobeast")]
+print(*sys.path, *(part.__file__ for part in parts), sep="\\n")
+"""
 
 
-def beast_train(venv: Path, folder: Path, env: str) -> str:
+def run(venv: Path, folder: Path, program: str, *arguments: str) -> str:
+    """The output of a program of the virtual environment, without the repository on its path."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    flags = ["--env", env, "--total_steps", "2000", "--learner.device", "cpu", "--broker.device", "cpu", "--plain"]
-    done = subprocess.run(
-        [venv / "bin" / "beast", "train", *flags], cwd=folder, env=environ, capture_output=True, text=True
-    )
+    command = [venv / "bin" / program, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     return done.stdout
+
+
+def train(venv: Path, folder: Path, *flags: str) -> str:
+    return run(venv, folder, "beast", "train", "--plain", *flags)
 
 
 def test_a_wheel_has_one_top_level_package_and_all_files(wheel: Path) -> None:
@@ -49,13 +63,37 @@ def test_a_wheel_has_one_top_level_package_and_all_files(wheel: Path) -> None:
     assert any(file.endswith("/LICENSE") for file in files)
 
 
-def test_it_trains_from_an_empty_folder(venv: Path, tmp_path: Path) -> None:
-    assert "checkpoint: runs/" in beast_train(venv, tmp_path, "CartPole-v1")
-
-
-def test_a_project_with_packages_of_the_same_names_trains(venv: Path, tmp_path: Path) -> None:
+def test_a_project_with_packages_of_the_same_names_trains_in_an_empty_folder(venv: Path, tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("MINE = True")
     (tmp_path / "mygame.py").write_text(GAME)
-    assert "checkpoint: runs/" in beast_train(venv, tmp_path, "mygame:Mine-v0")
+    assert "checkpoint: runs/" in train(venv, tmp_path, "--env", "mygame:Mine-v0", "--total_steps", "2000")
+
+
+@pytest.fixture(scope="module")
+def own(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The environment with a package beside the wheel, which brings an algorithm, a network and environments."""
+    source = tmp_path_factory.mktemp("own") / "source"
+    shutil.copytree(EXAMPLE, source)  # building writes beside the sources
+    pip("--python", venv, "install", "-q", "--no-index", "--no-build-isolation", source)
+    return venv
+
+
+def test_a_package_of_ones_own_learns_continues_and_is_evaluated(own: Path, tmp_path: Path) -> None:
+    paths = run(own, tmp_path, "python", "-c", LOADED).splitlines()
+    files = [path for path in paths if path.endswith(".py")]
+    assert len(files) > 20
+    assert all(Path(file).is_relative_to(own) for file in files)
+    assert not {str(ROOT), str(ROOT / "src"), str(EXAMPLE)} & set(paths)
+    folder = tmp_path / "runs" / "point"
+    goal = ("--total_steps", "40000", "--stop_at_return", "0.6", "--learner.log_every_s", "0.5")
+    out = train(own, tmp_path, "--config", str(EXAMPLE / "point.yaml"), "--name", "point", *goal)
+    assert "observation.present 6 int8: choices, entities" in out
+    costs = [float(row["entropy_cost"]) for row in rows_of(folder) if row["entropy_cost"]]
+    assert 0.03 >= costs[0] > costs[-1] > 0.01, "its schedule goes from its own value to that of PPO's preset"
+    assert best(rows_of(folder)) >= 0.6, "that of a policy that does not learn is near -0.3"
+    further = str(steps(folder) + 1000)
+    train(own, tmp_path, "--name", "point", "--total_steps", further, "--stop_at_return", "9")
+    assert steps(folder) == int(further), "the run folder alone names all parts"
+    assert "mean_return" in run(own, tmp_path, "beast", "evaluate", "point", "--episodes", "5", "--json")

@@ -1,15 +1,91 @@
-"""What decides whether a run under faults was in order: its rates, its accounts, the faults drawn, and their table."""
+"""What decides whether a run under faults was in order: its rollouts' accounts, its rates, and the faults drawn."""
 
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pytest
 
 from zerobeast.tools.chaos import verdict
-from zerobeast.tools.chaos.balance import Balance
+from zerobeast.tools.chaos.balance import Balance, RolloutAudit
 from zerobeast.tools.chaos.faults import draw
 from zerobeast.tools.chaos.progress import WINDOW_S, ProgressLog
+
+ROWS = 3  #: rollouts in a message
+
+
+def actor(sender: int, *seqs: int, cut: int = 0) -> dict[str, Any]:
+    return {
+        "role": "actor",
+        "sender": sender,
+        "envs": ROWS * len(seqs),
+        "streams": [[slot, ROWS, seq, 0] for slot, seq in enumerate(seqs)],
+        "rollouts_cut_by_peer": {"envserver": 0, "broker": cut},
+    }
+
+
+def learner(epoch: int, streams: dict[tuple[int, int], tuple[int, int, int]], **fates: int) -> dict[str, Any]:
+    """streams: (received, consumed, begun) by (sender, slot)."""
+    queued = fates.pop("queued", 0)
+    return {
+        "role": "learner",
+        "epoch": epoch,
+        "streams": [[*stream, ROWS, *entry] for stream, entry in streams.items()],
+        "rollouts_by_fate": {"used": 0, "skipped": 0, "refused": 0, "undone": 0} | fates,
+        "queue_rows": queued,
+        "agent_steps": 0,
+    }
+
+
+def audit_of(*pages: tuple[str, dict[str, Any]]) -> RolloutAudit:
+    audit = RolloutAudit()
+    for name, page in pages:
+        audit.note(name, page)
+    return audit
+
+
+def test_rollouts_without_deaths_are_used_queued_on_their_way_skipped_or_refused_and_any_others_are_a_gap() -> None:
+    streams = {(7, 0): (5, 4, 0), (7, 1): (3, 3, 0)}
+    pages = [("actor 0", actor(7, 5, 4)), ("learner 0", learner(1, streams, used=21, queued=3))]
+    assert audit_of(*pages).balance() == Balance(27, 21, 3, 3, {}, 0, {"envserver": 0, "broker": 0, "actor": 0}, 1)
+    for used, gap in ((18, 3), (24, -3)):
+        pages[1] = ("learner 0", learner(1, streams, used=used, queued=3))
+        assert audit_of(*pages).balance().gap == gap
+    fates = learner(1, {(7, 0): (9, 9, 0)}, used=12, skipped=12, refused=3)
+    found = audit_of(("actor 0", actor(7, 9, cut=6)), ("learner 0", fates)).balance()
+    assert (found.gap, found.dropped) == (0, {"update was not finite": 12, "refused": 3})
+    assert found.cut["broker"] == 6
+
+
+def test_unsent_rollouts_of_a_dead_actor_are_dropped_and_unfinished_ones_are_cut() -> None:
+    audit = audit_of(("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (4, 4, 0)}, used=12)))
+    audit.actor_ended("actor 0")
+    audit.note("actor 0", actor(9, 0))
+    found = audit.balance()
+    assert (found.dropped, found.cut["actor"], found.gap, found.waiting) == ({"actor died": ROWS}, ROWS, 0, 0)
+    assert found.lost == 2 * ROWS
+    audit.note("learner 0", learner(1, {}, used=12))  # it has forgotten the stream, and what that has delivered counts
+    audit.note("learner 0", {"role": "learner", "queue_rows": 0, "agent_steps": 0})  # it is only starting
+    assert audit.balance().gap == 0
+
+
+def test_rollouts_used_by_a_killed_learner_are_undone_when_their_actor_sends_hello_again() -> None:
+    audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 8, 0)}, used=24, queued=3)))
+    audit.note("learner 0", learner(2, {(7, 0): (4, 4, 2)}, used=14))
+    assert audit.balance().gap == 0, "it has not greeted yet: the rest is on its way again"
+    audit.note("learner 0", learner(2, {(7, 0): (9, 9, 0)}, used=17, undone=10))
+    found = audit.balance()
+    assert (found.gap, found.waiting, found.dropped) == (0, 0, {"learner died after its checkpoint": 10})
+
+
+def test_rollouts_lost_with_both_actor_and_learner_are_known_from_the_next_learners_page() -> None:
+    audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 9, 0)}, used=27)))
+    audit.actor_ended("actor 0")
+    lost = 5 * ROWS - 1
+    audit.note("learner 0", learner(2, {(7, 0): (4, 4, 1)}, used=27 - lost))
+    assert (audit.balance().gap, audit.balance().dropped) == (0, {"actor and learner died": lost})
+
 
 NAMES = ("learner 0", "broker 0", "broker 1", "envserver 0", "actor 0", "actor 1", "actor 2")
 CLOSED = Balance(100, 90, 4, 0, {"actor died": 6}, 0, {}, 1)

@@ -1,10 +1,14 @@
-"""Text from strangers controls no terminal; lists of ids, and suggestions for misspelt names."""
+"""Text from strangers controls no terminal; lists of ids, suggestions, and errors of calls from Python."""
 
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import zerobeast as zb
+from tests.build.errors import refused
+from zerobeast.api.words import with_arguments
 from zerobeast.common.config import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import render
@@ -83,3 +87,35 @@ def test_a_comma_in_the_path_of_a_file_that_is_there_separates_no_environments(t
 def test_a_name_that_is_near_is_suggested(wrong: str, known: list[str], near: str) -> None:
     assert did_you_mean(wrong, known).rpartition("mean ")[2] == near
     assert suggestion("zzz", map(str, range(60))).endswith(" 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...")
+
+
+@pytest.mark.parametrize(
+    ("text", "worded"),
+    [
+        ("flag --ppo.lr: unknown setting", "ppo.lr: unknown setting"),
+        ("a new one: give another --name, or --fresh", "a new one: give another name=, or fresh=True"),
+        ("--by-env shows each", "by_env=True shows each"),
+        ("give --env.kwargs '{\"a\": true}' as well", "give env_kwargs={'a': True} as well"),
+        ("`beast train --name x`: python --env=X", "`beast train --name x`: python --env=X"),
+        ("a - b -- c", "a - b -- c"),
+    ],
+)
+def test_flags_become_arguments_except_in_commands(text: str, worded: str) -> None:
+    assert with_arguments(text) == with_arguments(worded) == worded
+
+
+def test_calls_speak_of_their_arguments(tmp_path: Path) -> None:
+    begin = partial(zb.start, root=tmp_path)
+    for path, call in (
+        ("ppo.lr", lambda: zb.train("CartPole-v1", "ppo", root=tmp_path, ppo={"lr": 1e-3})),
+        ("name", lambda: begin(name="x")),
+        ("batch_siz", lambda: begin("CartPole-v1", batch_siz=3)),
+        ("ppo", lambda: begin("CartPole-v1", "ppo", ppo=3)),
+        ("run", lambda: zb.record(3)),  # type: ignore[arg-type]
+        ("file", lambda: zb.sweep({})),  # type: ignore[arg-type]
+    ):
+        with refused(path) as caught:
+            call()
+        assert "--" not in str(caught.error)
+    assert not list(tmp_path.iterdir())
+    assert zb.train.__name__ == "train"

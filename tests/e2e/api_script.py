@@ -29,8 +29,7 @@ def whole() -> None:
     told = [
         update,
         zb.Callbacks(
-            on_episode=lambda run, new: episodes.extend(new),
-            on_checkpoint=lambda run, path: saved.append(path),
+            on_episode=lambda run, new: episodes.extend(new), on_checkpoint=lambda run, path: saved.append(path)
         ),
     ]
     low_high = {"low": "{progress}", "high": "{progress}"}  # from 0.21 on, episodes end with their first step

@@ -14,11 +14,7 @@ from zerobeast.common.process.roles import HOSTED, IMAGES, ROLES
 pytestmark = [needs_docker, pytest.mark.timeout(1500)]
 
 PYTHON = "python:3.11-slim-bookworm"
-SETTINGS = {
-    "BEAST_NAME": "cartpole",
-    "BEAST_ENV__ID": "CartPole-v1",
-    "BEAST_TOTAL_STEPS": "1000000000",
-}
+SETTINGS = {"BEAST_NAME": "cartpole", "BEAST_ENV__ID": "CartPole-v1", "BEAST_TOTAL_STEPS": "1000000000"}
 ENVS = 128  #: environments that an actor drives on CartPole
 MB = 1_000_000
 

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(
         os.getuid() != 0 or not all(shutil.which(program, path=PATHS) for program in PROGRAMS),
         reason="needs root and slurm-wlm with munge",
-    ),
+    )
 ]
 
 #: how long Slurm holds back a requeued job (default 120 s), since a node that returns may still report the old job

@@ -164,8 +164,7 @@ def test_a_service_starts_on_a_full_disk_and_announces_itself_once_there_is_room
 
 
 @pytest.mark.parametrize(
-    ("role", "threads", "policy"),
-    [("learner", "4", os.SCHED_BATCH), ("actor", "1", os.SCHED_OTHER)],
+    ("role", "threads", "policy"), [("learner", "4", os.SCHED_BATCH), ("actor", "1", os.SCHED_OTHER)]
 )
 def test_what_a_service_has_of_the_cpu_is_fixed_before_it_is_imported(
     start: Start, tmp_path: Path, role: str, threads: str, policy: int

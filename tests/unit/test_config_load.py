@@ -237,13 +237,7 @@ def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, t
 
 
 @pytest.mark.parametrize(
-    "kwargs",
-    [
-        {"sizes": {"entropy": 1 << 64}},
-        {"levels": {1: "easy"}},
-        {"name": "\ud800"},
-        {"prices": [0.5] * 9000},
-    ],
+    "kwargs", [{"sizes": {"entropy": 1 << 64}}, {"levels": {1: "easy"}}, {"name": "\ud800"}, {"prices": [0.5] * 9000}]
 )
 def test_arguments_that_would_not_arrive_are_refused_before_anything_starts(kwargs: Any) -> None:
     for path in ("env.kwargs", "env.options"):

@@ -24,11 +24,7 @@ RULES = [
     ("--local.env_servers 2", "local.env_servers local.actors", "--local.actors 2"),
     ("--net.squash_actions true --net.action_log_std 0.5", "net.action_log_std net.squash_actions", ""),
     (f"{PPO} --ppo.minibatches 5 --net.use_lstm true", "ppo.minibatches learner.batch_size net.use_lstm", ""),
-    (
-        f"{PPO} --ppo.minibatches 21",
-        "ppo.minibatches learner.batch_size learner.unroll_length",
-        "--ppo.minibatches 20",
-    ),
+    (f"{PPO} --ppo.minibatches 21", "ppo.minibatches learner.batch_size learner.unroll_length", "--ppo.minibatches 20"),
     (f"{SHORT} --algo dqn --dqn.n_step 5", "dqn.n_step learner.unroll_length", "--dqn.n_step 4"),
     (
         f"{SHORT} --algo r2d2 --r2d2.n_step 4 --r2d2.burn_in 10",

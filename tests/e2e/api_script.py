@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 import time
 
 import gymnasium
@@ -80,11 +79,5 @@ def until_killed(name: str) -> None:
     run.wait()
 
 
-def in_a_thread() -> None:
-    thread = threading.Thread(target=zb.train, args=("CartPole-v1", "impala", 1000), kwargs={"name": "t", **SMALL})
-    thread.start()
-    thread.join()
-
-
 if __name__ == "__main__":
-    {"whole": whole, "failing": failing, "thread": in_a_thread}.get(sys.argv[1], lambda: until_killed(sys.argv[1]))()
+    {"whole": whole, "failing": failing}.get(sys.argv[1], lambda: until_killed(sys.argv[1]))()

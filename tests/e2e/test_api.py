@@ -1,6 +1,5 @@
 """Training from scripts: what is passed, what is refused, and how a run ends when its caller does."""
 
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -34,18 +33,6 @@ def test_what_a_callback_raises_ends_the_run_in_order_and_is_raised(tmp_path: Pa
     code, out, error = run_in(tmp_path, SCRIPT, "failing")
     assert (code, out.splitlines()[-1], error) == (0, "enough, 1.5", "")
     assert torch.load(tmp_path / "runs/failing/checkpoint.pt", weights_only=True)["counters"]["agent_steps"] > 0
-
-
-def test_a_thread_and_a_daemonic_process_can_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_in(tmp_path, SCRIPT, "thread")[0] == 0
-    monkeypatch.chdir(tmp_path)
-    given = {"name": "d", "progress": False, "net": {"hidden_size": 16}}
-    process = multiprocessing.get_context("spawn").Process(
-        target=zb.train, args=("CartPole-v1", None, 1000), kwargs=given, daemon=True
-    )
-    process.start()
-    process.join()
-    assert [(tmp_path / f"runs/{name}/checkpoint.pt").exists() for name in "td"] == [True, True]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

@@ -1,7 +1,6 @@
 """The layers of settings: what each can set, which one wins, and how mistakes are reported."""
 
 import json
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -115,16 +114,6 @@ def test_a_mistake_is_named_with_its_place_and_its_value(flags: list[str], path:
     assert str(mistake.value) in (*flags, "None")
 
 
-@pytest.mark.parametrize("text", ["64,32", "[64, 32]"])
-def test_a_list_is_text_with_commas_or_a_list(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(f"net: {{hidden_sizes: {text if text[0] == '[' else repr(text)}}}")
-    both = load(["--config", str(path)], {}), load(["--net.hidden_sizes", text], {})
-    path.write_text(dump(both[0]))
-    assert {config.net.hidden_sizes for config in (*both, load(["--config", str(path)], {}))} == {(64, 32)}
-    assert "--net.hidden_sizes 64,32 " in settings_help(config=both[0], origins=defaultdict(str))
-
-
 BOMB = "    a0: &a0 [1]\n" + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
 
 
@@ -197,7 +186,9 @@ def test_variables_that_kubernetes_injects_are_ignored() -> None:
 
 def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
     environ = {"BEAST_IMPALA__EPSILON": "1e-7"}
-    config = load([*CLASSIC, "--name", "on", "--env.kwargs", "{a: [1, null, é], b: {c: 1.5}}"], environ)
+    given = ["--name", "on", "--env.kwargs", "{a: [1, null, é], b: {c: 1.5}}", "--net.hidden_sizes", "64,32"]
+    config = load([*CLASSIC, *given], environ)
+    assert config.net.hidden_sizes == (64, 32)
     path = tmp_path / "config.yaml"
     path.write_text(dump(config), encoding="utf-8")
     remember(path, decisive(config))

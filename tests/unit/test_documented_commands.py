@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -32,24 +32,13 @@ NOT_SETTINGS = {"BEAST_CONFIG", "BEAST_TAG", "BEAST_KEYS"}
 
 
 class Parsed(Exception):
-    """A command has parsed its flags.
-
-    Args:
-      rest: flags that are left for the settings of a run.
-    """
+    """A command has parsed its flags but the rest, which are settings of a run."""
 
     def __init__(self, rest: Sequence[str]) -> None:
         self.rest = rest
 
 
-class Shown(NamedTuple):
-    """A command on a page."""
-
-    page: Path
-    line: str
-
-
-def shown(page: Path, text: str) -> Iterator[Shown]:
+def shown(text: str) -> Iterator[str]:
     """The commands in code blocks, fenced or indented, and in the page's text."""
     text = text.replace("\\\n", " ")
     blocks = "".join(re.findall(r"^```(?:sh)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
@@ -58,10 +47,10 @@ def shown(page: Path, text: str) -> Iterator[Shown]:
     for line in (*blocks.splitlines(), *indented, *(" ".join(each.split()) for each in inline)):
         command = re.split(r"\s{3,}|; done| && ", re.sub(r"^for .*?; do ", "", line.strip()))[0]
         if PREFIX.match(command) and "<" not in command:
-            yield Shown(page, command)
+            yield command
 
 
-COMMANDS = [found for page in PAGES for found in dict.fromkeys(shown(page, (ROOT / page).read_text()))]
+COMMANDS = {page: [*dict.fromkeys(shown((ROOT / page).read_text()))] for page in PAGES}
 
 
 def words(line: str) -> list[str]:
@@ -146,12 +135,11 @@ def _only_parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_command_of_a_page_can_be_typed(page: Path) -> None:
     stale = []
-    for each in COMMANDS:
-        if each.page == page:
-            try:
-                check(each.line)
-            except (BeastError, AssertionError, SystemExit) as error:
-                stale.append(f"{each.line}: {error}")
+    for line in COMMANDS[page]:
+        try:
+            check(line)
+        except (BeastError, AssertionError, SystemExit) as error:
+            stale.append(f"{line}: {error}")
     assert stale == []
 
 
@@ -171,6 +159,6 @@ def test_a_stale_command_is_noticed_and_what_a_page_leaves_to_its_reader_is_fill
         with pytest.raises((ConfigError, AssertionError, OSError)):
             check(line)
     text = "```\nfor seed in 1 2; do beast train --algo ALGO --seed $seed --env.kwargs ...; done\n```\n"
-    [found] = shown(Path("page"), text)
-    assert words(found.line) == ["beast", "train", "--algo", "ppo", "--seed", "1"]
-    assert len(COMMANDS) > 150
+    [found] = shown(text)
+    assert words(found) == ["beast", "train", "--algo", "ppo", "--seed", "1"]
+    assert sum(map(len, COMMANDS.values())) > 150

@@ -15,7 +15,6 @@ import zerobeast as zb
 from tests.build.errors import refused
 from tests.build.folders import saved
 from tests.build.learners import ENV
-from tests.helpers import no_file_longer_than
 from zerobeast.cli import runs, watch
 from zerobeast.cli.sweep import main
 from zerobeast.common.config.confirmed import remember
@@ -283,20 +282,6 @@ def test_a_run_that_is_gone_is_trained_again_and_one_that_cannot_be_read_is_left
     assert trained == [*names, "seed-2"]
     said = capsys.readouterr()
     assert ("seed-1" in said.err, "seed-2" in said.out) == (True, True), "left out, and trained again"
-
-
-def test_a_full_disk_costs_a_sentence_for_each_run_and_not_the_journal(tmp_path: Path, trained: list[str]) -> None:
-    with opened(tmp_path) as journal:
-        journal.started("a", (), (0,))
-        whole = (tmp_path / JOURNAL).read_bytes()
-        full = Runner(tmp_path, [(0,)], journal, lambda _: None)
-        with no_file_longer_than(len(whole) + 3):
-            assert full.run(TRIALS) == 0
-        assert (trained, list(full.failed)) == ([], ["a", "b", "c"])
-        assert all(JOURNAL in sentence for sentence in full.failed.values())
-        assert (tmp_path / JOURNAL).read_bytes() == whole
-        assert full.run(TRIALS) == 0
-    assert trained == ["a", "b", "c"]
 
 
 def test_arguments_that_vary_are_added_to_those_of_all_runs_and_of_the_parent(

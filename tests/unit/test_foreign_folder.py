@@ -16,7 +16,7 @@ import pytest
 
 from tests.build.errors import refused
 from tests.build.folders import saved
-from tests.helpers import ROOT, no_file_longer_than
+from tests.helpers import ROOT, no_file_longer_than, wait_until
 from zerobeast.api.saved import find
 from zerobeast.cli import health
 from zerobeast.cli.main import main
@@ -31,9 +31,9 @@ from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
 from zerobeast.discovery.run import newest, services_of
 from zerobeast.launcher import fleet
-from zerobeast.launcher.attached import attached
+from zerobeast.launcher.attached import Attached, attached
 from zerobeast.launcher.child import Child, ChildSpec
-from zerobeast.launcher.pages import Snapshot
+from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.run_folder import claimed
 from zerobeast.launcher.screen import PipeConsole, make_screen
 from zerobeast.launcher.start import RunFlags, settle
@@ -223,6 +223,13 @@ def test_pages_cannot_control_the_terminal_of_the_live_view(
     for line in (f"{text} 1.00", f"learner 0: {text}"):
         assert line.replace("\x1b", r"\x1b").replace("\x07", "") in shown
     assert not any(control in shown for control in ("\x1b]", "\x07"))
+
+
+def test_a_cpu_time_that_is_no_number_counts_as_none(gift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zerobeast.launcher.pages.announced_page", lambda *_, **__: {"cpu_s": "x"})
+    worker = Attached(ChildSpec("worker", 0, (), {}, gift / "logs" / "x.log", gift / "services" / "worker-0.json"), -1)
+    with Gatherer(lambda: [worker]) as pages:
+        wait_until(lambda: all(view.page for view in pages.snapshot().services))
 
 
 def test_of_tables_and_logs_of_holes_no_more_than_the_end_is_read(

@@ -1,9 +1,12 @@
 """A run that exists, by its name: figures, state, callbacks; and what the signatures of the public names show."""
 
+import contextlib
 import inspect
 import os
 import pydoc
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,15 +18,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import zerobeast as zb
 from tests.build.errors import refused
 from tests.build.folders import evaluation, saved
-from zerobeast.api import train
+from zerobeast.api import started, train
 from zerobeast.api.callbacks import News, each_of
 from zerobeast.api.saved import load
 from zerobeast.common.files import evaluations, requests
 from zerobeast.launcher.run_folder import claimed
+from zerobeast.launcher.start import RunFlags, Settled
+from zerobeast.launcher.supervisor import Ending
 
 EPISODES = 'agent_steps,env,return,length,infos\n100,X,1.5,9,"{""success"": 1.0}"\n200,X,,7,\nhalf a li'
-
-
 NO_NUMBERS = (float("nan"), 1e300, None, "3", [1, 2], np.zeros(2))
 
 
@@ -207,3 +210,34 @@ def test_an_interrupt_of_train_names_the_run_and_is_raised(
     with pytest.raises(KeyboardInterrupt):
         train.train("X", root=root / "lr")
     assert f"zb.Run('seed-1', root={str(root / 'lr')!r})" in capsys.readouterr().out.splitlines()[-1]
+
+
+class InterruptedEvent(threading.Event):
+    """Each wait of the main thread is interrupted, as by Ctrl-C."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        return super().wait(timeout)
+
+
+def test_two_interrupts_of_a_start_leave_no_run_without_a_handle(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, over, ran = threading.Event(), threading.Event(), threading.Event()
+    supervisor = SimpleNamespace(run=lambda **_: ran.set() or Ending(0), ask=lambda _: None)
+    config = zb.Run("new").config
+
+    @contextlib.contextmanager
+    def begun(*_: Any, **__: Any) -> Iterator[Any]:
+        try:
+            assert goes_on.wait(60)  # its environment is checked
+            yield SimpleNamespace(config=config, add_all=list, supervisor=lambda: supervisor)
+        finally:
+            over.set()
+
+    monkeypatch.setattr(started, "begun", begun)
+    monkeypatch.setattr(started, "threading", SimpleNamespace(Event=InterruptedEvent, Thread=threading.Thread))
+    with pytest.raises(KeyboardInterrupt):
+        started.StartedRun(Settled(config, RunFlags(), None, {}), {})
+    goes_on.set()
+    assert over.wait(60)
+    assert not ran.is_set()

@@ -1,5 +1,6 @@
 """Text from strangers controls no terminal; lists of ids, suggestions, and errors of calls from Python."""
 
+import io
 import signal
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import render
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import Verdict
+from zerobeast.common.process.terminal import say
 from zerobeast.common.service import entry
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.text import did_you_mean, printable, split_ids, suggestion, without_folders
@@ -27,6 +29,8 @@ def test_control_characters_are_escaped_and_letters_are_not() -> None:
     assert printable("naïve 環境 \x1b[2J\n\t") == r"naïve 環境 \x1b[2J\n\t"
     assert printable(ESCAPES).isprintable()
     assert printable("two\nlines\x00", lines=True) == "two\nlines\\x00"
+    say("run é", file := io.TextIOWrapper(buffer := io.BytesIO(), encoding="ascii", newline=""))
+    assert (file.encoding, buffer.getvalue()) == ("ascii", b"run \\xe9\n")
 
 
 def test_what_ends_a_service_is_shown_without_escapes(

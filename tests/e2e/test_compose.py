@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.compose_project import BASE, FUSED, Project, docker, needs_docker
 from tests.helpers import wait_until
 from zerobeast.common.files import run_files
-from zerobeast.common.process.roles import HOSTED, IMAGES, ROLES
+from zerobeast.common.process.roles import IMAGES, ROLES
 
 pytestmark = [needs_docker, pytest.mark.timeout(1500)]
 
@@ -126,23 +126,5 @@ def test_a_learner_ends_once_all_is_evaluated_by_an_env_server_apart_and_the_ima
         assert "all 8192 agent steps are done" in again.stdout + again.stderr
         Project(project.name, SETTINGS).compose("down")
         assert not project.containers("worker"), "those of fused.yml too"
-    finally:
-        project.down()
-
-
-def test_workers_train_without_the_others_and_one_that_dies_comes_back(images: None) -> None:
-    project = Project(f"zerobeast-fused-{os.getpid()}", SETTINGS, [BASE, FUSED])
-    try:
-        project.compose("up", "--detach", "--wait", "--wait-timeout", "180", "--scale", "worker=2")
-        running = [(each["Service"], each["Health"]) for each in project.containers()]
-        assert sorted(running) == [("learner", "healthy"), ("worker", "healthy"), ("worker", "healthy")]
-        trains_on(project)
-        assert [len(project.pages(role)) for role in HOSTED["worker"]] == [2, 2, 2]
-        assert envs(project) == (2 * ENVS, 2 * ENVS)
-        dies(project.containers("worker")[0]["Name"])
-        recovers(project)
-        wait_until(lambda: envs(project) == (2 * ENVS, 2 * ENVS), 60)
-        project.compose("stop")
-        assert {each["ExitCode"] for each in project.containers()} == {0}
     finally:
         project.down()

@@ -33,23 +33,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "x"
 
 
-def test_a_worker_that_is_killed_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
-    run = tmp_path / "x"
-    process = beast("train", "--root", tmp_path, "--name", "x", *SMALL, *QUICK, "--local.placement", "fused")
-    with killed_at_last(process):
-        wait_until(lambda: rows_of(run), 200)
-        before = set(pids(run).values())
-        os.kill(pid_of(run, "envserver-0"), signal.SIGKILL)
-        wait_until(lambda: len(before | set(pids(run).values())) == 3, 200)
-        rows = len(rows_of(run))
-        wait_until(lambda: len(rows_of(run)) > rows + 1, 200)
-        process.send_signal(signal.SIGINT)
-        code, _, error = finished(process)
-    assert code == 130
-    assert "worker 0 was killed by SIGKILL (signal 9)" in error
-    assert "started again, 1 of 3 times" in error
-
-
 def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: Path) -> None:
     code, out, error = finished(beast("train", "--root", trained.parent, "--name", "x", "--total_steps", "3000"))
     assert (code, error) == (0, ""), error

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.helpers import free_port, killed_at_last, python, wait_until
-from zerobeast.common.files import evaluations, metrics
+from zerobeast.common.files import metrics
 
 #: stays the parent of the shell that it starts, so that a connection can be killed
 SSH = """#!/bin/sh
@@ -37,21 +37,12 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(tmp_path: Path) ->
     (tmp_path / "bin" / "ssh").write_text(SSH)
     (tmp_path / "bin" / "ssh").chmod(0o755)
     (tmp_path / "hosts").write_text(f"one 1 {sys.executable}  # by its name\n\ntwo 1\n")
-    flags = ["--hosts", str(tmp_path / "hosts"), "--local.placement", "serve", "--plain", "--evaluate.times", "2"]
+    flags = ["--hosts", str(tmp_path / "hosts"), "--local.placement", "serve", "--plain", "--evaluate.times", "0"]
     flags += ["--learner.endpoint", f"tcp://127.0.0.1:{free_port(3)}", "--broker.endpoint", f"ipc://{tmp_path}/b"]
     flags += ["--root", str(folder.parent), "--name", "x", "--env", "CartPole-v1", "--preset", "classic"]
     environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(home)}
-    train = python(
-        "-m",
-        "zerobeast",
-        "train",
-        *flags,
-        "--total_steps",
-        "60000",
-        variables=environ,
-        stdout=subprocess.DEVNULL,
-        stderr=None,
-    )
+    command = ("-m", "zerobeast", "train", *flags, "--total_steps", "20000")
+    train = python(*command, variables=environ, stdout=subprocess.DEVNULL, stderr=None)
     with killed_at_last(train):
         wait_until(lambda: len(workers(home)) == 2, 60)
         wait_until(lambda: metrics.last(folder).get("agent_steps", 0) > 0, 60)
@@ -60,6 +51,5 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(tmp_path: Path) ->
         below = psutil.Process(train.pid).children(recursive=True)
         next(each for each in below if each.name() == "ssh" and "one" in each.cmdline()).kill()
         assert train.wait(240) == 0
-    assert metrics.last(folder)["agent_steps"] == 60_000
-    assert len(evaluations.read(folder)) == 2, "by the evaluator here"
+    assert metrics.last(folder)["agent_steps"] == 20_000
     wait_until(lambda: not workers(home) and not list((home / ".zerobeast").iterdir()), 30)

@@ -71,8 +71,8 @@ def test_what_cannot_run_or_is_queued_is_not_submitted(tmp_path: Path, monkeypat
     assert (tmp_path / "sbatch.called").read_text() == f"{tmp_path}/x/{JOB}\n"
     monkeypatch.setattr(disk, "file_system", lambda _folder: "nfs4")
     with refused("learner.store"):
-        written(tmp_path, "--algo", "dqn")
-    written(tmp_path, "--algo", "dqn", "--learner.store", "/scratch")
+        written(tmp_path / "nfs", "--algo", "dqn")
+    written(tmp_path / "nfs", "--algo", "dqn", "--learner.store", "/scratch")
 
 
 @pytest.mark.parametrize(

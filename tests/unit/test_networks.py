@@ -98,7 +98,7 @@ def test_a_torso_of_another_package_gets_the_whole_observation_as_it_is_read(
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("Gone", "Memorising"),
+        ("Gone", "HERE"),
         ("Raises", "KeyError: 'layer'"),
         ("Short", "[2, 15]"),
         ("Endless", "finite"),

@@ -103,7 +103,10 @@ SILENT = ServiceView("evaluator 0", "evaluator", {"state": "ready"}, silent_s=30
         (snapshot(learner={}, broker={}), "starting"),
         (Snapshot((ALONE,)), "trained"),
         (Snapshot((ALONE, EVALUATOR)), "trained, the last policies are evaluated"),
-        (Snapshot((*snapshot().services, SILENT)), f"{BEGINS}{RATES} | evaluator 0"),
+        (
+            Snapshot((*snapshot().services, SILENT)),
+            f"{BEGINS}{RATES} | evaluated -, best -, - waiting | not well: evaluator 0",
+        ),
     ],
 )
 def test_a_line_shows_how_well_the_run_does_and_any_service_that_has_trouble(shown: Snapshot, text: str) -> None:

@@ -100,7 +100,10 @@ def test_a_name_that_is_near_is_suggested(wrong: str, known: list[str], near: st
         ("a new one: give another --name, or --fresh", "a new one: give another name=, or fresh=True"),
         ("--by-env shows each", "by_env=True shows each"),
         ("give --env.kwargs '{\"a\": true}' as well", "give env_kwargs={'a': True} as well"),
-        ("`beast train --name x`; to see: python --env=X", "`beast train --name x`; to see: python --env=X"),
+        (
+            "`beast train --name x`; to see where: python --env=X",
+            "`beast train --name x`; to see where: python --env=X",
+        ),
         ("a - b -- c", "a - b -- c"),
     ],
 )

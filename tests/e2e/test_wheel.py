@@ -1,6 +1,7 @@
 """The wheel is all that a user needs: beside packages with the names of ours, and one that brings parts of its own."""
 
 import os
+import re
 import shutil
 import subprocess
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 from tests.build.commands import best, rows_of, steps
 from tests.e2e.conftest import pip
 from tests.helpers import ROOT
+from zerobeast.testing import algorithm, backend
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -28,7 +30,8 @@ ours = [file for file in files if "/zerobeast/" in file and not file.endswith("_
 assert ours and len(ours) == len(set(ours)), "a module is loaded under two names"
 register("Mine-v0", entry_point=CartPoleEnv, max_episode_steps=50)
 """
-EXAMPLE = ROOT / "docs" / "examples" / "own_everything"
+EXAMPLES = ROOT / "docs" / "examples"
+EXAMPLE, ALGORITHM = EXAMPLES / "own_everything", EXAMPLES / "awr"
 LOADED = """
 import sys, own_everything.algorithm, own_everything.backend, own_everything.network
 parts = [module for name, module in sys.modules.items() if name.split(".")[0] in ("own_everything", "zerobeast")]
@@ -73,11 +76,19 @@ def test_a_project_with_packages_of_the_same_names_trains_in_an_empty_folder(ven
 
 @pytest.fixture(scope="module")
 def own(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The environment with a package beside the wheel, which brings an algorithm, a network and environments."""
-    source = tmp_path_factory.mktemp("own") / "source"
-    shutil.copytree(EXAMPLE, source)  # building writes beside the sources
-    pip("--python", venv, "install", "-q", "--no-index", "--no-build-isolation", source)
+    """The environment with a package that brings parts of all kinds, and another with an algorithm, beside the wheel."""
+    sources = [tmp_path_factory.mktemp("own") / example.name for example in (EXAMPLE, ALGORITHM)]
+    for example, source in zip((EXAMPLE, ALGORITHM), sources, strict=True):
+        shutil.copytree(example, source)  # building writes beside the sources
+    pip("--python", venv, "install", "-q", "--no-index", "--no-build-isolation", *sources)
     return venv
+
+
+def test_the_parts_of_a_package_keep_the_contracts(own: Path, tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE / "tests", tmp_path / "own")
+    shutil.copytree(ALGORITHM / "tests", tmp_path / "awr")
+    out = run(own, tmp_path, "python", "-m", "pytest", "-q", "own", "awr")
+    assert int(re.findall(r"(\d+) passed", out)[0]) > len(backend.RULES) + len(algorithm.RULES)
 
 
 def test_a_package_of_ones_own_learns_continues_and_is_evaluated(own: Path, tmp_path: Path) -> None:

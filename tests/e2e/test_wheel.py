@@ -76,7 +76,7 @@ def test_a_project_with_packages_of_the_same_names_trains_in_an_empty_folder(ven
 
 @pytest.fixture(scope="module")
 def own(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The environment with a package that brings parts of all kinds, and another with an algorithm, beside the wheel."""
+    """The environment with a package that brings all parts, and one with an algorithm, beside the wheel."""
     sources = [tmp_path_factory.mktemp("own") / example.name for example in (EXAMPLE, ALGORITHM)]
     for example, source in zip((EXAMPLE, ALGORITHM), sources, strict=True):
         shutil.copytree(example, source)  # building writes beside the sources

@@ -158,7 +158,6 @@ def test_a_run_that_a_launcher_or_a_learner_trains_cannot_be_started_over(tmp_pa
     ("algo", "change", "path"),
     [
         ("impala", {"env": {"id": "CartPole-v1"}}, "env.id"),
-        ("impala", {"net": {"use_lstm": True}}, "net.use_lstm"),
         ("impala", {"impala": {"optimizer": "adam"}}, "impala.optimizer"),
         ("impala", {"parent": {"run": "y"}}, "parent.run"),
         ("dqn", {"dqn": {"replay_size": 2000}}, "dqn.replay_size"),

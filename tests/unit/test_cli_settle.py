@@ -151,17 +151,6 @@ def test_starting_over_reads_nothing_of_the_old_run_and_going_on_all(tmp_path: P
         settled(tmp_path, "--name", "x")
 
 
-def test_environments_need_a_preset_if_none_is_made_here_and_a_group_each(tmp_path: Path) -> None:
-    flags = ("--env", "Nowhere-v0,Nobody-v0", "--local.placement", "serve")
-    with refused("preset"):
-        settled(tmp_path, *flags)
-    assert settled(tmp_path, *flags, "--preset", "classic").config.env.tasks == ("Nowhere-v0", "Nobody-v0")
-    flags = ("--env", "CartPole-v0,CartPole-v1,Acrobot-v1")
-    with refused("actor.env_groups", value=2):
-        settled(tmp_path, *flags)
-    assert settled(tmp_path, *flags, "--local.actors", "2").config.env.tasks[-1] == "Acrobot-v1"
-
-
 def test_a_device_that_the_machine_has_not_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

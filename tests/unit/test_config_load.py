@@ -62,58 +62,6 @@ def test_values_are_converted_to_the_type_of_their_setting() -> None:
     assert (config.name, load([], {"BEAST_ENV": "CartPole-v1"}).env.id) == ("010", "CartPole-v1")
 
 
-def test_every_mistake_of_every_layer_is_reported_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text("learner: {batch_size: many, batch_sise: 3}\nbroker: 5\nlerner: {threads: 1}\n")
-    environ = {"BEAST_LEARNER__UNROLL_LENGTH": "0", "BEAST_SEDE": "1", "BEAST_LEARNER_WINDOW": "2", "BEAST_CONFG": "x"}
-    environ |= {"BEAST_ENV": "CartPole-v1", "BEAST_ENV__ID": "CartPole-v1"}
-    flags = ["--config", str(path), "--learner.batch_size", "8", "--impala.reduction", "max", "--broker.endpoint", "x"]
-    with refused() as caught:
-        load([*flags, "--learner.threds", "2", "--seed"], environ)
-    assert {each.layer: each.path for each in caught.error.mistakes} == {
-        f"file {path}: learner.batch_size": "learner.batch_size",
-        f"file {path}: learner.batch_sise": "learner.batch_sise",
-        f"file {path}: broker": "broker",
-        f"file {path}: lerner": "lerner",
-        "environment BEAST_LEARNER__UNROLL_LENGTH": "learner.unroll_length",
-        "environment BEAST_ENV__ID": "env.id",
-        "environment BEAST_CONFG": "confg",
-        "environment BEAST_SEDE": "sede",
-        "environment BEAST_LEARNER_WINDOW": "learner_window",
-        "flag --impala.reduction": "impala.reduction",
-        "flag --broker.endpoint": "broker.endpoint",
-        "flag --learner.threds": "learner.threds",
-        "flag --seed": "seed",
-    }
-    assert str(caught.error).splitlines() == [str(each) for each in caught.error.mistakes]
-
-
-@pytest.mark.parametrize(
-    ("flags", "path"),
-    [
-        (["--seed", "true"], "seed"),
-        (["--net.use_lstm", "maybe"], "net.use_lstm"),
-        (["--impala.discount", "1.1"], "impala.discount"),
-        (["--impala.epsilon", "nan"], "impala.epsilon"),
-        (["--env.kwargs", "{a"], "env.kwargs"),
-        (["--env", " "], "env.id"),
-        (["--env", "a, b,a"], "env.id"),
-        *((["--net.hidden_sizes", text], "net.hidden_sizes") for text in ("64,0", "64,x", "1,2,3,4,5,6,7,8,9")),
-        (["--name", "a/b"], "name"),
-        (["--learner.device", "gpu"], "learner.device"),
-        (["runs/x"], "argument"),
-        (["-s", "1"], "argument"),
-        (["--config"], "config"),
-    ],
-)
-def test_a_mistake_is_named_with_its_place_and_its_value(flags: list[str], path: str) -> None:
-    with refused(path) as caught:
-        load(flags, {})
-    mistake = caught.of(path)
-    assert mistake.layer == (f"flag {flags[0]}" if flags[0].startswith("--") else "")
-    assert str(mistake.value) in (*flags, "None")
-
-
 BOMB = "    a0: &a0 [1]\n" + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
 
 

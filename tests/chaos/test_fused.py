@@ -80,12 +80,13 @@ def test_training_goes_on_after_processes_have_ended_or_were_stopped(run: Throwa
             run.freeze(name)
         time.sleep(STOPPED_S)
         run.thaw_all()
+        all_take_part(run)
+        assert [page["refused_by_reason"] for page in run.pages("learner")] == [{}]
     else:
         assert set(run.end(list(BOTH), number).values()) == {-number if number is signal.SIGKILL else 0}
         for name in BOTH:
             run.restart(name)
-    all_take_part(run)
-    assert [page["refused_by_reason"] for page in run.pages("learner")] == [{}]
+        all_take_part(run)
 
 
 def from_memory(run: ThrowawayRun) -> list[bool]:

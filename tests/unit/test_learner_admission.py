@@ -1,6 +1,5 @@
 """Which actors fit a run, and which rollouts can be trained on."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,19 +35,15 @@ def env(**changes: Any) -> dict[str, Any]:
     ("change", "ours", "path"),
     [
         ({}, OURS, ""),
-        ({"policy": None}, OURS, ""),
         ({"policy": {}}, OURS, ""),
         ({"num_envs": 8}, OURS, ""),
         ({"num_envs": 9}, OURS, "num_envs"),
         ({"unroll_length": 7}, OURS, "unroll_length"),
         ({"policy": {**POLICY.to_wire(), "core_size": 8}}, OURS, "policy.core_size"),
-        (env(obs=ArraySpace.box((3,))), OURS, "env.obs.shape"),
         (env(action=ArraySpace.discrete(3)), OURS, "env.action.sizes"),
         (env(env_id="Other-v0"), OURS, "env.env_id"),
         (env(env_id="Other-v0"), BOTH, ""),
-        (env(env_id="Test-v0"), BOTH, ""),
         (env(env_id="Third-v0"), BOTH, "env.env_id"),
-        (env(env_id="Other-v0,Test-v0"), BOTH, "env.env_id"),
         (env(env_id="Other-v0", obs=ArraySpace.box((3,))), BOTH, "env.obs.shape"),
     ],
 )
@@ -59,18 +54,13 @@ def test_the_first_term_that_differs_from_the_runs_is_named(change: dict[str, An
 @pytest.mark.parametrize(
     "change",
     [
-        {"env": None},
         {"env": {"env_id": "x"}},
-        {"policy": [1]},
         {"policy": {"extras": [["logits", "<f4", [-1]]], "core_size": 0}},
         {"unroll_length": True},
         {"unroll_length": 0},
-        {"num_envs": "many"},
         {"num_envs": 1 << 40},
         {"first": 0},
-        {"first": True},
         {"env": {**ENV.to_wire(), "action": {**ENV.to_wire()["action"], "sizes": [2, 2]}}},
-        {"env": {**ENV.to_wire(), "action": {**ENV.to_wire()["action"], "kind": "box"}}},
     ],
 )
 def test_impossible_terms_are_refused(change: dict[str, Any]) -> None:
@@ -108,18 +98,13 @@ def test_a_value_that_cannot_be_is_a_flaw_of_its_field(
     "entry",
     [
         1,
-        [1],
         [1, 2, 3],
-        ["a", -2],
-        [float("nan"), 2],
         [1.0, 0],
-        [1.0, float("inf")],
         [True, 2],
         [1.0, float("nan")],
         [1e308, 2],
         [1.0, 1, {"x": float("nan")}],
         [1.0, 1, {"x": 1}],
-        [1.0, 1, {"x": 1.7e308}],
         [1.0, 1, {"": 1.0}],
         [1.0, 1, {"x" * 65: 1.0}],
         [1.0, 1, {"\x1b": 1.0}],
@@ -134,7 +119,11 @@ def test_malformed_episodes_are_left_out(entry: Any) -> None:
 
 def test_more_episodes_than_a_message_may_have_are_refused() -> None:
     terms, rows = Terms(ENV, POLICY, T, 4), rollout_rows(4)
-    for count, outcome in ((MAX_EPISODES, nullcontext()), (MAX_EPISODES + 1, pytest.raises(RemoteProtocolError))):
-        message = ListMessage(Header(Kind.ROLLOUT, 1, body=(4, [[1.0, 1]] * count, 0)), rows)
-        with outcome:
-            assert len(read_rollouts(message.header, message.into, terms, partial(np.empty, dtype=rows.dtype))) == 4
+
+    def read(episodes: int) -> np.ndarray:
+        message = ListMessage(Header(Kind.ROLLOUT, 1, body=(4, [[1.0, 1]] * episodes, 0)), rows)
+        return read_rollouts(message.header, message.into, terms, partial(np.empty, dtype=rows.dtype))
+
+    assert len(read(MAX_EPISODES)) == 4
+    with pytest.raises(RemoteProtocolError):
+        read(MAX_EPISODES + 1)

@@ -1,4 +1,4 @@
-"""The queue of rollout messages."""
+"""The queue of rollout messages: rows leave in order, each once, and none of a policy that is too old."""
 
 from collections import deque
 from functools import partial
@@ -74,18 +74,6 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
     )
 
 
-def test_a_taken_batch_keeps_its_rows_until_it_is_released() -> None:
-    queue = queue_of(2)
-    fill(queue, 1, [0, 1])
-    fill(queue, 2, [2, 3])
-    batch = queue.take()
-    assert queue.take() is None, "one batch at a time"
-    fill(queue, 3, [4, 5])
-    assert batch.tolist() == [0, 1]
-    queue.release()
-    assert taken(queue) == [2, 3]
-
-
 def test_unused_rollouts_of_an_old_policy_expire() -> None:
     queue = queue_of(2)
     fill(queue, 1, [0, 1, 2], version=3)
@@ -102,29 +90,13 @@ def test_unused_rollouts_of_an_old_policy_expire() -> None:
     assert taken(queue) == [5, 8]
 
 
-def test_the_begun_message_is_the_one_that_a_batch_has_cut() -> None:
-    queue = queue_of(4)
-    assert queue.begun is None
-    fill(queue, 1, [0, 1, 2])
-    fill(queue, 2, [3, 4, 5])
-    assert queue.begun is None
-    queue.take()
-    queue.release()
-    assert queue.begun == (Message(1, 0, 2, 3, task=2), 1)
-    fill(queue, 3, [6, 7])
-    queue.take()
-    queue.release()
-    assert queue.begun is None
-    refuse(queue, 4)
-    assert queue.begun is None
-
-
 def test_a_short_batch_takes_what_there_is_and_a_shortened_one_leaves_its_other_rows() -> None:
     queue = queue_of(4)
     assert taken(queue, short=True) is None
     fill(queue, 1, [1, 2, 3])
     refuse(queue, 2)
     assert (taken(queue), taken(queue, short=True)) == (None, [1, 2, 3])
+    assert taken(queue, short=True) is None, "one batch at a time"
     assert seqs(queue.release()) == [1, 2]
     fill(queue, 3, [4, 5, 6, 7, 8])
     assert taken(queue, short=True) == [4, 5, 6, 7], "never more than a batch"

@@ -20,13 +20,9 @@ DUE, ROWS, ENDS = Vote(due=1, env=7), Vote(rows=4, env=7), Vote(ends=1, env=7)
     [
         ([Vote()], None),
         ([DUE], Act.STEP),
-        ([ROWS], Act.ADD),
-        ([ENDS], Act.END),
-        ([DUE, DUE], Act.STEP),
         ([DUE, ROWS], None),  # the first one has to offer rows as well
         ([DUE._replace(rows=4), ROWS], Act.ADD),
         ([ROWS, Vote()], None),
-        ([ROWS, ROWS._replace(rows=1)], Act.ADD),
         ([DUE, ENDS], Act.END),  # no more rows will come, without which the second one never is due
         ([DUE, DUE._replace(stops=1)], Act.STOP),
         ([DUE._replace(shares=ROW), DUE], Act.SHARE),
@@ -51,46 +47,37 @@ def test_what_is_agreed_is_of_all_ranks_and_one_alone_decides_at_once() -> None:
 
 
 def test_the_ledgers_of_ranks_add_up_and_each_stream_is_as_far_as_on_its_own_rank() -> None:
-    first = SavedLedger(
-        Ledger(used=5, stale=1), {(1, 0): StreamLedger(4, consumed=9), (2, 0): StreamLedger(4, consumed=3)}
-    )
-    second = SavedLedger(
-        Ledger(used=2), {(2, 0): StreamLedger(4, consumed=3, begun=1), (3, 0): StreamLedger(4, consumed=1)}
-    )
+    streams = {(1, 0): StreamLedger(4, consumed=9), (2, 0): StreamLedger(4, consumed=3)}
+    others = {(2, 0): StreamLedger(4, consumed=3, begun=1), (3, 0): StreamLedger(4, consumed=1)}
+    first, second = SavedLedger(Ledger(used=5, stale=1), streams), SavedLedger(Ledger(used=2), others)
     joined = first.joined(second)
     assert joined.ledger == Ledger(used=7, stale=1)
     reached = {key: (stream.consumed, stream.begun) for key, stream in joined.streams.items()}
     assert reached == {(1, 0): (9, 0), (2, 0): (3, 1), (3, 0): (1, 0)}
 
 
-TWO = {"learner": {"ranks": 2, "rank_endpoints": "tcp://10.0.0.2:5560"}}
-
-
 @pytest.mark.parametrize(
-    ("meeting", "environ"),
+    ("meeting", "environ", "host"),
     [
-        ("tcp://10.0.0.1:29500", {}),
-        ("tcp://[2001:db8::1]:29500", {}),
-        ("", {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}),
-        ("", {"MASTER_ADDR": "2001:db8::1", "MASTER_PORT": "29500"}),
+        ("tcp://10.0.0.1:29500", {}, "10.0.0.1"),
+        ("tcp://[2001:db8::1]:29500", {}, "[2001:db8::1]"),
+        ("", {"MASTER_ADDR": "2001:db8::1", "MASTER_PORT": "29500"}, "[2001:db8::1]"),
     ],
 )
 def test_ranks_meet_beyond_loopback_only_with_keys_or_the_flag_insecure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting: str, environ: dict[str, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting: str, environ: dict[str, str], host: str
 ) -> None:
     met: list[tuple[str, bytes]] = []
-    monkeypatch.setattr(
-        together, "join", lambda _rank, _size, place, _s, _id, secret, _stop: met.append((place, secret))
-    )
+    monkeypatch.setattr(together, "join", lambda *given: met.append((given[2], given[5])))
     make_keys(tmp_path)
 
     def join(**security: Any) -> None:
-        config = RunConfig.model_validate({"learner": {**TWO["learner"], "meeting": meeting}, "security": security})
+        learner = {"ranks": 2, "rank_endpoints": "tcp://10.0.0.2:5560", "meeting": meeting}
+        config = RunConfig.model_validate({"learner": learner, "security": security})
         Rank(0, "").join(config, "cpu", lambda: False, environ)
 
     with pytest.raises(ConfigError):
         join()
     join(insecure=True)
     join(keys=str(tmp_path))
-    host = "[2001:db8::1]" if "db8" in meeting + environ.get("MASTER_ADDR", "") else "10.0.0.1"
     assert met == [(f"tcp://{host}:29500", b""), (f"tcp://{host}:29500", Keys(str(tmp_path), "learner").secret)]

@@ -1,4 +1,4 @@
-"""Counting whole episodes without bias, and refusing runs that cannot be played."""
+"""Counting whole episodes without bias, from seeds and in levels of their own."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.build.batches import VECTORS
 from tests.build.folders import policy_run, saved
 from tests.build.steps import MANY, rows
 from zerobeast.api.saved import find, load, with_new_episodes
-from zerobeast.cli.evaluate import described, main
+from zerobeast.cli.evaluate import described
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.episodes import Episode
@@ -22,7 +22,7 @@ from zerobeast.services.evaluator.results import Evaluation
 SEED = ("--evaluate.seed=1000",)
 
 
-@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (10, 10), (10, 3), (16, 16), (100, 16)])
+@pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (10, 3), (100, 16)])
 def test_environments_contribute_equally_but_for_the_remainder(episodes: int, num_envs: int) -> None:
     counter, rounds = EpisodeCounter(episodes, num_envs, MANY), 0
     while not counter.complete:
@@ -65,14 +65,11 @@ def test_lives_of_a_game_count_together_up_to_the_bound() -> None:
     assert (counter.bounded, counter.complete) == (1, True)
 
 
-def test_ends_that_cannot_be_told_apart_fail_the_evaluation() -> None:
-    with pytest.raises(BeastError, match=r"1 .* 2"):
-        EpisodeCounter(2, 2, MANY).add(rows([1.0, 1.0], ended=[0, 1]), [Episode(1.0, 1)])
-
-
 def test_an_episode_is_that_of_the_environment_that_reported_it() -> None:
     counter = EpisodeCounter(2, 3, MANY)  # the third environment contributes none
     one, other = Episode(1.0, 1, {"is_success": 1.0}), Episode(1.0, 1, {"is_success": 0.0, "score": 3.0})
+    with pytest.raises(BeastError):
+        counter.add(rows([1.0] * 3, ended=[0, 1, 2]), [one, other])
     assert counter.add(rows([1.0] * 3, ended=[0, 1, 2]), [None, one, other]) == [one]
     assert not counter.complete
 
@@ -84,15 +81,13 @@ def test_runs_are_evaluated_from_seeds_of_their_own_unless_one_is_given() -> Non
     assert len(ranges) == 200
     trained = {assigned(run, group, 0)[1] for run in runs for group in range(64)}
     assert not trained & {seed + env for seed in ranges for env in range(16)}
-    for run in runs:
-        given = run.model_copy(update={"evaluate": run.evaluate.model_copy(update={"seed": 1000})})
-        assert given.evaluation_seed == 1000
+    given = runs[7].model_copy(update={"evaluate": runs[7].evaluate.model_copy(update={"seed": 1000})})
+    assert given.evaluation_seed == 1000
 
 
 def test_episodes_that_are_asked_for_are_not_those_that_chose_the_best_policy(tmp_path: Path) -> None:
-    folders = [
-        policy_run(tmp_path / name, "ppo", VECTORS, *flags) for name, flags in (("a", ()), ("b", SEED), ("c", SEED))
-    ]
+    flags = {"a": (), "b": SEED, "c": SEED}
+    folders = [policy_run(tmp_path / name, "ppo", VECTORS, *given) for name, given in flags.items()]
     policies = [load(folder) for folder in folders]
     asked = [with_new_episodes(policy).evaluation_seed for policy in policies]
     chosen = [policy.config.evaluation_seed for policy in policies]
@@ -120,13 +115,10 @@ SMALL, OTHER = "zipf/Gridworld-small", "CartPole-v1"
     [
         ("a/One,a/Two,b/Two", "", ["a/One", "a/Two", "b/Two"]),
         ("a/One,a/Two,b/Two", "b/Two, One", ["b/Two", "a/One"]),
-        ("a/One,a/Two,b/Two", "Two", None),
-        (SMALL, "zipf,uniform,rare", [SMALL, f"{SMALL}-uniform", f"{SMALL}-rare"]),
         (f"{SMALL}-rare", "uniform,rare,small-rare", [f"{SMALL}-uniform", f"{SMALL}-rare"]),
         (f"{SMALL},zipf/Gridworld", "rare", [f"{SMALL}-rare", "zipf/Gridworld-rare"]),
         (SMALL, f"rar,{OTHER}", None),
         (SMALL, f"{OTHER},MinAtar/Breakout,mine:Env", [OTHER, "MinAtar/Breakout", "mine:Env"]),
-        ("mine:Env", OTHER, [OTHER]),
     ],
 )
 def test_levels_are_environments_of_the_run_levels_of_these_or_others(
@@ -144,31 +136,6 @@ def test_a_checkpoint_is_named_by_its_number_or_as_the_best(tmp_path: Path) -> N
         (folder / name).touch()
     assert find("x:500", root) == tmp_path / "x/checkpoints/500.pt"
     assert find(f"{tmp_path}/x:best") == tmp_path / "x/best/checkpoint.pt"
-    with pytest.raises(ConfigError, match="500, 1000, best"):
-        find("x:7", root)
-    with pytest.raises(ConfigError, match="'y'"):
-        find("y:best", root)
-
-
-@pytest.mark.parametrize(
-    ("argv", "named"),
-    [
-        ("", "RUN"),
-        ("--episodes 3", "RUN"),
-        ("nowhere", "'nowhere'"),
-        ("x", "'x'"),
-        ("y --episodes none", "episodes"),
-        ("y --lr 3", "lr"),
-        ("y --deterministic", "--greedy"),
-        ("x --greedy --sample", "--greedy"),
-    ],
-)
-def test_a_run_that_cannot_be_played_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: str, named: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, algo in (("x", "impala"), ("y", "ppo")):
-        saved(tmp_path / "runs", name, algo=algo)
-    (tmp_path / "runs" / "y" / "checkpoint.pt").touch()
-    with pytest.raises(ConfigError, match=named):
-        main(argv.split())
+    for missing in ("x:7", "y:best"):
+        with pytest.raises(ConfigError):
+            find(missing, root)

@@ -20,36 +20,41 @@ from zerobeast.services.evaluator.play import EpisodeCounter
 
 
 class Talkative(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Has more numbers in its infos than are reported of an episode."""
+    """Changes rewards, and has more numbers in its infos than are reported of an episode."""
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, _, terminated, truncated, info = self.env.step(action)
         return obs, -1.0, terminated, truncated, {f"number{i}": i for i in range(50)} | info
 
 
-def episodes_of(env: InlineEnvs) -> list[list[Any]]:
+class Impostor(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Has something else under the name of the record."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return *self.env.step(action)[:4], {"episode": {"r": 7.0, "l": 0}}
+
+
+def entries_of(env: InlineEnvs, steps: int) -> list[list[Any]]:
+    """Return and length in each entry, of all steps."""
     env.reset(seed=1)
-    found = []
-    while len(found) < 3:
-        env.step(np.ones(env.num_envs, np.int64))
-        found += env.episodes
+    found: list[list[Any]] = []
+    for _ in range(steps):
+        env.step(np.zeros(env.num_envs, np.int64))
+        found += [entry[:2] for entry in env.episodes]
     return found
 
 
-def test_rewards_changed_outside_the_recorder_do_not_change_returns() -> None:
-    def make() -> Any:
-        return Talkative(wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1")))
-
-    for value, length, _ in episodes_of(Shard("CartPole-v1", Numbered(make), 2, 1)):
-        assert value == length > 5, "a reward of 1 for each step"
-
-
-def test_the_same_holds_for_vector_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_returns_are_those_of_the_recorder_whatever_is_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
-    env = vector.TransformReward(vector.RecordEpisodeStatistics(inner), lambda reward: reward * 0 - 1)
-    monkeypatch.setattr(gymnasium, "make_vec", lambda *_args, **_kwargs: env)
-    for value, length, _ in episodes_of(NativeVectorEnv(EnvConfig(id="CartPole-v1"), 3, 1)):
-        assert value == length > 5
+    native = vector.TransformReward(vector.RecordEpisodeStatistics(inner), lambda reward: reward * 0 - 1)
+    monkeypatch.setattr(gymnasium, "make_vec", lambda *_args, **_kwargs: native)
+    recorded = Numbered(lambda: Talkative(wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))))
+    impostor = Numbered(lambda: Impostor(gymnasium.make("CartPole-v1")))
+    of_shards = [Shard("CartPole-v1", make, 2, 1) for make in (recorded, impostor)]
+    for env in (*of_shards, NativeVectorEnv(EnvConfig(id="CartPole-v1"), 3, 1)):
+        found = entries_of(env, 40)
+        assert len(found) > 3
+        assert all(value == length > 5 for value, length in found), "a reward of 1 for each step"
 
 
 class Game(gymnasium.Env[Any, Any]):
@@ -119,16 +124,6 @@ def plainly_monitored() -> Any:
     return Monitor(Game())
 
 
-def entries_of(env: InlineEnvs, steps: int) -> list[list[Any]]:
-    """Return and length in each entry, of all steps."""
-    env.reset(seed=1)
-    found: list[list[Any]] = []
-    for _ in range(steps):
-        env.step(np.zeros(env.num_envs, np.int64))
-        found += [entry[:2] for entry in env.episodes]
-    return found
-
-
 @pytest.mark.parametrize(
     ("make", "steps", "expected"),
     [
@@ -158,12 +153,8 @@ def test_environments_that_record_leave_others_in_the_statistics(recording: Call
         env.step(np.zeros(2, np.int64))
         found += [entry[:2] for entry in env.episodes if entry]
     assert found == [[12.0, 6]] * 4, "two games of each"
-
-
-def test_of_a_mix_those_that_record_leave_others_in_the_statistics() -> None:
     mix = f"uniform({__name__}:plainly_monitored,{__name__}:Game)"
-    env = Shard(mix, Numbered(lambda: Mix(mix, {})), 1, 1)
-    assert entries_of(env, 7 * 20) == [[12.0, 6]] * 20
+    assert entries_of(Shard(mix, Numbered(lambda: Mix(mix, {})), 1, 1), 7 * 20) == [[12.0, 6]] * 20
 
 
 def test_an_evaluation_counts_whole_games_as_training_does() -> None:
@@ -175,22 +166,7 @@ def test_an_evaluation_counts_whole_games_as_training_does() -> None:
         for env in envs:
             env.step(np.zeros(1, np.int64))
         refused: list[Any] = []
-        counter.add(
-            np.concatenate([env.rows for env in envs]),
-            ends_of([e for env in envs for e in env.episodes], refused.append),
-        )
+        ends = ends_of([entry for env in envs for entry in env.episodes], refused.append)
+        counter.add(np.concatenate([env.rows for env in envs]), ends)
         assert not refused
     assert [episode[:2] for episode in counter.episodes] == [(12.0, 6)] * 6
-
-
-class Impostor(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Has something else under the name of the record."""
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        return *self.env.step(action)[:4], {"episode": {"r": 7.0, "l": 0}}
-
-
-def test_an_entry_that_is_no_record_is_not_taken_for_one() -> None:
-    make = Numbered(lambda: Impostor(gymnasium.make("CartPole-v1")))
-    for value, length, _ in episodes_of(Shard("CartPole-v1", make, 1, 1)):
-        assert value == length > 5

@@ -33,29 +33,22 @@ def test_nothing_is_awaited_if_no_policy_waits(folder: Path) -> None:
     assert queue.waits(10 * STILL), "a queue that was empty is not one without progress"
     shutil.rmtree(folder / run_files.TO_EVALUATE)
     without = EvaluationQueue(folder, STEP_S)
-    assert [without.waits(now) for now in (0.0, 10 * STILL)] == [False] * 2
-    assert not without.trouble
+    assert (without.waits(0.0), without.waits(10 * STILL), without.trouble) == (False, False, "")
 
 
-def test_an_evaluator_that_gets_on_is_awaited_however_long_it_takes(folder: Path) -> None:
-    offer(folder, 5)
-    seen, evaluator = EvaluationQueue(folder, STEP_S), EvaluationQueue(folder, STEP_S)
-    for hour in range(1, 100):
-        os.utime(folder / run_files.TO_EVALUATE, (hour, hour))
-        evaluator.report_progress((0, hour), 3600.0 * hour)
-        assert seen.waits(STILL / 2 * hour), hour
-    assert not seen.trouble
-
-
-def test_one_without_progress_is_not_and_may_be_later(folder: Path) -> None:
+def test_an_evaluator_is_awaited_as_long_as_it_gets_on(folder: Path) -> None:
     offer(folder, 5, 9)
-    queue = EvaluationQueue(folder, STEP_S)
-    assert queue.waits(7.0)
-    assert queue.waits(7.0 + STILL - 1)
-    assert not queue.waits(7.0 + STILL)
+    queue, evaluator = EvaluationQueue(folder, STEP_S), EvaluationQueue(folder, STEP_S)
+    for turn in range(1, 100):
+        os.utime(folder / run_files.TO_EVALUATE, (turn, turn))
+        evaluator.report_progress((0, turn), 3600.0 * turn)
+        assert queue.waits(STILL / 2 * turn), turn
+    assert not queue.trouble
+    now = STILL / 2 * 99
+    assert [queue.waits(now + wait) for wait in (STILL - 1, STILL)] == [True, False]
     assert f"2 in {folder}/evaluate" in queue.trouble
     (folder / run_files.TO_EVALUATE / "5.pt").unlink()
-    assert queue.waits(8.0 + STILL)
+    assert queue.waits(now + STILL + 1)
     assert not queue.trouble
 
 

@@ -73,18 +73,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Playing:
     return playing
 
 
-def full(times: int) -> Callable[..., None]:
-    """Stands for `evaluations.append`, which has no room so many times."""
-    failures, append = iter(range(times)), evaluations.append
-
-    def tried(*args: Any) -> None:
-        if next(failures, None) is not None:
-            raise ConfigError("No space left on device")
-        append(*args)
-
-    return tried
-
-
 def test_a_policy_is_the_best_if_it_beats_the_one_whose_checkpoint_there_is(run: Playing) -> None:
     scores: dict[int, float] = {}
     run.game = lambda steps, _watch: scores[steps]
@@ -125,12 +113,16 @@ def test_what_is_found_about_a_policy_that_is_gone_does_not_count(run: Playing) 
     assert evaluations.read(run.folder) == []
 
 
-def test_a_table_that_cannot_be_read_costs_a_policy_and_not_the_run(run: Playing) -> None:
-    def damage(_steps: int, _watch: Watch) -> float:
+@pytest.mark.parametrize("damages", [True, False], ids=["a table that cannot be read", "an env-server that fails"])
+def test_a_policy_that_cannot_be_evaluated_costs_tries_and_not_the_run(run: Playing, *, damages: bool) -> None:
+    def game(_steps: int, watch: Watch) -> float:
+        watch([], 7)
+        if not damages:
+            raise PeerLost("env-server: no answer for 660 s")
         (run.folder / run_files.EVALUATIONS).write_text("agent_steps\nx\n")
         return 3.0
 
-    run.game = damage
+    run.game = game
     assert run.evaluate([10])["evaluations_failed"] >= service.MAX_TRIES
 
 
@@ -144,26 +136,23 @@ def test_what_can_be_neither_evaluated_nor_deleted_holds_nobody_up(run: Playing)
 def test_a_policy_whose_row_cannot_be_written_is_played_until_it_can_and_that_is_no_progress(
     run: Playing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    failures, append, shown = [ConfigError("No space left on device")] * 3, evaluations.append, set[tuple[int, int]]()
+
     def game(_steps: int, watch: Watch) -> float:
         watch([], 7)
         return 1.0
 
-    run.game, shown = game, set[tuple[int, int]]()
-    monkeypatch.setattr(EvaluationQueue, "report_progress", lambda _self, progress, _now: shown.add(progress))
-    monkeypatch.setattr(evaluations, "append", full(3))
-    assert run.evaluate([10])["agent_steps"] == 4 * 7
-    assert run.scores() == {10: 1.0}
-    assert shown <= {(0, 0), (0, 7), (1, 7)}
-    assert (1, 7) in shown
-
-
-def test_an_env_server_elsewhere_that_fails_after_steps_costs_tries(run: Playing) -> None:
-    def game(_steps: int, watch: Watch) -> float:
-        watch([], 7)
-        raise PeerLost("env-server: no answer for 660 s")
+    def tried(*given: Any) -> None:
+        if failures:
+            raise failures.pop()
+        append(*given)
 
     run.game = game
-    assert run.evaluate([10])["evaluations_failed"] == service.MAX_TRIES
+    monkeypatch.setattr(EvaluationQueue, "report_progress", lambda _self, progress, _now: shown.add(progress))
+    monkeypatch.setattr(evaluations, "append", tried)
+    assert run.evaluate([10])["agent_steps"] == 4 * 7
+    assert run.scores() == {10: 1.0}
+    assert (1, 7) in shown <= {(0, 0), (0, 7), (1, 7)}
 
 
 def test_a_queue_that_cannot_be_changed_is_played_once_and_the_evaluator_goes_on(

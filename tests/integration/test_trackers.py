@@ -4,10 +4,8 @@ import json
 import logging
 import os
 import sqlite3
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.build.folders import saved
@@ -21,19 +19,15 @@ GIF = (
     b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 )
 BROKEN = """
+import time
 class Broken:
     def __init__(self, run): self.left = 1
     def write(self, values, agent_steps):
         self.left -= 1
         if self.left < 0: raise ConnectionError("the network is down")
     def close(self): pass
-class Hanging(Broken):
-    def close(self):
-        import time
-        time.sleep(600)
 class Stuck(Broken):
-    def write(self, values, agent_steps): self.close()
-    close = Hanging.close
+    def write(self, values, agent_steps): time.sleep(600)
 """
 
 
@@ -73,15 +67,15 @@ def test_a_run_is_in_the_tracker_without_a_network_and_goes_on_there(folder: Pat
         assert list(folder.glob("wandb/offline-run-*/files/media/videos/*.gif"))
 
 
-def test_a_launcher_shows_one_line_of_a_tracker_that_fails_and_waits_a_moment_for_it(
+def test_a_launcher_shows_one_line_of_a_tracker_that_fails_and_waits_a_moment_for_one_that_hangs(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("zerobeast.launcher.tracker.LIMIT_S", 5.0)
-    config = RunConfig(name="x", root=str(folder.parent))
+    config, own = RunConfig(name="x", root=str(folder.parent)), {**os.environ, "WANDB_API_KEY": "k"}
     with caplog.at_level(logging.WARNING):
         with (
-            tracked(config, f"{tmp_path}/own.py:Broken", "p", {**os.environ, "WANDB_API_KEY": "k"}) as children,
+            tracked(config, f"{tmp_path}/own.py:Broken", "p", own) as children,
             Gatherer(lambda: children) as pages,
         ):
             wait_until(lambda: pages.snapshot().warnings)
@@ -89,48 +83,33 @@ def test_a_launcher_shows_one_line_of_a_tracker_that_fails_and_waits_a_moment_fo
         assert "the network is down;" in line
         assert children[0].spec.environ["WANDB_API_KEY"] == "k"
         assert len(caplog.messages) == 1
-        begun = time.monotonic()
-        with tracked(config, f"{tmp_path}/own.py:Hanging", "p", os.environ):
-            wait_until(lambda: (folder / ".tracked-Hanging.lock").exists())
-            [child] = [each for each in psutil.Process().children() if "Hanging" in " ".join(each.cmdline())]
-        assert time.monotonic() - begun < 60
+        with tracked(config, f"{tmp_path}/own.py:Stuck", "p", os.environ) as [child]:
+            wait_until(lambda: (folder / ".tracked-Stuck.lock").exists())
         assert not running_still(child.pid)
-        with tracked(config, "", "p", os.environ) as children:
-            assert not children
+    with tracked(config, "", "p", os.environ) as children:
+        assert not children
 
 
-def test_a_tracker_ends_with_its_launcher(folder: Path, tmp_path: Path) -> None:
+def test_a_tracker_that_hangs_ends_with_its_launcher(folder: Path, tmp_path: Path) -> None:
     script = f"""
 import os, psutil, time
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.tracker import tracked
 
-with tracked(RunConfig(name="x", root="{folder.parent}"), "{tmp_path}/own.py:Broken", "p", os.environ):
+with tracked(RunConfig(name="x", root="{folder.parent}"), "{tmp_path}/own.py:Stuck", "p", os.environ):
     [child] = psutil.Process().children()
-    while not os.path.exists("{folder}/.tracked-Broken.lock"):
+    while not os.path.exists("{folder}/.tracked-Stuck.json"):
         time.sleep(0.05)
     print(child.pid, flush=True)
     os.kill(os.getpid(), 9)
 """
     code, out, error = finished(python("-c", script))
     assert code == -9, error
-    wait_until(lambda: not running_still(int(out)))
+    wait_until(lambda: not running_still(int(out)), 60.0)
 
 
-def test_a_tracker_that_hangs_ends_with_its_launcher(folder: Path, tmp_path: Path) -> None:
-    script = f"""
-from zerobeast.cli import track
-from zerobeast.tracking import process
-
-process.LIMIT_S = 0.5
-track.main(["{folder}", "--to", "{tmp_path}/own.py:Stuck", "--follow", "--parent", "1"])
-"""
-    assert finished(python("-c", script))[0] == -9
-    assert (folder / ".tracked-Stuck.json").exists()
-
-
-def test_a_tracker_that_cannot_be_started_is_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_cannot_be_started_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.launcher.tracker.sys.executable", str(folder / "missing"))
     config = RunConfig(name="x", root=str(folder.parent))
-    with pytest.raises(ConfigError, match="wandb"), tracked(config, "wandb", "p", {}):
+    with pytest.raises(ConfigError), tracked(config, "wandb", "p", {}):
         pytest.fail("it was started")

@@ -16,6 +16,7 @@ from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.mix import Mix
 from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.shard import Shard
+from zerobeast.services.envserver.vector import EpisodeTracker
 from zerobeast.services.evaluator.play import EpisodeCounter
 
 
@@ -170,3 +171,17 @@ def test_an_evaluation_counts_whole_games_as_training_does() -> None:
         counter.add(np.concatenate([env.rows for env in envs]), ends)
         assert not refused
     assert [episode[:2] for episode in counter.episodes] == [(12.0, 6)] * 6
+
+
+def test_an_episode_counts_its_unclipped_rewards_and_its_agent_steps() -> None:
+    tracker, no, first = EpisodeTracker(2), np.array([False, False]), np.array([True, False])
+    assert tracker.update(np.array([2.0**24, 1.0], np.float32), no, no) == []
+    assert tracker.update(np.array([1.0, 1.0], np.float32), no, first) == [[2.0**24 + 1, 2]], "float32 would lose the 1"
+    assert tracker.update(np.array([0.0, 1.0]), first, ~first) == [[3.0, 3]]
+    assert tracker.update(np.array([5.0, 0.0]), ~first, first) == [[5.0, 1]], "a void row is no step"
+    tracker.update(np.array([1.0, 2.0]), no, no)
+    tracker.forget(first)
+    assert tracker.update(np.array([1.0, 2.0]), no, ~no) == [[1.0, 1], [4.0, 2]]
+    tracker.update(np.array([1.0, 2.0]), no, no)
+    tracker.forget(slice(None))
+    assert tracker.update(np.array([0.5, 0.5]), no, ~no) == [[0.5, 1], [0.5, 1]]

@@ -7,6 +7,7 @@ import pytest
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.pages import announced
+from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher import fleet, placement
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.hosts import Host
@@ -30,23 +31,22 @@ def children(*flags: str) -> list[Child]:
 
 
 def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None:
-    apart = children("--local.placement=apart", "--local.actors=3", "--local.env_servers=2")
-    found = {child.spec.name: child for child in apart}
+    flags = ("--local.placement=apart", "--local.actors=3", "--local.env_servers=2", "--health.port=9000")
+    found = {child.spec.name: child for child in children(*flags)}
     assert list(found) == ["learner 0", "broker 0", "envserver 0", "envserver 1", "actor 0", "actor 1", "actor 2"]
     one, two = "ipc:///tmp/s/e0", "ipc:///tmp/s/e1"
     uses = {name: told(child, "--envserver.endpoint") for name, child in found.items() if name[0] in "ea"}
     assert uses == {"envserver 0": one, "envserver 1": two, "actor 0": one, "actor 1": two, "actor 2": one}
     assert {told(child, "--learner.endpoint") for child in found.values()} == {"ipc:///tmp/s/l"}
-    ports = [told(child, "--health.port") for child in children("--local.placement=apart", "--health.port=9000")]
-    assert ports == ["9000", "9001", "9002", "9003"]
+    assert [told(child, "--health.port") for child in found.values()] == [str(port) for port in range(9000, 9007)]
 
 
 def test_a_run_for_programs_that_step_themselves_stays_at_its_endpoints_but_on_hosts_takes_no_port() -> None:
     found = children("--local.placement", "serve", "--learner.endpoint", "tcp://127.0.0.1:7000")
     assert [child.spec.name for child in found] == ["learner 0", "broker 0"]
     assert not any(flag.endswith(".endpoint") for child in found for flag in child.spec.command)
-    learner, broker = fleet_of("--local.placement=serve", own_broker=True).add_all()
-    assert {told(each, "--broker.endpoint") for each in (learner, broker)} == {"ipc:///tmp/s/b0"}
+    hosted = fleet_of("--local.placement=serve", own_broker=True).add_all()
+    assert [told(each, "--broker.endpoint") for each in hosted] == ["ipc:///tmp/s/b0"] * 2
 
 
 def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_path: Path) -> None:
@@ -70,13 +70,12 @@ def test_workers_share_out_the_groups_and_host_three_services_with_pages_of_thei
     learner, *workers = children("--local.placement", "fused", "--actor.env_groups", "6", "--health.port", "9000")
     assert [worker.spec.name for worker in workers] == ["worker 0", "worker 1", "worker 2"]
     assert [told(worker, "--health.port") for worker in workers] == ["9001", "9004", "9007"]
-    statuses = workers[1].spec.statuses
-    assert {role: path.name for role, path in statuses.items()} == {
-        role: f"{role}-1.json" for role in ("broker", "envserver", "actor")
+    statuses = {role: path.name for role, path in (learner.spec.statuses | workers[1].spec.statuses).items()}
+    hosted = {role: f"{role}-1.json" for role in ("broker", "envserver", "actor")}
+    assert statuses == {"learner": "learner-0.json", **hosted}
+    assert {(told(worker, "--actor.env_groups"), told(worker, "--broker.threads")) for worker in workers} == {
+        ("2", "1")
     }
-    assert [path.name for path in learner.spec.statuses.values()] == ["learner-0.json"]
-    assert {told(worker, "--actor.env_groups") for worker in workers} == {"2"}
-    assert {told(worker, "--broker.threads") for worker in workers} == {"1"}
     given = children("--local.placement", "fused", "--local.workers", "5", "--actor.env_groups", "2")
     assert [told(worker, "--actor.env_groups") for worker in given[1:]] == ["2"] * 5
 
@@ -111,15 +110,11 @@ def test_a_mixed_run_has_workers_beside_services_of_their_own_and_no_two_actors_
 
 
 SECRETS = (
-    "WANDB_API_KEY HF_TOKEN COMET_API_KEY AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN PGPASSWORD "
-    "GOOGLE_APPLICATION_CREDENTIALS AZURE_CLIENT_SECRET MLFLOW_TRACKING_PASSWORD github_token OPENAI_KEY TOKEN1 GH_PAT "
-    "DB_PASS SSHPASS MYSQL_PWD DATABASE_URL AZURE_STORAGE_CONNECTION_STRING GIT_CONFIG_COUNT GIT_CONFIG_KEY_0 "
-    "GIT_CONFIG_VALUE_0"
+    "WANDB_API_KEY HF_TOKEN AWS_ACCESS_KEY_ID PGPASSWORD GOOGLE_APPLICATION_CREDENTIALS AZURE_CLIENT_SECRET "
+    "github_token OPENAI_KEY TOKEN1 GH_PAT DB_PASS MYSQL_PWD DATABASE_URL AZURE_STORAGE_CONNECTION_STRING "
+    "GIT_CONFIG_COUNT GIT_CONFIG_KEY_0 GIT_CONFIG_VALUE_0"
 ).split()
-NO_SECRETS = (
-    "PATH PWD OLDPWD PYTHONPATH COMPASS SSH_AUTH_SOCK MASTER_PORT TOKENIZERS_PARALLELISM KEYBOARD MONKEY_HOME "
-    "HOTKEY_LAYOUT MUJOCO_PY_MJKEY_PATH"
-).split()
+NO_SECRETS = "PATH PWD OLDPWD COMPASS SSH_AUTH_SOCK TOKENIZERS_PARALLELISM KEYBOARD MUJOCO_PY_MJKEY_PATH".split()
 
 
 def test_services_inherit_no_secrets_of_trackers_and_clouds(tmp_path: Path) -> None:
@@ -163,17 +158,14 @@ def test_children_of_a_serial_run_find_its_files_from_any_folder(
     folder = tmp_path / "runs" / "x"
     assert (child.spec.log, told(child, "--config")) == (folder / "logs" / "serial-0.log", str(folder / "config.yaml"))
     assert told(child, "--status-file") == str(folder / "services" / "serial-0.json")
-    roles = ("learner", "broker", "envserver", "actor")
-    assert [path.name for path in child.spec.statuses.values()] == [f"{role}-0.json" for role in roles]
+    assert {role: path.name for role, path in child.spec.statuses.items()} == {role: f"{role}-0.json" for role in ROLES}
 
 
-def test_children_get_their_threads_and_a_setting_stays_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_of_threads_stays_as_it_was_given_and_a_run_here_never_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "cores", lambda: 16.0)
-    flags = ("--local.placement=apart", "--broker.threads=3", "--actor.envs_per_group=8", "--learner.when_done=stay")
-    learner = fleet_of(*flags).add("learner")
-    names = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
-    assert [told(learner, f"--{name}") for name in names] == ["7", "3", "5", "5"]
-    assert told(learner, "--learner.when_done") == "exit", "as the run was begun in a cluster"
+    learner = fleet_of("--local.placement=apart", "--broker.threads=3", "--learner.when_done=stay").add("learner")
+    names = ("learner.threads", "broker.threads", "learner.when_done")
+    assert [told(learner, f"--{name}") for name in names] == ["7", "3", "exit"], "it was begun in a cluster"
 
 
 def test_workers_of_other_hosts_have_no_pages_here_and_a_file_that_names_the_host(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Episodes that environments fail in: how they are reported, counted and played again. No sockets, no processes."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ from tests.build.envs import COUNTER, ON_PURPOSE
 from tests.build.steps import MANY, rows
 from zerobeast.common.errors import BeastError, RemoteProtocolError
 from zerobeast.common.files import metrics
-from zerobeast.common.wire.episodes import MAX_REASON, MAX_REASONS, Episode, Lost, ends_of, lightened, lost_of
+from zerobeast.common.wire.episodes import (
+    MAX_NUMBERS,
+    MAX_REASON,
+    MAX_REASONS,
+    Episode,
+    Lost,
+    ends_of,
+    lightened,
+    lost_of,
+)
 from zerobeast.common.wire.messages import Header, Kind, pack_header
 from zerobeast.services.envserver.sessions import MAX_ENVS_PER_SESSION
 from zerobeast.services.envserver.shard import described
@@ -30,10 +40,7 @@ def test_lost_episodes_travel_beside_the_ends_and_some_of_them_name_their_reason
     assert lost_of(entries) == tuple(Lost(ZERO, row) for row in range(MAX_REASONS + 2))
 
 
-LONG = "x" * (MAX_REASON + 1)
-
-
-@pytest.mark.parametrize("one", [[LONG, 0], ["\x1b[2J", 0], ["x", -1], ["x", 1.0], ["x", True], ["x"]])
+@pytest.mark.parametrize("one", [["x" * (MAX_REASON + 1), 0], ["\x1b[2J", 0], ["x", -1], ["x", True]])
 def test_a_malformed_one_is_counted_and_ignored(one: Any) -> None:
     refused: list[RemoteProtocolError] = []
     assert lost_of([one]) == ()
@@ -45,6 +52,17 @@ def test_as_many_as_a_session_can_have_fit_a_header() -> None:
     entries = lightened([[f"{env:5}" + "é" * (MAX_REASON - 5), env] for env in range(MAX_ENVS_PER_SESSION)])
     assert len({lost.reason for lost in lost_of(entries)}) == MAX_REASONS
     pack_header(Header(Kind.OBS, 7, 0, 5, 3, (entries, None)))
+
+
+def test_of_too_many_infos_those_of_evenly_spaced_episodes_travel() -> None:
+    few = [[float(env), 1, {"x": 1.0}] for env in range(MAX_NUMBERS)]
+    assert lightened(few) == few
+    many = [[float(env), 1, *([{str(name): 1.0 for name in range(20)}] if env % 3 else [])] for env in range(90)]
+    found = lightened(many)
+    assert [entry[:2] for entry in found] == [entry[:2] for entry in many]
+    having = [env for env, entry in enumerate(found) if len(entry) > 2]
+    assert len(having) == MAX_NUMBERS // 20
+    assert max(np.diff([0, *having, 90])) <= 6
 
 
 def test_an_environment_that_raises_reports_which_episode_it_costs_and_where_it_raised() -> None:
@@ -95,22 +113,15 @@ def test_the_learner_counts_what_was_begun_what_ended_and_what_is_lost() -> None
     assert other.page(0.0)["episodes_begun"] == 11
 
 
-def test_an_evaluation_plays_a_lost_episode_again_and_counts_it() -> None:
+def test_an_evaluation_plays_lost_episodes_again_and_counts_them() -> None:
     counter = EpisodeCounter(2, 2, MANY)
     counter.add(rows([1.0, 1.0], ended=[0]), [Episode(1.0, 1)])
-    assert counter.add(rows([0.0, 0.0], first=[0, 1]), [], [Lost(ZERO, 1)]) == []
-    assert (counter.lost, counter.complete) == (1, False)
+    for lost in (1, 2):  # the second one in its first step
+        assert counter.add(rows([0.0, 0.0], first=[0, 1]), [], [Lost(ZERO, 1)]) == []
+        assert (counter.lost, counter.reason, counter.complete) == (lost, ZERO, False)
     assert counter.add(rows([5.0, 3.0], ended=[1]), [Episode(3.0, 1)]) == [Episode(3.0, 1)], "without the lost part"
     counter.add(rows([0.0, 0.0], first=[0, 1]), [])
-    assert (counter.lost, counter.complete) == (1, True), "those beyond an environment's share do not count"
-
-
-def test_an_episode_that_is_lost_in_its_first_step_counts_as_lost() -> None:
-    counter = EpisodeCounter(2, 1, MANY)
-    for _ in range(2):
-        assert counter.add(rows([0.0], first=[0]), [], [Lost(ZERO, 0)]) == []
-    assert counter.add(rows([1.0], ended=[0]), [Episode(1.0, 1)]) == [Episode(1.0, 1)]
-    assert (counter.lost, counter.reason) == (2, ZERO)
+    assert (counter.lost, counter.complete) == (2, True), "those beyond an environment's share do not count"
 
 
 def test_an_evaluation_is_given_up_once_more_episodes_are_lost_than_were_asked_for() -> None:
@@ -118,11 +129,11 @@ def test_an_evaluation_is_given_up_once_more_episodes_are_lost_than_were_asked_f
     counter.add(rows([1.0]), [])
     counter.add(rows([0.0], first=[0]), [], [Lost(ZERO, 0)])
     counter.add(rows([1.0]), [])
-    with pytest.raises(BeastError, match="2 episodes"):
+    with pytest.raises(BeastError):
         counter.add(rows([0.0], first=[0]), [])
 
 
-def test_the_folder_of_a_run_tells_how_many_are_lost_and_why(tmp_path: Any) -> None:
+def test_the_folder_of_a_run_tells_how_many_are_lost_and_why(tmp_path: Path) -> None:
     assert metrics.lost(tmp_path) == ""
     (tmp_path / "metrics.csv").write_text("agent_steps,episodes,episodes_lost\n100,27,573\n")
     assert metrics.lost(tmp_path) == "573 of 600 episodes were lost"
@@ -131,10 +142,7 @@ def test_the_folder_of_a_run_tells_how_many_are_lost_and_why(tmp_path: Any) -> N
 
 
 def test_a_cause_that_was_never_raised_leaves_the_place_of_the_error() -> None:
-    def fails() -> None:
-        raise OSError("the simulator ended") from ValueError("unused")
-
     with pytest.raises(OSError, match="ended") as caught:
-        fails()
-    assert described(caught.value).startswith("OSError: the simulator ended (test_lost_episodes.py:")
+        raise OSError("ended") from ValueError("unused")
+    assert described(caught.value).startswith("OSError: ended (test_lost_episodes.py:")
     assert described(OSError("never raised")) == "OSError: never raised"

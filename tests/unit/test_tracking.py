@@ -96,55 +96,45 @@ def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
     folder: Path, fake: type[Fake], caplog: pytest.LogCaptureFixture
 ) -> None:
     follower = Follower(folder, "fake", fake, "p")
-    grow(folder, "1,10,,\n", "1,20,,\n")
-    follower.turn()
-    fake.reachable = False
-    with caplog.at_level(logging.WARNING):
-        for steps in (30, 40, 50):
-            grow(folder, f"1,{steps},,\n")
-            follower.turn()
-    [line] = caplog.messages
+    for steps in (10, 20, 30, 40):
+        fake.reachable = steps <= 20
+        grow(folder, f"1,{steps},,\n")
+        follower.turn()
+    [line] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "no route to host;" in line
-    with pytest.raises(BeastError, match="no route"):
+    with pytest.raises(BeastError):
         follower.close()
     fake.reachable = True
     follower.turn()
-    assert fake.got == [10, 20, -1, 30, 40, 50], "it is closed whatever has failed before"
+    assert fake.got == [10, 20, -1, 30, 40], "it is closed whatever has failed before"
 
 
-def test_a_process_that_is_killed_has_sent_no_item_in_vain_but_the_last(folder: Path, fake: type[Fake]) -> None:
-    grow(folder, *(f"1,{steps},,\n" for steps in (10, 20, 30)))
-    killed = Feed(folder, folder / ".tracked-fake.json")
-    new = iter(killed.new())
-    assert [next(new).agent_steps for _ in range(2)] == [10, 20]
-    follower = Follower(folder, "fake", fake, "p")
-    follower.turn()
-    assert fake.got == [20, 30], "the one that was handed over when it was killed, and what is new"
-    assert {run.id for run in fake.made} == {killed.position.id}, "as the same run"
-
-
-def test_another_process_continues_where_one_has_ended_as_the_same_run(folder: Path, fake: type[Fake]) -> None:
+def test_another_process_continues_where_one_has_ended_or_was_killed_as_the_same_run(
+    folder: Path, fake: type[Fake]
+) -> None:
     run(Follower(folder, "fake", fake, "p"), lambda: True)
     assert fake.made == [], "nothing to say yet"
-    for steps in (10, 20):
-        grow(folder, f"1,{steps},,\n")
-        run(Follower(folder, "fake", fake, "p"), lambda: True)
-    assert fake.got == [10, -1, 20, -1]
+    grow(folder, *(f"1,{steps},,\n" for steps in (10, 20, 30)))
+    killed = iter(Feed(folder, folder / ".tracked-fake.json").new())
+    assert [next(killed).agent_steps for _ in range(2)] == [10, 20]
+    run(Follower(folder, "fake", fake, "p"), lambda: True)
+    assert fake.got == [20, 30, -1], "the one that was handed over when it was killed, and what is new"
+    grow(folder, "1,40,,\n")
+    run(Follower(folder, "fake", fake, "p"), lambda: True)
+    assert fake.got[3:] == [40, -1]
     first, second = fake.made
     assert (first.name, first.project, first.config) == ("x", "p", {"name": "x", "seed": 3, "algo": "evil:SPEC"})
-    assert first.id == second.id
+    assert first.id == second.id == Feed(folder, folder / ".tracked-fake.json").position.id
     (folder / ".tracked-fake.json").write_text('{"id": 3}')
     run(Follower(folder, "fake", fake, "p"), lambda: True)
-    assert fake.got[4:] == [10, 20, -1], "a position that is no such counts for nothing"
+    assert fake.got[5:] == [10, 20, 30, 40, -1], "a position that is no such counts for nothing"
 
 
-def test_what_cannot_be_tracked_is_refused_in_a_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_tracked_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with alone(folder, "fake"), pytest.raises(ConfigError), alone(folder, "fake"):
         pytest.fail("another process hands it over")
-    with pytest.raises(ConfigError, match=r"'wand'.*wandb"):
-        tracker("wand")
     monkeypatch.setattr("zerobeast.tracking.sinks.find_spec", lambda _: None)
     with pytest.raises(ModuleNotFoundError, match="wandb"):
         tracker("wandb")
-    with pytest.raises(ConfigError, match=r"config\.yaml"):
+    with pytest.raises(ConfigError):
         Follower(folder / "nowhere", "fake", Fake, "p")

@@ -144,17 +144,6 @@ def replay(root: Path) -> dict[str, Any]:
     }
 
 
-def lost() -> str:
-    """The sentence about a rank that ends instead of taking part."""
-    if ranks.rank() == 1:
-        os._exit(0)
-    try:
-        ranks.total(torch.ones(1), "sum of ones")
-    except PeerLost as error:
-        return str(error)
-    return "nothing"
-
-
 def run(folder: Path, size: int, rank: int, updates: int) -> None:
     """All that one process does."""
     torch.set_num_threads(1)
@@ -171,8 +160,6 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
     found["texts"] = [text.decode() for text in ranks.texts(b"x" * rank, "texts")]
     found["round"] = ranks.Round([rank, size], "round").result(60.0) if size > 1 else None
     torch.save(found, folder / f"{size}-{rank}.pt")
-    if size == 2:
-        torch.save(lost(), folder / "lost.pt")
 
 
 def doors() -> list[tuple[str, bool]]:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import socket
-import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -62,7 +60,6 @@ def test_ranks_that_a_run_cannot_have_are_refused(tmp_path: Path) -> None:
     train = ("-m", "zerobeast", "train", "--root", tmp_path, *CARTPOLE)
     for command, path in (
         ((*train, "--algo", "ppo", "--learner.ranks", "3"), "learner.batch_size 16"),
-        ((*train, "--local.workers", "1", "--actor.env_groups", "1"), "actor.env_groups 1"),
         (("-m", "zerobeast.services.actor", *CARTPOLE[1:]), "learner.rank_endpoints"),
     ):
         code, _, error = finished(python(*command))
@@ -70,33 +67,22 @@ def test_ranks_that_a_run_cannot_have_are_refused(tmp_path: Path) -> None:
         assert path in error
 
 
-def rank(folder: Path, number: int, port: int, *flags: str) -> "subprocess.Popen[str]":
-    meeting = ("--learner.meeting", f"tcp://127.0.0.1:{port}", "--learner.rank_timeout_s", "4")
-    places = ("--learner.endpoint", f"ipc://{folder}/l{number}")
-    command = ("-m", "zerobeast.services.learner", "--root", str(folder), "--name", "x", "--index", str(number))
-    return python(*command, *CARTPOLE[1:], *meeting, *places, *flags)
-
-
 @pytest.mark.parametrize(
     ("numbers", "other", "code"),
-    [((0, 1), ("--algo", "dqn"), 2), ((0, 1, 1), (), 75), ((1,), (), 75), ((0, 5), (), 2)],
-    ids=["other settings", "twice", "no rank 0", "no such rank"],
+    [((0, 1), ("--algo", "dqn"), 2), ((0, 1, 1), (), 75), ((0, 5), (), 2)],
+    ids=["other settings", "twice", "no such rank"],
 )
 def test_learners_that_do_not_fit_end(
     tmp_path: Path, numbers: tuple[int, ...], other: tuple[str, ...], code: int
 ) -> None:
-    port = free_port()
+    meeting = ("--learner.meeting", f"tcp://127.0.0.1:{free_port()}", "--learner.rank_timeout_s", "4")
+    command = ("-m", "zerobeast.services.learner", "--root", str(tmp_path), "--name", "x", *CARTPOLE[1:], *meeting)
     with ExitStack() as stack:
-        ranks = [rank(tmp_path, number, port, *(other if place else ())) for place, number in enumerate(numbers)]
-        for each in ranks:
-            stack.enter_context(killed_at_last(each))
+        ranks = []
+        for place, number in enumerate(numbers):
+            own = ("--index", str(number), "--learner.endpoint", f"ipc://{tmp_path}/l{number}")
+            ranks.append(python(*command, *own, *(other if place else ())))
+            stack.enter_context(killed_at_last(ranks[-1]))
         first = wait_until(lambda: next((each for each in ranks if each.poll() is not None), None))
         found, _, error = finished(first)
     assert (found, "Traceback" in error) == (code, False), error
-
-
-def test_a_taken_port_is_reported(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, _, error = finished(rank(tmp_path, 0, taken.getsockname()[1]))
-    assert code == 2
-    assert "cannot listen" in error

@@ -21,7 +21,7 @@ from zerobeast.cli.main import main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import main as probe
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.process.roles import HOSTED, ROLES
+from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.health_server import MAX_OPEN, STUCK_S, HealthServer
 from zerobeast.common.service.loop import Loop
@@ -39,12 +39,8 @@ class Worker(Service):
 
     def __init__(self, **page: object) -> None:
         super().__init__()
-        self.rows = 0
-        self.said = page
-        self.stall = threading.Event()
-        self.has_work = True
-        self.hang, self.hung = threading.Event(), threading.Event()
-        self.resume = threading.Event()
+        self.rows, self.said, self.has_work = 0, page, True
+        self.stall, self.hang, self.hung, self.resume = (threading.Event() for _ in range(4))
 
     def open(self) -> None:
         pass
@@ -87,20 +83,14 @@ def get(address: str, path: str) -> tuple[int, str]:
         return response.status, response.read().decode()
 
 
-@pytest.mark.parametrize("host", ["..", "x" * 70])
-def test_an_impossible_host_is_refused(host: str) -> None:
-    with pytest.raises(ConfigError):
-        HealthServer(Worker(), HealthConfig(host=host))
-
-
-@pytest.mark.parametrize(
-    ("host", "asked"), [("::1", ["::1"]), ("[::1]", ["::1"]), ("::", ["::1", "127.0.0.1"]), ("0.0.0.0", ["127.0.0.1"])]
-)
-def test_pages_are_served_on_addresses_of_ipv6_too(host: str, asked: list[str]) -> None:
-    settings = HealthConfig(host=host)
-    with served(settings) as (_, address):
+@pytest.mark.parametrize("host", ["[::1]", "::", "0.0.0.0"])
+def test_pages_are_served_on_addresses_of_ipv6_too(host: str) -> None:
+    with served(HealthConfig(host=host)) as (_, address):
         port = address.rpartition(":")[2]
-        assert all(fetch_page(f"{each}:{port}") for each in [*asked, f"[{asked[0]}]", host])
+        asked = {"[::1]": ["::1"], "::": ["[::1]", "127.0.0.1"], "0.0.0.0": ["127.0.0.1"]}[host]
+        assert all(fetch_page(f"{each}:{port}") for each in [*asked, host])
+    with pytest.raises(ConfigError):
+        HealthServer(Worker(), HealthConfig(host=".."))
 
 
 def test_a_service_answers_about_its_own_loop() -> None:
@@ -164,19 +154,6 @@ def shown(capsys: pytest.CaptureFixture[str], *argv: str | Path) -> tuple[int, s
     return code, lines[-1].partition(":")[0], lines
 
 
-def test_pages_given_as_endpoints_get_the_verdict_of_their_run(capsys: pytest.CaptureFixture[str]) -> None:
-    with ExitStack() as stack:
-        pages = {"learner": {"waiting_fraction": 0.0, "agent_steps_per_s": 9.0, "update_ms": 5.0}}
-        flags: list[str] = []
-        for role in ROLES:
-            _, address = stack.enter_context(served(role=role, cores=[], cpu_pressure=0.0, **pages.get(role, {})))
-            wait_until(lambda address=address: get(address, "/readyz")[0] == 200)
-            flags += ["--endpoint", address]
-        assert shown(capsys, *flags)[:2] == (0, "training-bound")
-        assert shown(capsys, *flags[:-1], f"127.0.0.1:{free_port()}")[:2] == (1, "not training")
-        assert shown(capsys, *flags[:-2])[:2] == (0, "no verdict on the run")
-
-
 OK = b"HTTP/1.1 200 OK\r\n\r\n"
 
 
@@ -202,7 +179,7 @@ def test_an_answer_that_comes_byte_by_byte_is_not_waited_for() -> None:
         assert fetch_page(address, 0.2) is None
 
 
-@pytest.mark.parametrize("answer", [b"", OK + b"[1]", OK + b"{", OK + b"[" * 500_000, b"\0" * 100])
+@pytest.mark.parametrize("answer", [OK + b"[1]", OK + b"{", OK + b"[" * 500_000])
 def test_a_server_of_another_kind_at_the_address_is_no_page(answer: bytes) -> None:
     with answering(answer) as address:
         assert fetch_page(address) is None
@@ -289,10 +266,6 @@ def test_services_on_other_machines_are_asked_there_and_else_named_in_one_line(
     assert shown(capsys, *look)[:2] == (0, "finished")
 
 
-def test_beast_health_with_nothing_to_look_at_reports_it(tmp_path: Path) -> None:
-    assert [main(["health", "--root", str(tmp_path), *flags]) for flags in ([], ["--run", "y"])] == [2, 2]
-
-
 def test_an_actor_answers_its_probes_before_any_peer_is_there_and_ends_in_time(tmp_path: Path) -> None:
     status = tmp_path / "status.json"
     flags = [f"--{role}.endpoint=tcp://127.0.0.1:{free_port()}" for role in ("envserver", "broker", "learner")]
@@ -311,13 +284,20 @@ def visit(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=20.0)
 
 
-def test_requests_that_never_end_hold_no_threads_and_keep_the_page_from_nobody() -> None:
+def test_requests_that_never_end_hold_no_threads_and_keep_the_page_from_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with served() as (_, address), ExitStack() as stack:
         before = threading.active_count()
         for number in range(3 * MAX_OPEN):
-            stack.enter_context(visit(address)).sendall(b"GET /healthz HTTP/1.0\r\nx: " + b"y" * number)
+            visitor = stack.enter_context(visit(address))
+            visitor.sendall(b"GET /healthz HTTP/1.0\r\nx: " + b"y" * number)
+            if number % 2:
+                visitor.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                visitor.close()  # hangs up
         assert fetch_page(address, 20.0)
         assert threading.active_count() == before
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_probe_is_answered_although_many_that_ask_for_nothing_come_after_it() -> None:
@@ -333,26 +313,3 @@ def test_a_probe_is_answered_although_many_that_ask_for_nothing_come_after_it() 
 def test_an_answer_larger_than_a_socket_holds_arrives_whole() -> None:
     with served(note="x" * (8 << 20)) as (_, address):
         assert len(get(address, "/healthz")[1]) > 8 << 20
-
-
-def test_the_oldest_connection_is_closed_and_the_newest_is_served() -> None:
-    with served() as (_, address), ExitStack() as stack:
-        visitors = [stack.enter_context(visit(address)) for _ in range(MAX_OPEN + 1)]
-        oldest, newest = visitors[0], visitors[-1]
-        assert oldest.recv(1) == b""
-        newest.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
-        assert newest.recv(100).startswith(b"HTTP/1.0 200")
-
-
-def test_clients_that_hang_up_leave_no_line_in_the_log(
-    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    with served() as (_, address):
-        for _ in range(50):
-            rude = visit(address)
-            rude.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-            rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            rude.close()
-        assert fetch_page(address, 20.0)
-    assert capfd.readouterr().err == ""
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

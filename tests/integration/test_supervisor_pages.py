@@ -15,13 +15,12 @@ from zerobeast.launcher.pages import Gatherer
 
 #: a real service with a health page
 SERVICE = """
-import json, pathlib, sys, time
+import json, logging, pathlib, sys
 from zerobeast.common.settings.run import HealthConfig
 from zerobeast.common.service.health_server import HealthServer
 from zerobeast.common.process.logs import log_to_stderr
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
-import logging
 class Idle(Service):
     role = "broker"
     def open(self):
@@ -43,25 +42,28 @@ def child_of(folder: Path, name: str, code: str) -> Child:
     return Child(ChildSpec(name, 0, command, environ, folder / f"{name}.log", status))
 
 
-def test_pages_usage_and_warnings_of_children_are_gathered(tmp_path: Path) -> None:
+def test_pages_usage_and_warnings_of_children_are_gathered_though_one_never_answers(tmp_path: Path) -> None:
     (tmp_path / "broker.log").write_text("12:00:00.000 broker-0 W of an earlier start\n")
-    child = child_of(tmp_path, "broker", SERVICE)
-    with Gatherer(lambda: [child]) as pages:
+    silent, child = child_of(tmp_path, "actor", "import time; time.sleep(600)"), child_of(tmp_path, "broker", SERVICE)
+    with socket.create_server(("127.0.0.1", 0)) as deaf, Gatherer(lambda: [silent, child]) as pages:
         assert pages.snapshot().page("broker") == {}
+        silent.start()
         child.start()
+        (tmp_path / "actor.json").write_text(json.dumps({"health": f"127.0.0.1:{deaf.getsockname()[1]}"}))
         try:
             wait_until(lambda: pages.snapshot().page("broker").get("state") == "ready")
-            wait_until(lambda: pages.snapshot().services[0].cpu_share is not None)
+            wait_until(lambda: pages.snapshot().services[1].cpu_share is not None)
             wait_until(lambda: pages.snapshot().warnings)
             snapshot = pages.snapshot()
         finally:
-            child.kill()
-            wait_until(lambda: child.poll() is not None)
+            for each in (silent, child):
+                each.kill()
+            wait_until(lambda: silent.poll() is not None and child.poll() is not None)
         child.spec.log.write_text("12:00:01.000 broker-0 W anew\n")
         wait_until(lambda: "broker 0: anew" in pages.snapshot().warnings)
-        assert snapshot.page("broker")["clients"] == 7
+        assert (snapshot.page("broker")["clients"], snapshot.page("actor")) == (7, {})
         assert snapshot.warnings == ("broker 0: something is odd",)
-        wait_until(lambda: pages.snapshot().services[0].code == -9)
+        wait_until(lambda: pages.snapshot().services[1].code == -9)
 
 
 def test_a_reason_that_several_services_give_is_shown_once(tmp_path: Path) -> None:
@@ -88,36 +90,14 @@ def test_pages_are_read_on_when_the_children_cannot_be_found_for_a_while() -> No
         assert "stale file handle" in pages.snapshot().warnings[0]
 
 
-def test_a_page_that_never_answers_leaves_the_others_fresh(tmp_path: Path) -> None:
-    silent = child_of(tmp_path, "actor", "import time; time.sleep(600)")
-    good = child_of(tmp_path, "broker", SERVICE)
-    with socket.create_server(("127.0.0.1", 0)) as deaf, Gatherer(lambda: [silent, good]) as pages:
-        silent.start()
-        good.start()
-        (tmp_path / "actor.json").write_text(json.dumps({"health": f"127.0.0.1:{deaf.getsockname()[1]}"}))
-        try:
-            wait_until(lambda: pages.snapshot().page("broker").get("clients") == 7)
-            assert pages.snapshot().page("actor") == {}
-        finally:
-            for child in (silent, good):
-                child.kill()
-            wait_until(lambda: silent.poll() is not None and good.poll() is not None)
-
-
-@pytest.mark.parametrize(
-    "status",
-    ["", "{", "[]", "[" * 100_000, "{}", '{"health": 5}', '{"health": "nowhere"}', '{"health": "127.0.0.1:1"}'],
-)
+@pytest.mark.parametrize("status", ["{", "[]", "[" * 100_000, "{}", '{"health": 5}', '{"health": "127.0.0.1:1"}'])
 def test_an_unusable_status_file_is_no_page(tmp_path: Path, status: str) -> None:
     (tmp_path / "s.json").write_text(status)
     assert announced_page(tmp_path / "s.json", remote=True) is None
     assert announced_page(tmp_path / "missing.json", remote=True) is None
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["a b:80", "a\nb:80", "a\0b:80", "..:80", f"{'x' * 70}:80", "127.0.0.1:70000", "127.0.0.1:²", f"h:{'9' * 5000}"],
-)
+@pytest.mark.parametrize("address", ["a\0b:80", "..:80", f"{'x' * 70}:80", "127.0.0.1:70000", f"h:{'9' * 5000}"])
 def test_an_impossible_address_has_no_page(address: str) -> None:
     assert fetch_page(address, 0.1) is None
 
@@ -128,16 +108,11 @@ HERE = socket.gethostname()
 @pytest.mark.parametrize(
     ("health", "host", "found", "alone"),
     [
-        ("0.0.0.0:8080", "node9", ("node9:8080", "node9"), ("", "node9")),
         ("[::]:8080", "node9", ("node9:8080", "node9"), ("", "node9")),
         ("10.0.0.5:8080", "node9", ("10.0.0.5:8080", "node9"), ("", "node9")),
         ("127.0.0.1:8080", "node9", ("", "node9"), ("", "node9")),
-        ("[::1]:8080", "node9", ("", "node9"), ("", "node9")),
-        ("127.0.0.1:8080", HERE, ("127.0.0.1:8080", ""), ("127.0.0.1:8080", "")),
-        ("127.0.0.1:8080", None, ("127.0.0.1:8080", ""), ("127.0.0.1:8080", "")),
+        ("[::1]:8080", HERE, ("[::1]:8080", ""), ("[::1]:8080", "")),
         ("0.0.0.0:8080", None, ("0.0.0.0:8080", ""), ("0.0.0.0:8080", "")),
-        ("[::1]:8080", None, ("[::1]:8080", ""), ("[::1]:8080", "")),
-        ("localhost:8080", None, ("localhost:8080", ""), ("localhost:8080", "")),
         ("10.0.0.5:8080", None, ("10.0.0.5:8080", ""), ("", "10.0.0.5")),
         ("localhost.example:8080", None, ("localhost.example:8080", ""), ("", "localhost.example")),
     ],

@@ -70,35 +70,29 @@ def pod(name: str, role: str, state: dict[str, Any] = RUNNING, *, last: dict[str
     }
 
 
-def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, list[str], list[tuple[str, str]]]:
-    """The exit code, the names of services, and the state and note of each."""
+def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    """The exit code, and the state and note of each service."""
     code = main(["--json", *flags])
     found = json.loads(capsys.readouterr().out)["services"]
-    return code, [each["name"] for each in found], [(each["state"], each["note"]) for each in found]
+    return code, {each["name"]: (each["state"], each["note"]) for each in found}
 
 
 @pytest.mark.parametrize(("flags", "namespace"), [(["--kubernetes"], "zerobeast"), (["-n", "cat"], "cat")])
 def test_services_of_pods_are_shown_like_local_ones(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], flags: list[str], namespace: str
 ) -> None:
-    beside, learner, worker = (
-        pod(name, name.partition("-")[0]) for name in ("actor-59c8-zt4wq", "learner-0", "worker-6d4b-x7k2p")
-    )
-    beside["spec"]["initContainers"] = [{"name": "envserver", "restartPolicy": "Always"}]
-    beside["status"]["initContainerStatuses"] = [{"name": "envserver", "state": RUNNING, "lastState": {}}]
-    for role in ("actor", "envserver"):
-        cluster.serves("actor-59c8-zt4wq", role, namespace=namespace)
-    cluster.serves("learner-0", "learner", namespace=namespace)
-    cluster.serves("worker-6d4b-x7k2p", "worker", namespace=namespace)
-    for each in (beside, learner, worker):
+    pods = [pod(name, name.partition("-")[0]) for name in ("learner-0", "actor-59c8-zt4wq", "worker-6d4b-x7k2p")]
+    pods[1]["spec"]["initContainers"] = [{"name": "envserver", "restartPolicy": "Always"}]
+    pods[1]["status"]["initContainerStatuses"] = [{"name": "envserver", "state": RUNNING, "lastState": {}}]
+    cluster.serves("actor-59c8-zt4wq", "envserver", namespace=namespace)
+    for each in pods:
         each["metadata"]["namespace"] = namespace
-    cluster.holds(learner, beside, worker, namespace=namespace)
-    _, names, states = shown(capsys, *flags)
-    assert set(states) == {("ready", "")}
-    assert names == [
-        *("actor zt4wq", "envserver zt4wq", "learner 0"),
-        *("broker x7k2p", "envserver x7k2p", "actor x7k2p"),
-    ]
+        cluster.serves(each["metadata"]["name"], each["spec"]["containers"][0]["name"], namespace=namespace)
+    cluster.holds(*pods, namespace=namespace)
+    _, states = shown(capsys, *flags)
+    of_worker = [f"{role} x7k2p" for role in ("broker", "envserver", "actor")]
+    assert states == dict.fromkeys(["actor zt4wq", "envserver zt4wq", "learner 0", *of_worker], ("ready", ""))
+    assert [*states][3:] == of_worker
 
 
 def test_a_pod_that_does_not_run_is_shown_with_the_reason(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,8 +113,7 @@ def test_a_pod_that_does_not_run_is_shown_with_the_reason(cluster: Cluster, caps
     cluster.answers(logs.format("learner-0", "learner", " --previous"), "seed: wrong\n")
     cluster.answers(logs.format("actor-59c8-zt4wq", "actor", ""), "")
     cluster.answers(logs.format("worker-59c8-q2w3e", "worker", ""), "why\n")
-    code, names, states = shown(capsys, "--kubernetes")
-    assert (code, dict(zip(names, states, strict=True))) == (
+    assert shown(capsys, "--kubernetes") == (
         1,
         {
             "actor zt4wq": ("ended", ""),
@@ -128,9 +121,7 @@ def test_a_pod_that_does_not_run_is_shown_with_the_reason(cluster: Cluster, caps
             "broker 1": ("starting", ""),
             "envserver x7k2p": ("no answer", "0/3 nodes are available"),
             "learner 0": ("ended (2)", "seed: wrong"),
-            "broker q2w3e": ("ended (2)", "why"),
-            "envserver q2w3e": ("ended (2)", "why"),
-            "actor q2w3e": ("ended (2)", "why"),
+            **dict.fromkeys([f"{role} q2w3e" for role in ("broker", "envserver", "actor")], ("ended (2)", "why")),
         },
     )
 
@@ -143,26 +134,27 @@ def test_a_missing_run_or_cluster_is_an_error(cluster: Cluster, text: str) -> No
     assert text or str(caught.value).endswith("it was refused."), "the last line alone"
 
 
-@pytest.mark.parametrize("flag", ["--kubernetes", "--compose"])
-def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, flag: str) -> None:
+@pytest.mark.parametrize(("flag", "program"), [("--kubernetes", "kubectl"), ("--compose", "docker")])
+def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, flag: str, program: str) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigError, match="kubectl" if flag == "--kubernetes" else "docker"):
+    with pytest.raises(ConfigError, match=program):
         main([flag])
 
 
-@pytest.mark.parametrize(("last", "code"), [("all 300 agent steps are done", 0), ("ended by SIGTERM", 1)])
-@pytest.mark.parametrize("listed", [False, True], ids=["an object a line", "one list"])
+@pytest.mark.parametrize(
+    ("last", "code", "listed"), [("all 300 agent steps are done", 0, False), ("ended by SIGTERM", 1, True)]
+)
 def test_a_project_whose_learner_has_ended_is_finished_if_all_steps_are_done(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str], last: str, code: int, listed: bool
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], last: str, code: int, *, listed: bool
 ) -> None:
     entries = [{"Service": role, "Name": f"zerobeast-{role}-1", "State": "running"} for role in ROLES]
     entries[ROLES.index("learner")] |= {"State": "exited", "ExitCode": 0}
     listing = json.dumps(entries) if listed else "\n".join(map(json.dumps, entries))
     cluster.answers("compose ps --all --format json", listing)
     cluster.answers("logs --tail 2 zerobeast-learner-1", f"12:00:00.000 learner I {last}\nlater\n")
-    found, names, states = shown(capsys, "--compose")
-    assert (min(found, 1), set(names)) == (code, {f"{role} 1" for role in ROLES})
-    assert ("ended", "later" if code else f"12:00:00.000 learner I {last}") in states
+    found, states = shown(capsys, "--compose")
+    assert (min(found, 1), set(states)) == (code, {f"{role} 1" for role in ROLES})
+    assert states["learner 1"] == ("ended", "later" if code else f"12:00:00.000 learner I {last}")
 
 
 def test_places_are_asked_side_by_side() -> None:

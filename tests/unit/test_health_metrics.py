@@ -17,11 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 def samples(page: dict[str, object]) -> dict[str, float]:
     families = text_string_to_metric_families(render(page).decode())
-    return {
-        f"{sample.name}{sorted(sample.labels.items())}": sample.value
-        for family in families
-        for sample in family.samples
-    }
+    every = [sample for family in families for sample in family.samples]
+    return {f"{sample.name}{sorted(sample.labels.items())}": sample.value for sample in every}
 
 
 def test_gauges_counters_and_reasons_become_metrics_of_the_role_in_units_that_are_written_out() -> None:
@@ -48,17 +45,10 @@ def test_gauges_counters_and_reasons_become_metrics_of_the_role_in_units_that_ar
     }
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        *({"loss": value} for value in (None, "text", math.nan, math.inf, [1, 2], {"a": 1})),
-        {"unheard_of": 1},
-        {"refused_by_reason": {"kind": "many"}},
-        {"refused_by_reason": 3},
-    ],
-)
-def test_values_that_are_no_numbers_are_no_metrics(page: dict[str, object]) -> None:
-    assert samples({"role": "learner", **page}) == {}
+@pytest.mark.parametrize("value", [None, "text", math.nan, math.inf, {"a": 1}])
+def test_values_that_are_no_numbers_are_no_metrics(value: object) -> None:
+    wrong = {"loss": value, "unheard_of": 1, "refused_by_reason": {"kind": "many"}, "rows_by_kind": 3}
+    assert samples({"role": "learner", **wrong}) == {}
 
 
 def asked(expressions: Iterable[str]) -> set[str]:

@@ -1,9 +1,8 @@
 """Which policies an evaluator keeps, and which of its results; nothing is played here."""
 
-import errno
-import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +45,14 @@ class Playing:
         Checkpoints(self.folder).save(self.state)
         (self.folder / run_files.CHECKPOINT).rename(self.queue / f"{steps}.pt")
 
-    def evaluate(self, steps: Iterable[int], until: Callable[[Evaluator], Any] | None = None) -> dict[str, Any]:
-        """Evaluate policies of these steps, until none waits or as told; returns the last page."""
+    def evaluate(self, steps: Iterable[int]) -> dict[str, Any]:
+        """Evaluate policies of these steps, until none waits; returns the last page."""
         with closing(Evaluator(self.config, Instance(env_server="ipc:///nowhere"))) as evaluator:
             evaluator.open()
             for each in steps:
                 self.offer(each)
-            ended = until or (lambda _evaluator: not run_files.kept(self.folder, run_files.TO_EVALUATE))
-            wait_until(lambda: poll(evaluator, 0.01) or evaluator.tick(0.0) or ended(evaluator))
+            waiting = partial(run_files.kept, self.folder, run_files.TO_EVALUATE)
+            wait_until(lambda: poll(evaluator, 0.01) or evaluator.tick(0.0) or not waiting())
             return evaluator.report()
 
     def scores(self) -> dict[int, float]:
@@ -153,29 +152,3 @@ def test_a_policy_whose_row_cannot_be_written_is_played_until_it_can_and_that_is
     assert run.evaluate([10])["agent_steps"] == 4 * 7
     assert run.scores() == {10: 1.0}
     assert (1, 7) in shown <= {(0, 0), (0, 7), (1, 7)}
-
-
-def test_a_queue_that_cannot_be_changed_is_played_once_and_the_evaluator_goes_on(
-    run: Playing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played: list[int] = []
-
-    def refused(*_args: Any, **_options: Any) -> None:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    def game(steps: int, _watch: Watch) -> float:
-        played.append(steps)
-        for method in ("unlink", "replace"):
-            monkeypatch.setattr(Path, method, refused)
-        monkeypatch.setattr(evaluations, "append", lambda *_args: None)
-        return 1.0
-
-    def rests(evaluator: Evaluator) -> bool:
-        for _ in range(20 * bool(evaluator.report()["evaluations"])):
-            poll(evaluator, 0.01)
-        return bool(evaluator.report()["evaluations"])
-
-    run.game = game
-    page = run.evaluate([10], rests)
-    monkeypatch.undo()
-    assert (played, page["evaluations_waiting"]) == ([10], 1)

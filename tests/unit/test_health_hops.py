@@ -1,4 +1,4 @@
-"""Histograms of hops: what they count, what they forget, and how they add up over processes."""
+"""Histograms of hops and rates: what they count, what they forget, and how they add up over processes."""
 
 import math
 
@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, recent, step_s, wires
 from zerobeast.common.health.metrics import render
+from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.health.table import hop_table
 from zerobeast.common.process.roles import ROLES
 
@@ -101,3 +102,16 @@ def test_prometheus_gets_cumulative_histograms_of_all_hops() -> None:
     assert [found[f"{name}_bucket", edge] for edge in ("0.001", "0.002", "50.0", "+Inf")] == [1, 2, 2, 3]
     assert found[f"{name}_count", None] == 3
     assert found[f"{name}_sum", None] == pytest.approx(80.0021)
+
+
+def test_a_rate_is_growth_over_the_window_or_since_it_was_opened() -> None:
+    window = SlidingWindow(10.0)
+    assert window.per_s(100.0, 7, 0.0) == [0.0, 0.0], "the first call opens it"
+    assert window.per_s(102.0, 47, 1.0) == [20.0, 0.5]
+    for tick in range(1, 2801):  # asked often, it stays exact
+        window.per_s(102.0 + tick / 100, 47 + 0.5 * tick, 1.0)
+    assert window.growth(130.0, 47 + 50 * 28, 1.0) == (pytest.approx(10.0), [pytest.approx(500), 0.0])
+    assert window.growth(160.0, 1507, 1.0) == (pytest.approx(30.0), [pytest.approx(60), 0.0]), "not read for long"
+    for second in range(161, 172):
+        window.per_s(float(second), 1507, 1.0)
+    assert window.per_s(171.0, 1507, 1.0) == [0.0, 0.0], "nothing happened in the whole window"

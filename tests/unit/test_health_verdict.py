@@ -10,7 +10,7 @@ from tests.build.pages import PAGES, Page, services
 from zerobeast.common.health.command import exit_code, render
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import EDGES_S, Histogram
-from zerobeast.common.health.table import as_json, table
+from zerobeast.common.health.table import table
 from zerobeast.common.health.verdict import ELSEWHERE, Verdict, judge, ready
 from zerobeast.common.process.roles import ROLES
 
@@ -52,7 +52,6 @@ def with_round_trips(env_s: float, broker_s: float) -> dict[str, Page]:
         (with_round_trips(0.015, 0.035), "network-bound", True),
         (with_round_trips(0.015, 0.015), "latency-bound", True),
         ({"learner": {"agent_steps_per_s": 0.0}}, "starting", True),
-        ({"learner": {"waiting_fraction": None}}, "starting", True),
         ({"learner": {"agent_steps_per_s": 0.0}, "envserver": {"sessions_making": 2}}, "starting", True),
         ({"learner": {"agent_steps_per_s": 0.0, "replay_fill": 0.25}}, "filling", True),
         ({"learner": {"state": "starting"}}, "starting", False),
@@ -62,9 +61,7 @@ def with_round_trips(env_s: float, broker_s: float) -> dict[str, Page]:
         ({"broker": STALLED}, "not well", False),
         ({"actor": STALLED}, "stalled", False),
         ({"learner": {"unsaved": "the disk is full"}}, "not saved", False),
-        ({"learner": {"unsaved": "the disk is full", "stalled": True}}, "not saved", False),
         ({"learner": {"unsaved": "the disk is full", "agent_steps": 10_000_000}}, "not saved", False),
-        ({"learner": {"unsaved": ""}}, "latency-bound", True),
     ],
 )
 def test_the_verdict_is_what_limits_the_run_or_keeps_it_from_training(
@@ -81,15 +78,8 @@ def test_the_verdict_is_what_limits_the_run_or_keeps_it_from_training(
     [
         ({"learner": STALLED, "actor": {"waiting_credit_fraction": 0.9}}, ["the learner"]),
         ({"actor": STALLED | {"waiting_connect_fraction": 1.0}}, ["sessions"]),
-        (
-            {"learner": STALLED | {"refused_since_progress": {"values": 1200}}},
-            ["brokers", "learner 0", "1,200 x values"],
-        ),
-        ({"actor": STALLED | {"refused_since_progress": {"payload": 7}}}, ["brokers", "actor 0", "7 x payload"]),
-        (
-            {"actor": STALLED | {"waiting_env_fraction": 1.0, "trouble": "it sends NaN"}},
-            ["env-servers", "it sends NaN"],
-        ),
+        ({"learner": STALLED | {"refused_since_progress": {"values": 1200}}}, ["learner 0", "1,200 x values"]),
+        ({"actor": STALLED | {"waiting_env_fraction": 1.0, "trouble": "it sends NaN"}}, ["env-servers", "NaN"]),
     ],
 )
 def test_a_run_that_stands_still_is_reported_with_since_when_and_why(
@@ -133,20 +123,20 @@ def on(cores: dict[str, list[str]] | list[str], **changes: Page) -> list[Service
 @pytest.mark.parametrize(
     ("seen", "most"),
     [
-        (on(TWO, learner={"cpu_share": 0.84}, broker={"cpu_share": 0.46}, envserver={"cpu_share": 0.56}), "learner 0"),
-        (on(BOUND, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95}), "broker 0"),
-        (on(["a 3"], learner={"cpu_share": 0.95}), "learner 0"),
-        (on(BOUND, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4}), ""),
-        (services(learner={"cpu_share": 1.9}), ""),
-        (on(TWO, learner={"cpu_share": 0.2}, **{role: {"cpu_pressure": 0.97} for role in ROLES[1:]}), "learner 0"),
+        (
+            on(TWO, learner={"cpu_share": 0.84}, broker={"cpu_share": 0.46}, envserver={"cpu_share": 0.56}),
+            {"learner 0"},
+        ),
+        (on(BOUND, learner={"cpu_share": 0.9}, broker={"cpu_share": 0.95}), {"broker 0"}),
+        (on(BOUND, learner={"cpu_share": 0.59}, broker={"cpu_share": 0.4}), set()),
+        (services(learner={"cpu_share": 1.9}), set()),
+        (on(TWO, learner={"cpu_share": 0.2}, **{role: {"cpu_pressure": 0.97} for role in ROLES[1:]}), {"learner 0"}),
     ],
-    ids=["full", "bound", "one core", "room", "other machines have room", "other programs"],
+    ids=["full", "bound", "room", "other machines have room", "other programs"],
 )
-def test_a_full_machine_comes_before_any_service_of_it(seen: list[ServiceView], most: str) -> None:
+def test_a_full_machine_comes_before_any_service_of_it(seen: list[ServiceView], most: set[str]) -> None:
     kind, names = named(seen)
-    assert (kind, {name for name in names if " " in name}) == (
-        ("CPU-bound", {most}) if most else ("latency-bound", set())
-    )
+    assert (kind, names - {*ROLES}) == ("CPU-bound" if most else "latency-bound", most)
 
 
 def test_nothing_is_added_to_a_machine_without_a_core_for_it() -> None:
@@ -204,25 +194,11 @@ def test_a_learner_whose_actors_are_on_machines_that_cannot_be_asked_trains() ->
 
 def test_the_table_has_a_line_for_each_service_with_what_a_person_needs() -> None:
     full = {"memory_bytes": 512 << 20, "refused": 3, "dropped": 1, "write_errors": 3}
-    header, learner, broker, envserver, actor = table(
-        services(learner=full, broker={"progress_age_s": 75.0})
-    ).splitlines()
+    header, *lines = table(services(learner=full, broker={"progress_age_s": 75.0})).splitlines()
     assert header.split()[:3] == ["service", "state", "uptime"]
-    for text in ("1:02:05", "1,234 steps/s", "now", "queue 12/64", "v50 lag 1.2", "512 MB", "3 refused", "1 dropped"):
-        assert text in learner
-    assert "3 failed writes" in learner
-    assert "batch 27.5/256" in broker
-    assert "0:01:15 ago" in broker
-    assert "32 envs" in envserver
-    assert "actions 50%" in actor
-
-
-def test_json_has_every_page_and_marks_what_is_healthy() -> None:
-    found = as_json(services(broker={"state": "starting"}), Verdict("a sentence", good=False))
-    assert (found["verdict"], found["healthy"]) == ("a sentence", False)
-    assert [entry["healthy"] for entry in found["services"]] == [True, False, True, True]
-    assert found["services"][0]["page"]["queue_rows"] == 12
-    assert not as_json([], Verdict("", good=True))["healthy"]
+    of_learner = ("1:02:05", "1,234 steps/s", "now", "queue 12/64", "v50 lag 1.2", "512 MB", "3 refused", "1 dropped")
+    wanted = (of_learner, ("batch 27.5/256", "0:01:15 ago"), ("32 envs",), ("actions 50%",))
+    assert [text for line, texts in zip(lines, wanted, strict=True) for text in texts if text not in line] == []
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.build.learners import ENV, answer, rollout_rows, run_config
-from tests.build.streams import ListedRun, ListMessage
+from tests.build.streams import ListedRun
 from tests.build.training import learn, training_run
-from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Credit, Learned
@@ -109,22 +108,6 @@ def test_a_run_never_stands_still_while_anything_good_arrives(
         for _ in range(batch + 2):
             run.turn(lambda _sender, _seq: 0, acting=len(rows))
         assert len(run.batches) > before, "good rollouts are learned from at once"
-
-
-@BOTH
-def test_a_stream_that_sends_bye_and_hello_over_the_same_connection_is_back(credit: Credit) -> None:
-    run = Run([4], batch=8, window=1, credit=credit)
-    for _ in range(5):
-        run.turn(lambda _sender, _seq: 0, acting=1)
-    run.port.inbox.append(ListMessage(Header(Kind.BYE, 1, 0, 1), b""))
-    run.exchange()
-    assert run.intake.peers == 0
-    run.outboxes[1].stream.greet_again(run.now)
-    before = len(run.batches)
-    for _ in range(10):
-        run.turn(lambda _sender, _seq: 0, acting=1)
-    assert run.intake.peers == 1
-    assert len(run.batches) > before
 
 
 @BOTH

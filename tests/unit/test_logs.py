@@ -58,14 +58,3 @@ def test_a_log_statement_is_rate_limited_and_reports_later_how_much_it_left_out(
     *_, again, and_again = written.getvalue().splitlines()
     assert again.endswith(f"refused: again (and {1000 - logs.MAX_PER_PERIOD} more before)")
     assert and_again.endswith("refused: and again")
-
-
-def test_an_exception_is_shown_with_its_traceback(written: io.StringIO) -> None:
-    try:
-        raise KeyError("bug")
-    except KeyError:
-        logging.getLogger("zerobeast.services.x").exception("it failed")
-    first, second, *_, last = written.getvalue().splitlines()
-    assert first.endswith("it failed")
-    assert second == "  Traceback (most recent call last):"
-    assert last == "  KeyError: 'bug'"

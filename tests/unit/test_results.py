@@ -1,7 +1,6 @@
 """Results of runs: what is read, what is grouped, means over seeds and their intervals."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from zerobeast.common.files import evaluations, run_files
 from zerobeast.results import statistics
 from zerobeast.results.atari import human_normalized
 from zerobeast.results.curves import Curve, curve, mean_curve, overlapping
-from zerobeast.results.groups import by_env, grouped
+from zerobeast.results.groups import grouped
 from zerobeast.results.run import SavedRun, read
 
 
@@ -108,16 +107,6 @@ def test_evaluations_of_seeds_are_where_they_were_due(tmp_path: Path, how: dict[
     assert curve(run, "agent_steps", "evaluation").x.tolist() == [*made[0]]
 
 
-@pytest.mark.parametrize("settings", [{}, {"evaluate": {"times": "x"}}, {"evaluate": {"times": 2}}])
-def test_every_evaluation_has_a_place_of_its_own(tmp_path: Path, settings: dict[str, Any]) -> None:
-    made = [{100: 1.0, 210: 2.0, 260: 3.0, 400: 4.0}, {100: 1.0, 220: 2.0, 270: 3.0, 400: 4.0}]
-    seeds(tmp_path, "ppo", made, **settings)  # such as two of a run that was longer once, with another schedule
-    both = [curve(run, "steps", "evaluation") for run in find(tmp_path, "ppo*")]
-    assert [each.y.tolist() for each in both] == [[1.0, 2.0, 3.0, 4.0]] * 2
-    shown = mean_curve(both).x
-    assert all(np.isin(each.x, shown).all() for each in both)
-
-
 def test_the_mean_is_of_points_that_all_runs_have() -> None:
     first = Curve(np.array([0.0, 10.0, 20.0]), np.array([0.0, 10.0, 20.0]))
     second = Curve(np.array([5.0, 15.0]), np.ones(2))
@@ -173,24 +162,6 @@ def test_where_a_run_was_trained_and_what_it_left_is_no_difference_and_nor_is_a_
     assert len(labels(tmp_path, "c", "new")) == 1, "saved before a setting existed"
     saved(tmp_path, "changed", seed=5, evaluate={"max_steps": 11})
     assert labels(tmp_path, "c", "new", "changed") == ["evaluate.max_steps 11", "evaluate.max_steps 30000"]
-
-
-@pytest.mark.parametrize(("opponent", "groups"), [("latest", 1), ("past", 3)])
-def test_the_versions_that_are_kept_are_a_difference_if_they_are_the_opponents(
-    tmp_path: Path, opponent: str, groups: int
-) -> None:
-    for name, every, kept in (("a", 5000, 10), ("b", 5000, 10), ("c", 500, 10), ("d", 5000, 1)):
-        learner = {"checkpoint_every_steps": every, "keep_checkpoints": kept, "checkpoint_every_s": kept}
-        saved(tmp_path, name, {100: 1.0}, learner=learner, env=f"mine:{opponent}", **{"env.opponent": opponent})
-    assert len(labels(tmp_path)) == groups
-
-
-def test_runs_of_other_environments_are_not_compared_unasked(tmp_path: Path) -> None:
-    saved(tmp_path, "a")
-    saved(tmp_path, "b", env="Pong-v5")
-    with pytest.raises(ConfigError, match="--by-env"):
-        by_env(find(tmp_path, "*"), asked=False)
-    assert [len(own) for own in by_env(find(tmp_path, "*"), asked=True).values()] == [1, 1]
 
 
 def test_human_normalised_scores_are_of_the_57_games_alone() -> None:

@@ -71,14 +71,6 @@ def test_what_is_left_out_is_reported_and_training_is_shown_unless_all_were_eval
     assert "left out: ppo-seed5" in said, "no training yet"
 
 
-def test_a_picture_is_the_same_again(root: Path) -> None:
-    saved(root, "pong", {10: 1.0}, env="Pong-v5", algo="_$x$")
-    flags = ["--root", str(root), "--of", "training", "--by-env", "--dark"]
-    for number in (1, 2):
-        assert plot.main(["*", *flags, "--out", str(root / f"{number}.svg")]) == 0
-    assert (root / "1.svg").read_bytes() == (root / "2.svg").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("argv", "named"),
     [
@@ -160,22 +152,17 @@ def test_greedy_and_sampled_evaluations_never_share_a_line_a_row_or_a_column(
     assert (shown["score_of"], shown["last_score"], shown["best_score"]) == ("sampled evaluation", 90.0, 90.0)
 
 
-def test_games_have_a_row_and_a_normalised_score_each_and_a_table_a_cell_for_each_column(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_games_have_a_row_and_a_normalised_score_each(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     games = {"PongNoFrameskip-v4": 14.6, "BreakoutNoFrameskip-v4": 1.7}
     folder = saved(root, "games", {100: 1.0}, env=",".join(games))
     evaluations.write(folder, [evaluation(100, value, env) for env, value in games.items()])
-    assert [tuple(row[name] for name in ("group", "mean", "human_normalized")) for row in rows("games", root)] == [
-        ("PPO, PongNoFrameskip-v4", 14.6, 1.0),
-        ("PPO, BreakoutNoFrameskip-v4", 1.7, 0.0),
-    ]
+    found = {row["group"]: (row["mean"], row["human_normalized"]) for row in rows("games", root)}
+    assert found == {"PPO, PongNoFrameskip-v4": (14.6, 1.0), "PPO, BreakoutNoFrameskip-v4": (1.7, 0.0)}
     for name, env in zip(("pong", "breakout"), games, strict=True):
         seeds(root / "atari", name, RISING[:2], env=env)
     assert compare.main(["*", "--root", str(root / "atari"), "--by-env", "--threshold", "1e9"]) == 0
-    header, _, *table = capsys.readouterr().out.splitlines()
-    assert all(line.count(" | ") == header.count(" | ") for line in table)
-    assert all(cell in table[0] for cell in (" never |", "0 of 2", "133 % |"))
+    _, _, first, *_ = capsys.readouterr().out.splitlines()
+    assert all(cell in first for cell in (" never |", "0 of 2", "133 % |"))
     of_frames = rows("*", root / "atari", by_env=True, of="env_frames")
     assert all("human" not in row for row in of_frames), "only returns have that"
 

@@ -213,21 +213,14 @@ class Truth:
         return steps
 
 
-def sizes(steps: int, alpha: float = 0.0, compression: str = "none", batch_size: int = 1) -> Any:
-    """Settings of a replay."""
-    return SimpleNamespace(
-        replay_size=steps, batch_size=batch_size, priority_exponent=alpha, replay_compression=compression
-    )
-
-
 def replay_of(
     world: World, folder: Path, items: Items[Any], capacity: int, alpha: float = 0.0, batch_size: int = 1, **more: Any
 ) -> Any:
     """A replay for rows of this world, compressed as the world says."""
-    settings = sizes(capacity * T, alpha, world.compression, batch_size)
-    return Replay(
-        folder, world.record, world.env, items, settings, **{"seed": 1, "device": torch.device("cpu"), **more}
-    )
+    sizes = {"replay_size": capacity * T, "batch_size": batch_size}
+    settings = SimpleNamespace(**sizes, priority_exponent=alpha, replay_compression=world.compression)
+    more = {"seed": 1, "device": torch.device("cpu"), **more}
+    return Replay(folder, world.record, world.env, items, settings, **more)
 
 
 def everything(replay: Any) -> tuple[NDArray[np.int64], Any]:

@@ -1,17 +1,14 @@
-"""Kills a process before any of its system calls, by ptrace and without strace, or at a random moment."""
+"""Kills a process before any of its system calls, by ptrace and without strace."""
 
 import ctypes
 import os
 import signal
-import struct
-import time
 from collections.abc import Callable
 
 TRACEME, SYSCALL, SETOPTIONS = 0, 24, 0x4200
 SYSGOOD, EXITKILL = 1, 1 << 20
 SYSCALL_STOP = signal.SIGTRAP | 0x80
 
-PROMISE = struct.Struct("<q")  #: number of the newest thing that has been done
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -47,31 +44,6 @@ def killed_before_call(act: Callable[[], None], number: int) -> bool:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return True
-
-
-def killed_after(act: Callable[[Callable[[int], object]], None], pause_s: float) -> int:
-    """Run `act` in a fork of this process, and kill the fork a while after its first promise.
-
-    Args:
-      act: never returns, and calls its argument with a number whenever it has done something.
-      pause_s: from the first number.
-
-    Returns:
-      The last number.
-    """
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        act(lambda number: os.write(writing, PROMISE.pack(number)))
-    os.close(writing)
-    said = os.read(reading, PROMISE.size)
-    time.sleep(pause_s)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    while part := os.read(reading, 65536):
-        said += part
-    os.close(reading)
-    return int(PROMISE.unpack(said[-PROMISE.size :])[0])
 
 
 def _ptrace(request: int, pid: int, data: int = 0) -> None:

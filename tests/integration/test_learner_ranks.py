@@ -4,35 +4,17 @@ from typing import Any
 
 import pytest
 
-from tests.build.learners import Clock, Opener, OpenRun, feed
+from tests.build.learners import Clock, Opener, feed
 from zerobeast.services.learner import sharing
 from zerobeast.services.learner.checkpoint import Checkpoints
 
 
-@pytest.fixture
-def run(open_run: Opener) -> OpenRun:
-    found = open_run()
-    found.welcomed()
-    return found
-
-
-def test_ranks_begin_with_the_weights_of_the_first_before_they_learn_and_only_once(
-    run: OpenRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    followed: list[int] = []
-    monkeypatch.setattr(run.trainer, "follow", lambda _first: followed.append(run.trainer.counters.updates))
-    run.trainer.alike = False  # as in a new run of several ranks
-    feed(run.learner, run.actor(), range(1, 2))
-    assert followed == [0]
-
-
-@pytest.mark.parametrize(
-    ("theirs", "drifts"), [([0], 0), ([1], 1), ([0, 1, 1], 1), ([None], 0)], ids=["alike", "other", "some", "not begun"]
-)
+@pytest.mark.parametrize(("theirs", "drifts"), [([0], 0), ([0, 1], 1), ([None], 0)], ids=["alike", "some", "not begun"])
 def test_ranks_whose_weights_have_drifted_are_counted_and_take_those_of_the_first(
-    run: OpenRun, monkeypatch: pytest.MonkeyPatch, theirs: list[int | None], drifts: int
+    open_run: Opener, monkeypatch: pytest.MonkeyPatch, theirs: list[int | None], drifts: int
 ) -> None:
-    followed: list[dict[str, Any]] = []
+    run, followed = open_run(), list[Any]()
+    run.welcomed()
     monkeypatch.setattr(run.trainer, "follow", followed.append)
 
     def texts(mine: bytes, _name: str) -> list[bytes]:

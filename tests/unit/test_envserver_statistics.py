@@ -110,13 +110,6 @@ class Itself(Game):
         return *rest, terminated, truncated, {"episode": {"r": 12.0, "l": 6}} if terminated else info
 
 
-class Silent(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Passes no infos on."""
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        return *self.env.step(action)[:4], {}
-
-
 def standard() -> Any:
     return Lives(wrappers.RecordEpisodeStatistics(Game()))
 
@@ -134,7 +127,6 @@ def plainly_monitored() -> Any:
             for kind in (wrappers.RecordEpisodeStatistics, Monitor)
         ),
         (lambda: Lives(Itself()), 18, [[4.0, 2], [4.0, 2], [12.0, 2], [], [], [12.0, 6]]),  # from its first record on
-        (lambda: Silent(Monitor(Game())), 14, [[12.0, 6]] * 2),  # records that do not arrive cost no episode
         (lambda: wrappers.RecordEpisodeStatistics(Game(), stats_key="mine"), 14, [[12.0, 6]] * 2),
     ],
 )

@@ -7,7 +7,6 @@ import pytest
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.pages import announced
-from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher import fleet, placement
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.hosts import Host
@@ -148,24 +147,6 @@ def test_children_are_told_that_their_file_may_decide_what_no_file_may_and_nobod
     file.write_text(dump(config).replace("mine:Own-v0", "evil:Own-v0"))
     with pytest.raises(ConfigError, match="env"):
         load(told_it, {})
-
-
-def test_children_of_a_serial_run_find_its_files_from_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (child,) = children("--local.placement", "serial")
-    folder = tmp_path / "runs" / "x"
-    assert (child.spec.log, told(child, "--config")) == (folder / "logs" / "serial-0.log", str(folder / "config.yaml"))
-    assert told(child, "--status-file") == str(folder / "services" / "serial-0.json")
-    assert {role: path.name for role, path in child.spec.statuses.items()} == {role: f"{role}-0.json" for role in ROLES}
-
-
-def test_a_setting_of_threads_stays_as_it_was_given_and_a_run_here_never_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "cores", lambda: 16.0)
-    learner = fleet_of("--local.placement=apart", "--broker.threads=3", "--learner.when_done=stay").add("learner")
-    names = ("learner.threads", "broker.threads", "learner.when_done")
-    assert [told(learner, f"--{name}") for name in names] == ["7", "3", "exit"], "it was begun in a cluster"
 
 
 def test_workers_of_other_hosts_have_no_pages_here_and_a_file_that_names_the_host(tmp_path: Path) -> None:

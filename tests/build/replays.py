@@ -218,7 +218,7 @@ def replay_of(
 ) -> Any:
     """A replay for rows of this world, compressed as the world says."""
     sizes = {"replay_size": capacity * T, "batch_size": batch_size}
-    settings = SimpleNamespace(**sizes, priority_exponent=alpha, replay_compression=world.compression)
+    settings: Any = SimpleNamespace(**sizes, priority_exponent=alpha, replay_compression=world.compression)
     more = {"seed": 1, "device": torch.device("cpu"), **more}
     return Replay(folder, world.record, world.env, items, settings, **more)
 

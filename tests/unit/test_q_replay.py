@@ -54,18 +54,3 @@ def test_new_items_are_drawn_by_the_errors_of_the_policy_that_acted(tmp_path: Pa
     counts = np.bincount(drawn.int().numpy(), minlength=4)
     errors = np.array([1.0, 1.0, 0.0])  # |1 + 0.5 2 - 1|, |1 + 0.5 4 - 2|, |1 + 0.5 4 - 3|; the last is not known yet
     assert counts[:3] / 3000 == pytest.approx(errors / errors.sum(), abs=0.05)
-
-
-@pytest.mark.parametrize(("schedule", "expected"), [("linear", [0.4, 0.7, 1.0, 1.0]), ("constant", [0.4] * 4)])
-def test_each_update_of_a_step_draws_with_the_importance_exponent_of_its_agent_steps(
-    tmp_path: Path, schedule: str, expected: list[float]
-) -> None:
-    dqn = trainer(tmp_path, "dqn", priority_exponent=0.5, importance_schedule=schedule)
-    for seq in range(3):
-        dqn.add(np.zeros(B, dqn.record.dtype), origins=np.array([Origin(7, 0, seq, row, B) for row in range(B)]))
-    seen, replay = list[tuple[int, float]](), dqn.learning.parts["replay"]  # type: ignore[attr-defined]
-    draw = replay.draw
-    replay.draw = lambda n, beta: (seen.append((n, beta)), draw(n, beta))[1]
-    for done in (0.0, 0.5, 1.0, 1.5):
-        assert dqn.learning.step(int(done * dqn.config.total_steps)).steps == 2
-    assert seen == [(5, pytest.approx(beta)) for beta in expected for _ in range(2)]

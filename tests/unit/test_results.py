@@ -153,8 +153,7 @@ def test_groups_differ_in_more_than_seed_name_and_place_and_a_label_names_as_few
 
 def test_where_a_run_was_trained_and_what_it_left_is_no_difference_and_nor_is_a_default(tmp_path: Path) -> None:
     saved(tmp_path, "a", parent={"run": "x", "agent_steps": 10}, learner={"threads": 1, "keep_checkpoints": 1})
-    other = {"seed": 2, "learner": {"threads": 2, "log_every_s": 1.0}, "evaluate": {"video_every": 2}}
-    saved(tmp_path, "b", parent={"run": "y", "agent_steps": 20}, **other)
+    saved(tmp_path, "b", parent={"run": "y", "agent_steps": 20}, seed=2, learner={"threads": 2, "log_every_s": 1.0})
     assert len(labels(tmp_path)) == 1
     saved(tmp_path, "c", seed=3)
     assert labels(tmp_path) == ["parent.run none", "parent.run yes"]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import zerobeast as zb
 from tests.build.folders import evaluation, saved, seeds
 from tests.helpers import finished, python
-from zerobeast.cli import compare, plot, runs
+from zerobeast.cli import compare, runs
 from zerobeast.cli.main import main
 from zerobeast.common.files import evaluations
 from zerobeast.results.overview import overview
@@ -55,20 +55,6 @@ def test_a_group_is_a_line_with_a_band_and_its_number_of_runs(root: Path) -> Non
     for looks in ("get_color", "get_marker"):
         of_ppo, of_dqn = (getattr(line, looks)() for line in first.lines[:2])
         assert getattr(alone, looks)() == of_dqn != of_ppo, "the same in every picture"
-
-
-def test_what_is_left_out_is_reported_and_training_is_shown_unless_all_were_evaluated(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saved(root, "ppo-seed4", {400: 1.0}, seed=4)
-    saved(root, "ppo-seed5", {10: ""}, {100: 1.0}, seed=5)
-    figure = zb.plot("ppo*", root=root, smooth=2)
-    assert figure.axes[0].get_ylabel() == "training return\n(mean of up to 100 episodes),\nmean of the last 2 points"
-    assert plot.main(["ppo*", "--root", str(root), "--x", "steps,time", "--out", str(root / "c.png")]) == 0
-    said = capsys.readouterr().out
-    assert "since ppo-seed4" in said, "it has no evaluations"
-    assert "left out: ppo-seed4" in said, "no steps in common with the others"
-    assert "left out: ppo-seed5" in said, "no training yet"
 
 
 @pytest.mark.parametrize(

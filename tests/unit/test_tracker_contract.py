@@ -30,8 +30,6 @@ def test_every_tracker_keeps_the_rules(rule: Rule, library: Any, tmp_path: Path)
     rule(library.tracker, tmp_path)
     assert library.init.call_args.kwargs["resume"] == "allow"
     assert {"project", "0a1b2c3d"} <= set(re.findall(r"\w+", str(library.init.call_args)))
-    points = library.init.return_value.log.call_args_list
-    assert {call.kwargs.get("step", call.args[0].get("agent_steps")) for call in points} <= {10, 15, 20}
     assert library.finish.called or library.init.return_value.finish.called
 
 

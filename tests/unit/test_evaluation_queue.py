@@ -1,4 +1,4 @@
-"""How long an end waits for the evaluator of a run."""
+"""The files between learner and evaluator: how long an end waits for policies in the queue, and a table that grows."""
 
 import os
 import shutil
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.files import run_files
+from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluation_queue import STEPS, STILL_S, EvaluationQueue
 
 STEP_S = 60.0
@@ -60,3 +60,26 @@ def test_progress_is_more_policies_or_more_steps_of_one_and_is_shown_rarely(fold
         queue.report_progress(progress, now)
         shown.append(place.stat().st_mtime > 0)
     assert shown == [False, True, False, False, True, True]
+
+
+FIRST = {"agent_steps": 100, "env": "CartPole-v1", "mean_return": 12.5, "stderr_return": None, "returns": [10.0, 15.0]}
+LATER = {**FIRST, "agent_steps": 200, "info/is_success": 0.5, "lengths": [3, 4], "mean_return": 1e-7}
+
+
+def test_a_table_grows_by_rows_and_by_names(tmp_path: Path) -> None:
+    assert evaluations.read(tmp_path) == []
+    for row in (FIRST, LATER):
+        evaluations.append(tmp_path, [row])
+    first, later = evaluations.read(tmp_path)
+    assert first == {**FIRST, "info/is_success": None, "lengths": []}
+    assert later == LATER
+
+
+def test_an_evaluation_that_is_repeated_takes_the_place_of_the_earlier_one(tmp_path: Path) -> None:
+    other = {**FIRST, "env": "B", "level": "rare", "mean_return": 7.5}
+    evaluations.append(tmp_path, [FIRST])  # then the process was killed
+    evaluations.append(tmp_path, [{**FIRST, "mean_return": 2.5, "returns": [0.5] * 20_000}, other])
+    rows = [*evaluations.read(tmp_path), LATER]
+    assert evaluations.scores(rows, ["CartPole-v1", "B"], "") == {100: 5.0, 200: 1e-7}
+    assert evaluations.scores(rows, [""], "") == evaluations.scores(rows, ["CartPole-v1"], "") == {100: 2.5, 200: 1e-7}
+    assert evaluations.scores(rows, [evaluations.first_level(", rare,CartPole-v1")], "") == {100: 7.5}

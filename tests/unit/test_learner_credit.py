@@ -1,8 +1,9 @@
-"""Training goes on whatever is refused: credit cannot run out while rollouts are wanted. An update takes no time."""
+"""Credit cannot run out while rollouts are wanted, whatever is refused. An update takes no time."""
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,12 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.build.learners import ENV, answer, rollout_rows, run_config
-from tests.build.streams import ListedRun
+from tests.build.streams import ListedRun, ListMessage
 from tests.build.training import learn, training_run
+from zerobeast.common.config.load import load
+from zerobeast.common.config.process import Instance
+from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Credit, Learned
 from zerobeast.services.learner.ledger import SavedLedger
+from zerobeast.services.learner.service import Learner
+from zerobeast.services.learner.together import Rank
 from zerobeast.services.learner.update import Trainer
 from zerobeast.services.learner.window import PATIENCE_S
 
@@ -124,3 +131,56 @@ def test_a_stream_that_has_credit_and_hangs_is_not_waited_for_without_end(credit
     run.now += 2
     run.turn(lambda _sender, _seq: 0, acting=0)
     assert run.batches == [12]
+
+
+@BOTH
+def test_credit_is_given_when_the_algorithm_requires(credit: Credit) -> None:
+    run, said = Run([4], batch=4, window=4, credit=credit), list[str]()
+
+    def noting(name: str, act: Callable[..., Any]) -> Any:
+        return lambda *given: (said.append(name), act(*given))[1]
+
+    run.exchange()
+    run.outboxes[1].push(np.zeros(4, RECORD), [], 0.0)
+    run.exchange()
+    for owner, name in ((run.learning, "add"), (run.learning, "step"), (run.training, "publish"), (run.port, "send")):
+        setattr(owner, name, noting(name, getattr(owner, name)))
+    while learn(run.training):
+        assert len(said) < 10
+    order = ["send", "step", "publish"] if credit == "after_store" else ["step", "publish", "send"]
+    assert said == ["add", *order]
+
+
+def test_more_than_was_granted_waits_in_the_socket_while_a_batch_is_learned_from() -> None:
+    run = Run([4], batch=4, window=1, credit="after_step")
+    run.exchange()
+    for seq in range(1, 9):
+        run.port.inbox.append(ListMessage(Header(Kind.ROLLOUT, 1, 0, 1, seq, (4, [], 0)), rollout_rows(4)))
+    for _ in range(9):
+        run.intake.receive(run.now)
+        run.intake.queue.take()
+    assert len(run.intake.queue) <= 2, "the batch, and what was granted"
+    assert not run.port.refused
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_store_may_be_on_another_disk_where_each_run_has_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rank: int
+) -> None:
+    monkeypatch.setattr(Rank, "join", lambda *_: None)
+    flags = ["--root", str(tmp_path), "--name", "x", "--learner.ranks", "2", "--learner.store"]
+    config, moved = (load([*flags, str(tmp_path / disk)], {}) for disk in "ab")
+
+    def opened(config: RunConfig) -> Path:
+        with closing(Learner(config, Instance(index=rank))) as learner:
+            learner.open()
+        return config.store.resolve()
+
+    first = opened(config)
+    assert (first.parent, opened(config)) == (tmp_path / "a", first)
+    assert not caplog.messages
+    assert opened(moved) == first
+    assert caplog.messages == [f"learner.store {tmp_path}/b has no effect: this run has its replay in {first}"]
+    config.folder.rename(tmp_path / "x.old")
+    assert opened(config) not in (first, config.folder / "store")
+    assert (tmp_path / "x.old" / "store").resolve() == first

@@ -157,8 +157,9 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
         found[name] = {"losses": torch.tensor(of_all), "net": net.state_dict(), "state": list(numbers(state))}
     if size < 4:
         found |= {"uneven": uneven_minibatches(root), "replay": replay(root)}
-    found["texts"] = [text.decode() for text in ranks.texts(b"x" * rank, "texts")]
-    found["round"] = ranks.Round([rank, size], "round").result(60.0) if size > 1 else None
+    assert [text.decode() for text in ranks.texts(b"x" * rank, "texts")] == ["x" * each for each in range(size)]
+    if size > 1:
+        assert ranks.Round([rank, size], "round").result(60.0) == [[each, size] for each in range(size)]
     torch.save(found, folder / f"{size}-{rank}.pt")
 
 

@@ -83,6 +83,6 @@ def test_learners_that_do_not_fit_end(
             own = ("--index", str(number), "--learner.endpoint", f"ipc://{tmp_path}/l{number}")
             ranks.append(python(*command, *own, *(other if place else ())))
             stack.enter_context(killed_at_last(ranks[-1]))
-        first = wait_until(lambda: next((each for each in ranks if each.poll() is not None), None))
+        first = wait_until(lambda: next((each for each in ranks if each.poll() is not None), None), 200.0)
         found, _, error = finished(first)
     assert (found, "Traceback" in error) == (code, False), error

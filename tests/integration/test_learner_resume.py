@@ -85,28 +85,6 @@ def test_rollouts_that_a_killed_learner_has_acknowledged_are_restored_from_a_sto
     assert [(row.seq, row.row) for row in stored] == [(seq, row) for seq in range(1, 5) for row in range(B)]
 
 
-def test_a_run_begins_where_its_parent_was_and_goes_on_from_its_own_checkpoint(
-    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
-) -> None:
-    old = run_config(tmp_path, endpoint=endpoint)
-    learned(old, actor_of(old), range(1, 4))
-    parent = RunConfig.model_validate({"parent": {"run": "run", "agent_steps": 60}}).parent
-    new = old.model_copy(update={"name": "new", "parent": parent})
-    new.folder.mkdir()
-    (old.folder / "checkpoint.pt").rename(new.folder / "parent.pt")
-    before = load_checkpoint(new.folder / "parent.pt")
-    with opened(new) as learner:
-        greet(learner, actor := actor_of(new))
-        state = learner.training.trainer.net.state_dict()
-        assert all(torch.equal(state[name], value) for name, value in before["model"].items() if name != "agent_steps")
-        assert learner.report()["agent_steps"] == learner.report()["episodes"] == int(state["agent_steps"]) == 0
-        feed(learner, actor, range(1, 3))
-        learner.drain()
-    (new.folder / "parent.pt").unlink()
-    learned(new, actor_of(new), range(3, 4))
-    assert load_checkpoint(new.folder / "checkpoint.pt")["counters"]["agent_steps"] == 60
-
-
 def test_without_locks_a_learner_stops_when_a_later_one_has_taken_the_folder(
     ipc: str, tmp_path: Path, actor_of: Callable[..., FakeActor], monkeypatch: pytest.MonkeyPatch
 ) -> None:

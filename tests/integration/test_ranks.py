@@ -92,12 +92,6 @@ def test_a_rank_that_works_for_longer_than_a_collective_waits_gives_signs_of_lif
     assert len(signs) >= 6
 
 
-def test_bytes_and_numbers_are_exchanged(found: Found) -> None:
-    for (size, _), one in found.items():
-        assert one["texts"] == ["x" * rank for rank in range(size)]
-        assert one["round"] == (None if size == 1 else [[rank, size] for rank in range(size)])
-
-
 @pytest.mark.parametrize(("name", "settings"), [("ppo", {"minibatches": 13}), ("sac", {"batch_size": 7})])
 def test_what_ranks_cannot_share_is_refused(two: None, tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):

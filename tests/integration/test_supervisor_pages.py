@@ -66,28 +66,23 @@ def test_pages_usage_and_warnings_of_children_are_gathered_though_one_never_answ
         wait_until(lambda: pages.snapshot().services[1].code == -9)
 
 
-def test_a_reason_that_several_services_give_is_shown_once(tmp_path: Path) -> None:
+def test_a_reason_that_several_services_give_is_shown_once_also_when_children_cannot_be_found_for_a_while(
+    tmp_path: Path,
+) -> None:
     children = [child_of(tmp_path, name, "") for name in ("broker", "actor", "learner")]
-    with Gatherer(lambda: children) as pages:
-        for child, reasons in zip(children, (["too large"], ["too large"], ["too large", "too old"]), strict=True):
-            lines = [f"12:00:00.000 {child.spec.role}-0 W refused a message: {reason}\n" for reason in reasons]
-            child.spec.log.write_text("".join(lines))
-        wait_until(lambda: any("too old" in warning for warning in pages.snapshot().warnings))
-        assert len(pages.snapshot().warnings) == 2
-
-
-def test_pages_are_read_on_when_the_children_cannot_be_found_for_a_while() -> None:
-    answers = iter([[], OSError("stale file handle")])
+    answers = iter([children, OSError("stale file handle")])
 
     def find() -> list[Child]:
-        if isinstance(answer := next(answers, []), OSError):
+        if isinstance(answer := next(answers, children), OSError):
             raise answer
         return answer
 
-    seen: list[object] = []
-    with Gatherer(find, seen.append) as pages:
-        wait_until(lambda: len(seen) > 1)
-        assert "stale file handle" in pages.snapshot().warnings[0]
+    with Gatherer(find) as pages:
+        wait_until(lambda: any("stale" in warning for warning in pages.snapshot().warnings))
+        for child, reason in zip(children, ("too large", "too large", "too old"), strict=True):
+            child.spec.log.write_text(f"12:00:00.000 {child.spec.role}-0 W refused a message: {reason}\n")
+        wait_until(lambda: any("too old" in warning for warning in pages.snapshot().warnings))
+        assert sum("too large" in warning for warning in pages.snapshot().warnings) == 1
 
 
 @pytest.mark.parametrize("status", ["{", "[]", "[" * 100_000, "{}", '{"health": 5}', '{"health": "127.0.0.1:1"}'])

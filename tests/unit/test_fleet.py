@@ -29,17 +29,6 @@ def children(*flags: str) -> list[Child]:
     return fleet_of(*flags).add_all()
 
 
-def test_actors_are_spread_over_the_env_servers_and_all_else_is_shared() -> None:
-    flags = ("--local.placement=apart", "--local.actors=3", "--local.env_servers=2", "--health.port=9000")
-    found = {child.spec.name: child for child in children(*flags)}
-    assert list(found) == ["learner 0", "broker 0", "envserver 0", "envserver 1", "actor 0", "actor 1", "actor 2"]
-    one, two = "ipc:///tmp/s/e0", "ipc:///tmp/s/e1"
-    uses = {name: told(child, "--envserver.endpoint") for name, child in found.items() if name[0] in "ea"}
-    assert uses == {"envserver 0": one, "envserver 1": two, "actor 0": one, "actor 1": two, "actor 2": one}
-    assert {told(child, "--learner.endpoint") for child in found.values()} == {"ipc:///tmp/s/l"}
-    assert [told(child, "--health.port") for child in found.values()] == [str(port) for port in range(9000, 9007)]
-
-
 def test_a_run_for_programs_that_step_themselves_stays_at_its_endpoints_but_on_hosts_takes_no_port() -> None:
     found = children("--local.placement", "serve", "--learner.endpoint", "tcp://127.0.0.1:7000")
     assert [child.spec.name for child in found] == ["learner 0", "broker 0"]
@@ -62,21 +51,16 @@ def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_pat
     assert starts() == {"1"}, "if the number is unknown"
 
 
-def test_workers_share_out_the_groups_and_host_three_services_with_pages_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_share_out_the_groups_and_have_one_each_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "cores", lambda: 4.0)
-    learner, *workers = children("--local.placement", "fused", "--actor.env_groups", "6", "--health.port", "9000")
-    assert [worker.spec.name for worker in workers] == ["worker 0", "worker 1", "worker 2"]
-    assert [told(worker, "--health.port") for worker in workers] == ["9001", "9004", "9007"]
-    statuses = {role: path.name for role, path in (learner.spec.statuses | workers[1].spec.statuses).items()}
-    hosted = {role: f"{role}-1.json" for role in ("broker", "envserver", "actor")}
-    assert statuses == {"learner": "learner-0.json", **hosted}
-    assert {(told(worker, "--actor.env_groups"), told(worker, "--broker.threads")) for worker in workers} == {
-        ("2", "1")
-    }
-    given = children("--local.placement", "fused", "--local.workers", "5", "--actor.env_groups", "2")
-    assert [told(worker, "--actor.env_groups") for worker in given[1:]] == ["2"] * 5
+    for flags, groups in (
+        (("--actor.env_groups=6",), 3 * ["2"]),
+        (("--actor.env_groups=2", "--local.workers=5"), 5 * ["2"]),
+    ):
+        learner, *workers = children("--local.placement=fused", "--health.port=9000", *flags)
+        assert [told(worker, "--actor.env_groups") for worker in workers] == groups
+        ports = [int(told(child, "--health.port")) for child in (learner, *workers)]
+        assert ports == [9000, *range(9001, 9001 + 3 * len(workers), 3)], "three services with pages of their own"
 
 
 @pytest.mark.parametrize(
@@ -97,15 +81,6 @@ def test_workers_stay_on_cores_of_their_own_if_each_can_have_one(
     pinned = [child for child in found if "--core" in child.spec.command]
     assert [told(child, "--core") for child in pinned] == own
     assert all(child.spec.role == "worker" for child in pinned)
-
-
-def test_a_mixed_run_has_workers_beside_services_of_their_own_and_no_two_actors_have_one_number() -> None:
-    found = children(*("--local.placement", "mixed"), *("--local.workers", "2"), *("--local.actors", "3"))
-    names = [child.spec.name for child in found]
-    assert names == ["learner 0", "broker 0", "envserver 0", "actor 0", "actor 1", "actor 2", "worker 3", "worker 4"]
-    assert {told(child, "--actor.env_groups") for child in found} == {"2"}
-    pages = [path for child in found for path in child.spec.statuses.values()]
-    assert len(set(pages)) == len(pages) == 12
 
 
 SECRETS = (

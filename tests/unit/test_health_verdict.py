@@ -147,14 +147,14 @@ def test_nothing_is_added_to_a_machine_without_a_core_for_it() -> None:
 
 
 def test_programs_that_step_themselves_need_no_actors() -> None:
-    def serving(peers: int) -> list[ServiceView]:
-        return [view for view in services(learner={"peers": peers}) if view.role in ("learner", "broker")]
-
-    assert named(serving(0)) == ("not training", {"actor"})
-    assert judge(serving(1)).kind == "latency-bound"
-    learner = serving(0)[0]
-    assert named([learner, ServiceView("broker 0", "broker")]) == ("starting", {"broker", "broker 0"})
-    assert named([learner]) == ("not training", {"broker", "envserver", "actor"})
+    alone, waiting, served = (
+        [view for view in services(learner={"peers": peers}) if view.role in ("learner", "broker")[:roles]]
+        for peers, roles in ((0, 1), (0, 2), (1, 2))
+    )
+    assert judge(served).kind == "latency-bound"
+    assert named(waiting) == ("not training", {"actor"})
+    assert named([*alone, ServiceView("broker 0", "broker")]) == ("starting", {"broker", "broker 0"})
+    assert named(alone) == ("not training", {"broker", "envserver", "actor"})
 
 
 def test_a_learner_that_has_ended_is_finished_if_all_is_done_and_trained_while_policies_wait() -> None:

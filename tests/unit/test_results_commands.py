@@ -15,7 +15,6 @@ from tests.helpers import finished, python
 from zerobeast.cli import compare, runs
 from zerobeast.cli.main import main
 from zerobeast.common.files import evaluations
-from zerobeast.results.overview import overview
 
 RISING = [{100: 10.0, 200: 20.0, 300: 30.0}, {100: 20.0, 200: 30.0, 300: 50.0}, {100: 0.0, 200: 10.0, 300: 10.0}]
 
@@ -89,16 +88,6 @@ def test_a_comparison_counts_runs_that_never_reached_the_threshold(root: Path) -
     assert (ppo["reached"], ppo["steps_to_threshold"], dqn["reached"]) == (1, None, 0)
     each = [(row["group"], row["mean"], row["most_agent_steps"]) for row in rows("ppo*", root, at=250, each=True)]
     assert each == [("ppo-seed1", 20.0, 200), ("ppo-seed2", 30.0, 200), ("ppo-seed3", 10.0, 200)]
-
-
-def test_a_mean_of_few_training_episodes_reaches_no_threshold(root: Path) -> None:
-    table = ("elapsed_s,agent_steps,episodes,mean_return_100", "1,10,1,500", "2,20,99,300", "3,30,100,200")
-    for seed in (1, 2):
-        folder = saved(root, f"few-{seed}", seed=seed)
-        (folder / "metrics.csv").write_text("\n".join([*table, "4,40,150,250", ""]))
-    (found,) = rows("few-*", root, of="training", threshold=210.0)
-    assert (found["reached"], found["steps_to_threshold"], found["mean"]) == (2, 40.0, 250.0)
-    assert overview(root / "few-1", 0.0)["best_score"] == 250.0
 
 
 def test_each_level_of_evaluations_is_a_line_and_a_row(root: Path) -> None:

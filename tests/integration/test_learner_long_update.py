@@ -166,20 +166,18 @@ def test_a_run_goes_on_after_an_update_that_is_longer_than_any_timeout(tmp_path:
         small[name]["endpoint"] = f"ipc://{tmp_path}/{name[0]}"
     small["actor"] |= {"env_groups": 1, "connect_timeout_s": 0.8}
     small["envserver"]["in_process"] = True
-    config, gate = RunConfig.model_validate(small), Gate(shut=2)
-    timeouts = Timeouts(silent=0.3, no_progress=0.3)
-    learner = Learner(config, Instance(index=0), make_trainer=gate.trainer)
-    actor = Actor(config, Instance(index=0), timeouts=timeouts)
-    workers = Loop([Broker(config, Instance(index=0)), EnvServer(config, Instance(index=0)), actor])
+    config, gate, own = RunConfig.model_validate(small), Gate(shut=2), Instance(index=0)
+    learner = Learner(config, own, make_trainer=gate.trainer)
+    actor = Actor(config, own, timeouts=Timeouts(silent=0.3, no_progress=0.3))
+    workers = Loop([Broker(config, own), EnvServer(config, own), actor])
     with attended(learner) as end, ThreadPoolExecutor(1) as pool:
         worker = pool.submit(workers.run)
         try:
             wait_until(gate.began.is_set)
-            began = learner.clock()
-            wait_until(lambda: worker.done() or learner.clock() - began > 2.0)
+            until = learner.clock() + 2.0
+            wait_until(lambda: worker.done() or learner.clock() > until)
             assert not worker.done(), worker.exception()
-            assert actor.report()["trouble"] == ""
-            assert actor.idle(), "it is not the actor that stands still"
+            assert (actor.report()["trouble"], actor.idle()) == ("", True), "it is not the actor that stands still"
             gate.open()
             wait_until(lambda: worker.done() or gate.updates > 3)
             assert end() == 0

@@ -3,6 +3,7 @@
 import copy
 import errno
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -37,6 +38,14 @@ from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.update import Trainer
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
+
+
+@pytest.fixture
+def config(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> RunConfig:
+    """The settings of a run that has a checkpoint."""
+    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
+    learned(config, actor_of(config), range(1, 3))
+    return config
 
 
 def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
@@ -103,18 +112,13 @@ def test_without_locks_a_learner_stops_when_a_later_one_has_taken_the_folder(
 
 
 def test_a_resumed_learner_publishes_at_once_and_holds_actors_to_its_environment(
-    tmp_path: Path, context: Context, actor_of: Callable[..., FakeActor]
+    config: RunConfig, context: Context, actor_of: Callable[..., FakeActor]
 ) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    learned(config, actor_of(config), range(1, 4))
     with opened(config) as learner:
-        subscriber = WeightsSubscriber(context, config.learner.endpoint)
-        try:
-            assert next_weights(learner, subscriber)[0].body[0] == 3
-        finally:
-            subscriber.close()
+        with closing(WeightsSubscriber(context, config.learner.endpoint)) as subscriber:
+            assert next_weights(learner, subscriber)[0].body[0] == 2
         page = learner.report()
-        assert (page["agent_steps"], page["mean_return_100"]) == (60, pytest.approx(2.0))
+        assert (page["agent_steps"], page["mean_return_100"]) == (40, pytest.approx(1.5))
         other = EnvSpec("Test-v0", ArraySpace.box((5,)), ArraySpace.discrete(2), frame_skip=4)
         with pytest.raises(ConfigError):
             greet(learner, actor_of(config, env=other.to_wire()))
@@ -169,24 +173,20 @@ def test_periodic_checkpoints_and_rows_are_written_when_due_and_a_failure_ends_t
     [("env", {"id": "Other-v0"}), ("net", {"hidden_size": 32}), ("net", {"activation": "elu"})],
 )
 def test_a_checkpoint_of_another_run_is_refused_before_anything_starts(
-    tmp_path: Path, actor_of: Callable[..., FakeActor], section: str, changes: dict[str, Any]
+    config: RunConfig, section: str, changes: dict[str, Any]
 ) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    learned(config, actor_of(config), range(1, 2))
     tree = config.model_dump()
     with pytest.raises(CheckpointError):
         Loop([learner_for(RunConfig.model_validate(tree | {section: tree[section] | changes}))]).run()
 
 
 def test_settings_in_a_checkpoint_that_change_observations_are_compared_and_others_are_data(
-    tmp_path: Path, actor_of: Callable[..., FakeActor]
+    config: RunConfig, actor_of: Callable[..., FakeActor]
 ) -> None:
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    learned(config, actor_of(config), range(1, 2))
     file = config.folder / "checkpoint.pt"
     state = torch.load(file)
     torch.save(state | {"config": state["config"] | {"algo": "absent:SPEC"}}, file)
-    learned(config, actor_of(config), range(2, 3))  # nothing was imported
+    learned(config, actor_of(config), range(3, 4))  # nothing was imported
     net = state["config"]["net"] | {"last_action_reward": "always"}
     torch.save(state | {"config": state["config"] | {"net": net}}, file)
     with pytest.raises(CheckpointError):
@@ -206,14 +206,6 @@ def test_two_learners_cannot_share_a_run_or_an_endpoint(tmp_path: Path) -> None:
 
 REPLACEMENTS: list[Any] = [None, -1, 1e308, "text", [], {}, [[1]], torch.ones(2, 3), {"a": torch.zeros(0)}, 2**70]
 REPLACED_BY_TENSOR = 7
-
-
-@pytest.fixture
-def config(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> RunConfig:
-    """The settings of a run that has a checkpoint."""
-    config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    learned(config, actor_of(config), range(1, 3))
-    return config
 
 
 def places(tree: Any, depth: int, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -10,9 +10,10 @@ import torch
 from tests.build.checkpoints import CPU, same, saved, state_in, trained
 from tests.build.learners import ENV, run_config
 from zerobeast.common.errors import CheckpointError
+from zerobeast.common.files import run_files
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.nets.checkpoint import DamagedCheckpoint
-from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_checkpoint
+from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
 from zerobeast.services.learner.update import Trainer
 
 
@@ -58,12 +59,17 @@ def test_every_algorithm_resumes_bit_for_bit(
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.99])
-def test_a_truncated_file_is_named_and_left_alone(path: Path, kept: float) -> None:
-    content = path.read_bytes()
+def test_a_truncated_file_is_named_and_left_alone_and_its_predecessor_is_loaded(path: Path, kept: float) -> None:
+    content, checkpoints = path.read_bytes(), Checkpoints(path.parent)
+    checkpoints.save(state_in(path))
     path.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(DamagedCheckpoint, match=r"checkpoint\.pt"):
+    with pytest.raises(DamagedCheckpoint):
         load_checkpoint(path)
-    assert len(path.read_bytes()) == int(kept * len(content))
+    assert path.read_bytes() == content[: int(kept * len(content))]
+    assert same(Checkpoints(path.parent).load(), load_checkpoint(path.with_name(run_files.PREVIOUS_CHECKPOINT)))
+    path.with_name(run_files.PREVIOUS_CHECKPOINT).write_bytes(content[:100])
+    with pytest.raises(CheckpointError):
+        Checkpoints(path.parent).load()  # if nothing whole is left, nothing silently begins anew
 
 
 def test_a_flipped_bit_in_the_weights_is_noticed(tmp_path: Path, config: RunConfig) -> None:

@@ -53,14 +53,11 @@ def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_pat
 
 def test_workers_share_out_the_groups_and_have_one_each_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "cores", lambda: 4.0)
-    for flags, groups in (
-        (("--actor.env_groups=6",), 3 * ["2"]),
-        (("--actor.env_groups=2", "--local.workers=5"), 5 * ["2"]),
-    ):
+    for count, flags in ((3, ["--actor.env_groups=6"]), (5, ["--actor.env_groups=2", "--local.workers=5"])):
         learner, *workers = children("--local.placement=fused", "--health.port=9000", *flags)
-        assert [told(worker, "--actor.env_groups") for worker in workers] == groups
+        assert [told(worker, "--actor.env_groups") for worker in workers] == ["2"] * count
         ports = [int(told(child, "--health.port")) for child in (learner, *workers)]
-        assert ports == [9000, *range(9001, 9001 + 3 * len(workers), 3)], "three services with pages of their own"
+        assert ports == [9000, *range(9001, 9001 + 3 * count, 3)], "three services with pages of their own"
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,6 @@ def test_chances_and_weights_are_those_of_the_paper(tmp_path: Path, alpha: float
     expected = (len(ids) * chances[np.searchsorted(ids, drawn.ids)]) ** -0.5
     np.testing.assert_allclose(drawn.weights.numpy(), expected / expected.max(), rtol=1e-5)
     assert drawn.weights.dtype == torch.float32
-    assert drawn.weights.max() == 1.0
-    if not alpha:
-        assert (drawn.weights == 1.0).all()
 
 
 def test_new_items_get_the_largest_priority_so_far_or_that_of_the_algorithm(tmp_path: Path) -> None:
@@ -188,21 +185,15 @@ def test_priorities_that_are_not_finite_change_nothing_and_0_can_still_be_drawn(
     assert len(np.unique(replay.draw(2000, 0.4).ids)) == size
 
 
-@pytest.mark.parametrize("which", ["action", "reward", "version", "task", "origin"])
+@pytest.mark.parametrize("which", ["last_action", "reward", "policy_version", "tasks", "origins"])
 def test_rows_that_no_learner_would_have_taken_are_dropped_although_their_checksums_are_right(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:
     world, replay = filled(tmp_path)
     stored = world.stored([world.rollout(0), world.rollout(1)])
     stored.tasks = np.zeros(2, np.int64)
-    entry, value = {
-        "action": (stored.rows["last_action"], 7),
-        "reward": (stored.rows["reward"], np.inf),
-        "version": (stored.rows["policy_version"], -1),
-        "task": (stored.tasks, 1),
-        "origin": (stored.origins, -9),
-    }[which]
-    entry[1] = value
+    wrong = {"last_action": 7, "reward": np.inf, "policy_version": -1, "tasks": 1, "origins": -9}[which]
+    (stored.rows[which] if which in stored.rows.dtype.names else getattr(stored, which))[1] = wrong
     replay.insert(stored)
     good = replay.recovered()[:-1]
     other = again(tmp_path)
@@ -211,17 +202,14 @@ def test_rows_that_no_learner_would_have_taken_are_dropped_although_their_checks
     other.draw(100, 0.4)
 
 
-@pytest.mark.parametrize("changes", [{"inserted": -1}, {"inserted": 2**62}, {"largest": np.inf}])
-def test_impossible_numbers_in_a_checkpoint_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
-    _, replay = filled(tmp_path)
-    with pytest.raises(ValueError, match="impossible"):
-        replay.load(replay.state() | changes)
-
-
-def test_a_replay_that_cannot_hold_an_item_is_refused(tmp_path: Path) -> None:
+def test_impossible_numbers_in_a_checkpoint_and_a_replay_that_cannot_hold_an_item_are_refused(tmp_path: Path) -> None:
+    _, replay = filled(tmp_path / "run")
+    for wrong in ({"inserted": -1}, {"inserted": 2**62}, {"largest": np.inf}):
+        with pytest.raises(ValueError, match="impossible"):
+            replay.load(replay.state() | wrong)
     world = World(STACKED, seed=1, streams=50)
-    replay = replay_of(world, tmp_path, partial(BurnIn, burn_in=4 * T, length=4 * T), 4)
+    small = replay_of(world, tmp_path / "small", partial(BurnIn, burn_in=4 * T, length=4 * T), 4)
     with pytest.raises(ConfigError, match="replay_size"):
-        insert(world, replay, 50)
+        insert(world, small, 50)
     with pytest.raises(ValueError, match="draw"):
-        replay.draw(1, 0.4)
+        small.draw(1, 0.4)

@@ -2,14 +2,12 @@
 
 import os
 import signal
-from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
 import torch
 
 from tests.build.commands import beast, best, done, pid_of, rows_of, steps
-from tests.helpers import finished, free_port, killed_at_last, python, wait_until
+from tests.helpers import finished, killed_at_last, python, wait_until
 
 CARTPOLE = ("--plain", "--env", "CartPole-v1", "--learner.ranks", "2")
 QUICK = ("--learner.log_every_s", "0.5", "--learner.checkpoint_every_s", "1", "--local.restarts", "2")
@@ -65,24 +63,3 @@ def test_ranks_that_a_run_cannot_have_are_refused(tmp_path: Path) -> None:
         code, _, error = finished(python(*command))
         assert code == 2
         assert path in error
-
-
-@pytest.mark.parametrize(
-    ("numbers", "other", "code"),
-    [((0, 1), ("--algo", "dqn"), 2), ((0, 1, 1), (), 75), ((0, 5), (), 2)],
-    ids=["other settings", "twice", "no such rank"],
-)
-def test_learners_that_do_not_fit_end(
-    tmp_path: Path, numbers: tuple[int, ...], other: tuple[str, ...], code: int
-) -> None:
-    meeting = ("--learner.meeting", f"tcp://127.0.0.1:{free_port()}", "--learner.rank_timeout_s", "4")
-    command = ("-m", "zerobeast.services.learner", "--root", str(tmp_path), "--name", "x", *CARTPOLE[1:], *meeting)
-    with ExitStack() as stack:
-        ranks = []
-        for place, number in enumerate(numbers):
-            own = ("--index", str(number), "--learner.endpoint", f"ipc://{tmp_path}/l{number}")
-            ranks.append(python(*command, *own, *(other if place else ())))
-            stack.enter_context(killed_at_last(ranks[-1]))
-        first = wait_until(lambda: next((each for each in ranks if each.poll() is not None), None), 200.0)
-        found, _, error = finished(first)
-    assert (found, "Traceback" in error) == (code, False), error

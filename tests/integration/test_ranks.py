@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed import Store
 
 from tests.build.ranks import FOUR, NAN_AT, ROWS, SETTINGS, learning_of
 from tests.helpers import ROOT, finished, free_port, python
@@ -72,24 +70,6 @@ def test_each_rank_stores_and_draws_its_share(folder: Path, found: Found) -> Non
     torch.testing.assert_close(weights, chances.min() / chances)
     files = (path for path in (folder / "2" / "sac-replay").rglob("*") if path.is_file())
     assert {path.parent.name for path in files} == {"store", "rank-1"}
-
-
-def test_a_rank_that_works_for_longer_than_a_collective_waits_gives_signs_of_life(
-    two: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done, signs = threading.Event(), list[int]()
-
-    def total(values: torch.Tensor, _name: str) -> torch.Tensor:
-        signs.append(int(values))
-        if len(signs) == 3:
-            done.set()
-        return values + (len(signs) < 6)  # another rank takes longer still
-
-    monkeypatch.setattr(ranks, "ALIVE_S", 0.01)
-    monkeypatch.setattr(ranks, "total", total)
-    assert ranks.patiently(done.wait, "writing")
-    assert signs[:3] == [1, 1, 1]
-    assert len(signs) >= 6
 
 
 @pytest.mark.parametrize(("name", "settings"), [("ppo", {"minibatches": 13}), ("sac", {"batch_size": 7})])
@@ -154,21 +134,6 @@ def test_a_port_that_cannot_be_closed_to_others_is_reported(
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert listeners.close_to_others(server.fileno()) == 0
         assert f"127.0.0.1:{server.getsockname()[1]} stays open to others" in caplog.text
-
-
-def test_the_first_rank_that_fails_once_tries_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add, failures = Store.add, [RuntimeError("lost")]
-
-    def fails_once(*given: Any) -> Any:
-        if failures:
-            raise failures.pop()
-        return add(*given)
-
-    monkeypatch.setattr(Store, "add", fails_once)
-    monkeypatch.setattr(meeting, "LOOK_S", 0.01)
-    for place in (f"file://{tmp_path}/meeting", f"tcp://127.0.0.1:{free_port()}"):
-        (error,) = joining(place, 0)
-        assert "rank 1 of 2" in str(error)
 
 
 @pytest.mark.parametrize(("name", "host"), [("tcp", "127.0.0.1"), ("six", "::1")])

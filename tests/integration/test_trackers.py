@@ -14,10 +14,8 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.tracker import tracked
+from zerobeast.testing.tracker import GIF
 
-GIF = (
-    b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
-)
 BROKEN = """
 import time
 class Broken:
@@ -95,6 +93,7 @@ def test_a_tracker_that_hangs_ends_with_its_launcher(folder: Path, tmp_path: Pat
 import os, psutil, time
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.tracker import tracked
+from zerobeast.testing.tracker import GIF
 
 with tracked(RunConfig(name="x", root="{folder.parent}"), "{tmp_path}/own.py:Stuck", "p", os.environ):
     [child] = psutil.Process().children()

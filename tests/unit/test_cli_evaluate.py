@@ -45,24 +45,15 @@ def test_short_episodes_do_not_crowd_out_long_ones() -> None:
     assert counter.episodes[2:] == [Episode(21.0, 21), Episode(1.0, 1)]
 
 
-def test_an_episode_at_the_bound_counts_and_is_the_last_of_its_environment() -> None:
+def test_an_episode_at_the_bound_counts_with_all_its_lives_and_is_the_last_of_its_environment() -> None:
     counter = EpisodeCounter(4, 2, max_steps=3)
-    for _ in range(2):
-        assert counter.add(rows([1.0, 1.0]), []) == []
-    assert counter.add(rows([1.0, 5.0], ended=[1]), [Episode(7.0, 3)]) == [Episode(3.0, 3), Episode(7.0, 3)]
-    counter.add(rows([1.0, 0.0], first=[1]), [])
-    assert (counter.bounded, counter.complete, counter.steps) == (1, False, 7)
+    assert counter.add(rows([1.0, 1.0], ended=[0]), [None]) == []  # a life
+    assert counter.add(rows([0.0, 1.0], first=[0]), []) == []
+    assert counter.add(rows([1.0, 5.0], ended=[1]), [Episode(7.0, 3)]) == [Episode(7.0, 3)]
+    assert counter.add(rows([1.0, 0.0], first=[1]), []) == [Episode(3.0, 3)]
+    assert (counter.bounded, counter.complete, counter.steps) == (1, False, 6)
     assert counter.add(rows([1.0, 2.0], ended=[1]), [Episode(2.0, 1)]) == [Episode(2.0, 1)]
     assert counter.complete
-
-
-def test_lives_of_a_game_count_together_up_to_the_bound() -> None:
-    counter = EpisodeCounter(1, 1, max_steps=3)
-    assert counter.add(rows([1.0]), []) == []
-    assert counter.add(rows([2.0], ended=[0]), [None]) == []
-    assert counter.add(rows([0.0], first=[0]), []) == []
-    assert counter.add(rows([4.0], ended=[0]), [None]) == [Episode(7.0, 3)]
-    assert (counter.bounded, counter.complete) == (1, True)
 
 
 def test_an_episode_is_that_of_the_environment_that_reported_it() -> None:

@@ -166,9 +166,8 @@ def test_what_callers_ask_for_is_done_with_the_next_row(run: Keeping) -> None:
     assert rows == [("1", "1", ""), ("2", "", "3")], "a name of the algorithm is its own also in a row without a value"
     assert requests.logged(run.folder) == {"difficulty"}
     assert not {"a,b", "text"} & table(run.folder)[0].keys()
-    own = run.training.trainer.config.algorithm
     file = run.folder / "config.yaml"
-    assert load(["--config", str(file)], {}).algorithm == own
+    assert load(["--config", str(file)], {}).algorithm == run.training.trainer.config.algorithm
     assert "linear 0.25 0" in file.read_text()
     requests.post(run.folder, requests.SET, {"impala.entropy_cost": -1, "impala.uses": 3})
     requests.post(run.folder, requests.LOG, {"difficulty": 4.0})

@@ -165,10 +165,15 @@ def test_a_replay_of_other_rows_is_named_and_left_alone_unless_it_is_empty(
     assert numbers(opened(tmp_path)) == [1, 2]
 
 
-def test_a_draft_that_a_killed_process_left_is_replaced(tmp_path: Path, opened: Any) -> None:
-    (tmp_path / ".replay.new").write_bytes(b"half")
-    assert numbers(opened(tmp_path)) == []
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+def test_a_draft_that_a_killed_process_left_is_replaced_also_on_another_disk(tmp_path: Path, opened: Any) -> None:
+    (place := tmp_path / "disk" / "x-1234").mkdir(parents=True)
+    (place / ".replay.new").write_bytes(b"half")
+    (tmp_path / "store").symlink_to(place)
+    assert numbers(opened(tmp_path / "store")) == []
+    assert [path.name for path in place.iterdir()] == [NAME]
+    (tmp_path / "gone").symlink_to(tmp_path / "no" / "x-1234")  # a disk that another machine had
+    opened(tmp_path / "gone")
+    assert (tmp_path / "no" / "x-1234" / NAME).exists()
 
 
 def test_the_last_and_deepest_mount_decides_the_file_system_of_a_folder(tmp_path: Path) -> None:
@@ -193,12 +198,6 @@ def test_a_folder_that_is_not_on_a_disk_of_this_machine_is_refused(
     for folder in (tmp_path, tmp_path / "other"):
         with pytest.raises(ConfigError, match=str(folder)):
             opened(folder)
-
-
-def test_a_link_to_a_disk_that_another_machine_had_leads_to_a_new_file(tmp_path: Path, opened: Any) -> None:
-    (tmp_path / "store").symlink_to(tmp_path / "disk" / "x-1234")
-    opened(tmp_path / "store")
-    assert (tmp_path / "disk" / "x-1234" / "replay").exists()
 
 
 @pytest.mark.parametrize(

@@ -215,51 +215,26 @@ def test_a_worker_is_ready_once_all_its_services_are(capsys: pytest.CaptureFixtu
         assert probe("worker", ["--endpoint", f"127.0.0.1:{first + 1}"], {}) == 0
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """The folder of a run, in which services will announce themselves."""
-    for name in ("services", "logs"):
-        (tmp_path / "x" / name).mkdir(parents=True)
-    return tmp_path / "x"
-
-
-def announce(run: Path, service: str, health: str, **host: str) -> None:
-    (run / "services" / f"{service}.json").write_text(json.dumps({"health": health, **host}))
-
-
-def test_beast_health_reads_a_run_folder(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = ("--root", run.parent)
-    assert shown(capsys, "--run", "x", *root)[0] == 2, "nothing has announced itself"
+def test_beast_health_reads_a_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    look, services = ("--run", "x", "--root", tmp_path), tmp_path / "x" / "services"
+    services.mkdir(parents=True)
+    assert shown(capsys, *look)[0] == 2, "nothing has announced itself"
     with served() as (_, address):
-        announce(run, "broker-0", address)
-        announce(run, "actor-1", f"127.0.0.1:{free_port()}")
-        code, kind, lines = shown(capsys, *root)
+        for name, health in (("broker-0", address), ("actor-1", f"127.0.0.1:{free_port()}")):
+            (services / f"{name}.json").write_text(json.dumps({"health": health}))
+        code, kind, lines = shown(capsys, *look[2:])
         assert (code, kind) == (1, "not training")
         assert [" ".join(line.split()[:4]) for line in lines[1:3]] == ["actor 1 no answer", "broker 0 ready 0:00:00"]
-        code = main(["health", "broker", *map(str, root), "--json"])
+        code = main(["health", "broker", *map(str, look[2:]), "--json"])
         assert (code, [each["name"] for each in json.loads(capsys.readouterr().out)["services"]]) == (0, ["broker 0"])
-    assert shown(capsys, "--run", "x", *root)[0] == 2
-
-
-def test_services_on_other_machines_are_asked_there_and_else_named_in_one_line(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    look = ("--run", "x", "--root", run.parent, "--remote")
-    log = run / "logs" / "learner-0.log"
-    with served() as (_, address):
-        announce(run, "broker-0", f"0.0.0.0:{address.rpartition(':')[2]}", host="127.0.0.1")
-        for number, host in enumerate(["node7.invalid", "node8.invalid", "ssh me@one"]):
-            announce(run, f"envserver-{number}", "127.0.0.1:1", host=host)
-        announce(run, "learner-0", "127.0.0.1:1", host="node7.invalid")
-        log.write_text("first\n12:00:00.000 learner I 20/30 agent steps | 66.7%\n")
-        code, _, lines = shown(capsys, *look)
-        assert code == 1
-        assert any(line.startswith("broker 0   ready") for line in lines)
-        assert "no answer  " in next(line for line in lines if "20/30 agent steps" in line)
-        (away,) = [line for line in lines if "node8" in line]
-        assert away.endswith("node7.invalid, node8.invalid, ssh me@one")
-    log.write_text("12:00:00.000 learner I all 30 agent steps are done\n")
-    assert shown(capsys, *look)[:2] == (0, "finished")
+        log = tmp_path / "x" / "logs" / "learner-0.log"
+        log.parent.mkdir()
+        log.write_text("12:00:00.000 learner I all 30 agent steps are done\n")
+        away = {"health": "127.0.0.1:1", "host": "node7.invalid"}
+        (services / "learner-0.json").write_text(json.dumps(away))
+        assert shown(capsys, *look, "--remote")[:2] == (0, "finished"), "by its log, as it cannot be asked"
+    (services / "learner-0.json").unlink()
+    assert shown(capsys, *look)[0] == 2
 
 
 def visit(address: str) -> socket.socket:

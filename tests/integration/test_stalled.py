@@ -6,7 +6,6 @@ import pytest
 
 from tests.build.brokers import OpenStage
 from tests.build.envservers import running
-from tests.build.learners import Opener
 from tests.build.odd import ODD
 from tests.helpers import poll, wait_until
 from zerobeast.clients.env_client import EnvClient
@@ -57,12 +56,3 @@ def test_an_actor_has_no_work_while_its_environments_are_made_but_has_while_nobo
             assert server.idle()
             wait_until(lambda: (poll(actor, 0.01), actor.groups[0].steps.stream.open)[1])
             assert not actor.idle(), "now it waits for a broker"
-
-
-def test_a_learner_has_work_while_an_actor_is_there(open_run: Opener) -> None:
-    run = open_run()
-    assert run.learner.idle()
-    actor = run.welcomed()
-    assert not run.learner.idle()
-    actor.close()
-    run.drive([], run.learner.idle)

@@ -126,11 +126,3 @@ def test_another_architecture_is_refused(path: Path, config: RunConfig, net: dic
     other = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", **net}})
     with pytest.raises(CheckpointError, match="body"):
         Trainer(other, CPU, ENV).load(path, state_in(path))
-
-
-def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, path: Path, config: RunConfig) -> None:
-    content = path.read_bytes()
-    (tmp_path / ".c.pt.new").mkdir()
-    with pytest.raises(CheckpointError):
-        saved(path, trained(Trainer(config, CPU, ENV), range(2)))
-    assert path.read_bytes() == content

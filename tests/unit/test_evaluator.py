@@ -119,13 +119,6 @@ def test_a_policy_that_cannot_be_evaluated_costs_tries_and_not_the_run(run: Play
     assert run.evaluate([10])["evaluations_failed"] >= service.MAX_TRIES
 
 
-def test_what_can_be_neither_evaluated_nor_deleted_holds_nobody_up(run: Playing) -> None:
-    (run.queue / "5.pt").mkdir()
-    run.evaluate([10])
-    assert run.scores() == {10: 1.0}
-    assert (run.queue / "5.pt.old").is_dir()
-
-
 def test_a_policy_whose_row_cannot_be_written_is_played_until_it_can_and_that_is_no_progress(
     run: Playing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

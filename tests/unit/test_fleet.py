@@ -6,7 +6,6 @@ import pytest
 
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.health.pages import announced
 from zerobeast.launcher import fleet, placement
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.hosts import Host
@@ -111,14 +110,3 @@ def test_children_are_told_that_their_file_may_decide_what_no_file_may_and_nobod
     file.write_text(dump(config).replace("mine:Own-v0", "evil:Own-v0"))
     with pytest.raises(ConfigError, match="env"):
         load(told_it, {})
-
-
-def test_workers_of_other_hosts_have_no_pages_here_and_a_file_that_names_the_host(tmp_path: Path) -> None:
-    services = tmp_path / "x" / "services"
-    services.mkdir(parents=True)
-    (services / "actor-9.json").touch()
-    found = fleet_of("--root", str(tmp_path), "--local.placement=serve")
-    found.add_hosts([Host("me@one", 2, "python"), Host("two", 1, "python")])
-    assert [child.spec.statuses for child in found.children] == [{}, {}]
-    assert sorted(file.name for file in services.iterdir()) == ["host-0.json", "host-1.json"], "none of before"
-    assert announced(services / "host-0.json", remote=False)[1] == "ssh me@one"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,7 @@ import pytest
 
 from zerobeast.cli.health import main
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.process.roles import HOSTED, ROLES
-from zerobeast.discovery.containers import gather
 
 PODS = "--selector=app.kubernetes.io/part-of=zerobeast"
 PODS += " --field-selector=status.phase!=Failed,status.phase!=Succeeded --output json"
@@ -155,13 +152,3 @@ def test_a_project_whose_learner_has_ended_is_finished_if_all_steps_are_done(
     found, states = shown(capsys, "--compose")
     assert (min(found, 1), set(states)) == (code, {f"{role} 1" for role in ROLES})
     assert states["learner 1"] == ("ended", "later" if code else f"12:00:00.000 learner I {last}")
-
-
-def test_places_are_asked_side_by_side() -> None:
-    asked, most = threading.Barrier(4, timeout=30), 4
-
-    def look(place: str) -> list[ServiceView]:
-        asked.wait()
-        return [ServiceView(place, "actor")]
-
-    assert [view.name for view in gather(look, "abcdefgh", most)] == list("abcdefgh")

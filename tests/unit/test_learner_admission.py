@@ -1,23 +1,20 @@
 """Which actors fit a run, and which rollouts can be trained on."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.build.learners import ENV, POLICY, T, rollout_rows
-from tests.build.streams import ListMessage
+from tests.build.learners import ENV, POLICY, T
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire.checks import rollout_flaw
 from zerobeast.common.wire.episodes import Episode, episodes_of
-from zerobeast.common.wire.messages import MAX_EPISODES, Header, Kind
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
-from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts
+from zerobeast.services.learner.admission import Terms, mismatch
 
 OURS = Terms(ENV, POLICY, T, num_envs=8)
 BOTH = replace(OURS, env=ENV.among("Other-v0,Test-v0"))
@@ -110,15 +107,3 @@ def test_malformed_episodes_are_left_out(entry: Any) -> None:
     refused = list[str]()
     found = episodes_of([[1, 1], entry, [-0.5, 2.0]], lambda error: refused.append(error.reason))
     assert (found, refused) == ((Episode(1.0, 1), Episode(-0.5, 2)), ["episodes"])
-
-
-def test_more_episodes_than_a_message_may_have_are_refused() -> None:
-    terms, rows = Terms(ENV, POLICY, T, 4), rollout_rows(4)
-
-    def read(episodes: int) -> np.ndarray:
-        message = ListMessage(Header(Kind.ROLLOUT, 1, body=(4, [[1.0, 1]] * episodes, 0)), rows)
-        return read_rollouts(message.header, message.into, terms, partial(np.empty, dtype=rows.dtype))
-
-    assert len(read(MAX_EPISODES)) == 4
-    with pytest.raises(RemoteProtocolError):
-        read(MAX_EPISODES + 1)

@@ -64,11 +64,8 @@ def test_a_row_has_its_columns_and_what_is_unknown_is_an_empty_cell_and_no_point
     write(tmp_path, 0, *(record(steps, {"pg_loss": 0.25, "x": None}, curves, **values) for steps in (100, 200)))
     first, _ = table(tmp_path)
     assert list(first)[: len(COLUMNS)] == list(COLUMNS)
-    known = {"mean_return_100": "1.5", "pg_loss": "0.25", "replay_starved_s": "2.5"}
-    assert {name: value for name, value in first.items() if value} == {
-        "agent_steps": "100",
-        "env_frames": "400",
-    } | known
+    known = {"agent_steps": "100", "env_frames": "400", "mean_return_100": "1.5", "pg_loss": "0.25"}
+    assert {name: value for name, value in first.items() if value} == known | {"replay_starved_s": "2.5"}
     assert curve(tmp_path, "charts/episodic_return") == [(100, 1.5), (200, 1.5)]
     names = {"charts/episodic_return", "losses/pg_loss", "perf/replay_starved_s", "sync/lag/0"}
     assert set(events(tmp_path).Tags()["scalars"]) == names
@@ -77,7 +74,7 @@ def test_a_row_has_its_columns_and_what_is_unknown_is_an_empty_cell_and_no_point
 
 
 @pytest.mark.parametrize("torn", ["", '300,"', "\x00\x00\x00"])
-def test_a_resumed_run_appends_to_what_its_checkpoint_has(tmp_path: Path, torn: str) -> None:
+def test_a_resumed_run_appends_to_what_its_checkpoint_has_and_to_no_other_table(tmp_path: Path, torn: str) -> None:
     write(tmp_path, 0, *(record(each, mean_return_100=1.0) for each in (100, 200, 300)))
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write(torn)
@@ -85,9 +82,6 @@ def test_a_resumed_run_appends_to_what_its_checkpoint_has(tmp_path: Path, torn: 
     assert steps(tmp_path) == ["100", "200", "250"]
     assert (tmp_path / "metrics.csv").read_text().count("agent_steps,") == 1
     assert [step for step, _ in curve(tmp_path, "charts/episodic_return")] == [100, 200, 250]
-
-
-def test_what_is_no_table_of_metrics_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError):
         Recorder(tmp_path, 0)

@@ -74,22 +74,6 @@ def test_rows_leave_in_order_each_once_whatever_the_sizes(
     )
 
 
-def test_unused_rollouts_of_an_old_policy_expire() -> None:
-    queue = queue_of(2)
-    fill(queue, 1, [0, 1, 2], version=3)
-    fill(queue, 2, [3, 4], version=3)
-    fill(queue, 3, [5], version=5)
-    assert taken(queue) == [0, 1]
-    queue.release()
-    queue.expire(5)
-    assert (queue.usable, queue.rollouts) == (1, 4)
-    fates = [(message.seq, message.fate, message.rollouts) for message in queue.release()]
-    assert fates == [(1, "stale", 1), (2, "stale", 2)], "two rollouts of the first were used"
-    fill(queue, 4, [6, 7], version=4)
-    fill(queue, 5, [8], version=5)
-    assert taken(queue) == [5, 8]
-
-
 def test_a_short_batch_takes_what_there_is_and_a_shortened_one_leaves_its_other_rows() -> None:
     queue = queue_of(4)
     assert taken(queue, short=True) is None

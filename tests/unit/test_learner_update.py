@@ -44,17 +44,6 @@ def test_the_mask_leaves_out_seams_between_episodes_and_what_is_beyond_the_budge
     assert batch.mask.T.int().tolist() == [[1] * T, [1, 1, 0, 0, 0], [0] * T, [0] * T]
 
 
-def test_steps_beyond_the_total_change_nothing(tmp_path: Path) -> None:
-    config = run_config(tmp_path, total_steps=T + 2)
-    one, two = trainer_for(config), trainer_for(config)
-    rows = rollout_rows(B, seams=False)
-    learn(one, rows)
-    rows["reward"][2:] += 100.0
-    rows["logits"][1, 2:] = 0.0
-    learn(two, rows)
-    assert same(weights(one.net), weights(two.net))
-
-
 def test_an_update_moves_the_weights_by_the_algorithm(tmp_path: Path) -> None:
     config = run_config(tmp_path)
     trainer, reference = trainer_for(config), trainer_for(config)

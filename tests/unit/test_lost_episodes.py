@@ -22,7 +22,6 @@ from zerobeast.common.wire.episodes import (
 )
 from zerobeast.common.wire.messages import Header, Kind, pack_header
 from zerobeast.services.envserver.sessions import MAX_ENVS_PER_SESSION
-from zerobeast.services.envserver.shard import described
 from zerobeast.services.evaluator.play import EpisodeCounter
 from zerobeast.services.learner.episodes import LostEpisodes
 from zerobeast.services.learner.meters import Meters
@@ -134,10 +133,3 @@ def test_the_folder_of_a_run_tells_how_many_are_lost_and_why(tmp_path: Path) -> 
     (tmp_path / "metrics.csv").write_text("agent_steps,episodes,episodes_lost\n100,27,573\n")
     (tmp_path / "lost").write_text(ZERO)
     assert metrics.lost(tmp_path) == f"573 of 600 episodes were lost to {ZERO}"
-
-
-def test_a_cause_that_was_never_raised_leaves_the_place_of_the_error() -> None:
-    with pytest.raises(OSError, match="ended") as caught:
-        raise OSError("ended") from ValueError("unused")
-    assert described(caught.value).startswith("OSError: ended (test_lost_episodes.py:")
-    assert described(OSError("never raised")) == "OSError: never raised"

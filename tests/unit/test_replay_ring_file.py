@@ -222,11 +222,3 @@ def test_damaged_frames_are_an_error(tmp_path: Path) -> None:
         damaged.fill(7)
         with pytest.raises(ConfigError, match="damaged"):
             ring.frames.take(np.array([0]), np.array([[0]]))
-
-
-def test_compressed_frames_take_the_disk_that_they_need(tmp_path: Path) -> None:
-    env = replace(FRAMES, obs=ArraySpace.box((84, 84), "|u1"))
-    ring = RingFile(tmp_path, record := rollout_record(env, POLICY, T), env, 100, "zstd")
-    for number in range(100):
-        ring.write(np.full(record.row_bytes, number, np.uint8), origin(number), 0)
-    assert ring.path.stat().st_blocks * 512 < 100 * (PAGE + ring.rows.itemsize + 64 + 4 * T) + 8 * PAGE

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 import zerobeast as zb
 from tests.build.folders import evaluation, saved, seeds
-from tests.helpers import finished, python
 from zerobeast.cli import compare, runs
 from zerobeast.cli.main import main
 from zerobeast.common.files import evaluations
@@ -194,10 +193,3 @@ def test_broken_folders_are_shown_with_what_is_wrong(tmp_path: Path, capsys: pyt
     output = capsys.readouterr()
     assert output.out.count("\n") == 1 + len(found)
     assert "\x1b" not in output.out + output.err
-
-
-def test_none_of_these_commands_loads_torch(root: Path) -> None:
-    out = ["--out", str(root / "c.png")]
-    commands = [[*argv, "--root", str(root)] for argv in (["plot", "ppo*", *out], ["compare", "ppo*"], ["runs"])]
-    call = f"from zerobeast.cli.main import main; print([main(argv) for argv in {commands}])"
-    assert finished(python("-c", f"import sys; {call}; sys.exit('torch' in sys.modules)"))[0] == 0

@@ -22,7 +22,6 @@ from zerobeast.services.envserver.check import look
 from zerobeast.services.evaluator import service
 from zerobeast.services.evaluator.service import Evaluator
 
-COUNTER = "tests.build.envs:Counter"
 ENDLESS, ODD = "tests.build.envs:Endless", "tests.build.odd:Odd"
 
 
@@ -46,18 +45,6 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     steps = [int(each.replace(",", "")) for each in re.findall(r"^0 of 20 episodes, (\S+) agent steps$", lines, re.M)]
     assert steps, lines
     assert steps == sorted(set(steps))
-
-
-def test_limits_of_the_runs_env_servers_cut_no_episode_of_an_evaluation_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = run_in(tmp_path, COUNTER)
-    limits = {"max_episodes_per_process": 1, "max_process_memory_mb": 4000, "max_envs": 1, "max_workers": 1}
-    flags = [f"--envserver.{name}={limit}" for name, limit in limits.items()]
-    flags += ["--env.kwargs", '{length: "1{number}"}', "--episodes", "9"]  # so that no two end at the same step
-    assert evaluate.main([str(run), "--env", COUNTER, "--seed", "7", "--json", *flags]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (len(set(found["lengths"])), found["seed"]) == (9, 7)
 
 
 def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path: Path) -> None:

@@ -91,13 +91,6 @@ def test_an_entry_that_does_not_fit_leaves_nothing_and_the_next_one_follows(tmp_
     assert (tmp_path / "j").read_bytes() == b"a" * 10 + b"c" * 100
 
 
-def test_a_file_that_cannot_be_replaced_stays_and_no_temporary_file_does(tmp_path: Path) -> None:
-    write_atomically(tmp_path / "t", "old", durable=False)
-    with no_file_longer_than(100), pytest.raises(DiskError):
-        write_atomically(tmp_path / "t", "x" * 1000, durable=False)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"t": "old"}
-
-
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
 def test_a_file_system_that_cannot_sync_folders_can_hold_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

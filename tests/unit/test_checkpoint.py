@@ -98,18 +98,6 @@ def test_a_file_that_would_run_code_is_refused_without_running_it(
     assert not (tmp_path / "trap-sprung").exists()
 
 
-def test_a_checkpoint_holds_plain_values_only(config: RunConfig) -> None:
-    def kinds(value: Any) -> set[type]:
-        if isinstance(value, dict):
-            return set().union(*(kinds(key) | kinds(entry) for key, entry in value.items()))
-        if isinstance(value, list | tuple):
-            return set().union(*map(kinds, value))
-        return {type(value)}
-
-    state = trained(Trainer(config, CPU, ENV), range(2)).state()
-    assert kinds(state) <= {int, float, str, bool, type(None), torch.Tensor}
-
-
 @pytest.mark.parametrize("changes", [{"format": 3}, {"format": None}, {"config": None}, {"learning": []}], ids=str)
 def test_other_formats_and_foreign_files_are_refused_and_are_not_taken_for_damaged(
     path: Path, changes: dict[str, Any]

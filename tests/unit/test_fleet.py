@@ -36,20 +36,6 @@ def test_a_run_for_programs_that_step_themselves_stays_at_its_endpoints_but_on_h
     assert [told(each, "--broker.endpoint") for each in hosted] == ["ipc:///tmp/s/b0"] * 2
 
 
-def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_path: Path) -> None:
-    def starts() -> set[str]:
-        return {told(child, "--start") for child in children("--root", str(tmp_path))}
-
-    (tmp_path / "x").mkdir()
-    metrics = tmp_path / "x" / "metrics.csv"
-    metrics.write_text("agent_steps,mean_return_100\n160,\n5000,1.5\n")
-    assert starts() == {"0"}, "without a checkpoint it begins again"
-    (tmp_path / "x" / "checkpoint.pt").touch()
-    assert starts() == {"5000"}
-    metrics.unlink()
-    assert starts() == {"1"}, "if the number is unknown"
-
-
 def test_workers_share_out_the_groups_and_have_one_each_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "cores", lambda: 4.0)
     for count, flags in ((3, ["--actor.env_groups=6"]), (5, ["--actor.env_groups=2", "--local.workers=5"])):

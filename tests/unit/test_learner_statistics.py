@@ -5,7 +5,7 @@ import pytest
 
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.services.learner.acting import MOST, SPAN_S, ActingProcesses
-from zerobeast.services.learner.episodes import HISTORY_POINTS, EpisodeStatistics
+from zerobeast.services.learner.episodes import EpisodeStatistics
 from zerobeast.services.learner.meters import MAX_LAG, Meters, PolicyLag
 from zerobeast.services.learner.queue import Fate, Message
 
@@ -21,18 +21,6 @@ def test_means_are_of_the_last_hundred_episodes_and_go_on_where_they_were_saved(
     for each in (episodes, again):
         each.add(1.5, 3)
     assert (again.state(), again.infos) == (episodes.state(), episodes.infos)
-
-
-def test_the_history_spans_all_episodes_in_at_most_sixty_points() -> None:
-    episodes = EpisodeStatistics()
-    for value in range(10_000):
-        episodes.add(float(value), 1)
-        assert len(episodes.history) <= HISTORY_POINTS
-    assert len(episodes.history) >= HISTORY_POINTS // 2
-    assert episodes.history[0] < 1_000
-    assert episodes.history[-1] > 9_000
-    gaps = np.diff(episodes.history[2:])
-    assert gaps.max() - gaps.min() < 1e-9 < gaps.min(), "evenly spaced"
 
 
 def test_policy_lag_is_the_learners_version_minus_the_behaviours_and_never_negative() -> None:

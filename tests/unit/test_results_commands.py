@@ -49,10 +49,6 @@ def test_a_group_is_a_line_with_a_band_and_its_number_of_runs(root: Path) -> Non
     assert labels(figure) == ["PPO (n=3)", "DQN (n=1)"]
     assert first.get_ylabel() == "evaluation return\n(greedy, 2 episodes)"
     assert figure._repr_png_().startswith(b"\x89PNG")
-    alone = zb.plot("dqn*", root=root).axes[0].lines[0]
-    for looks in ("get_color", "get_marker"):
-        of_ppo, of_dqn = (getattr(line, looks)() for line in first.lines[:2])
-        assert getattr(alone, looks)() == of_dqn != of_ppo, "the same in every picture"
 
 
 @pytest.mark.parametrize(

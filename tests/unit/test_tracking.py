@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -14,7 +14,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import evaluations, requests
 from zerobeast.services.learner import recorder
 from zerobeast.testing import tracker as contract
-from zerobeast.testing.rules import BrokenRule, Rule
+from zerobeast.testing.rules import Rule
 from zerobeast.tracking.feed import Feed, Item
 from zerobeast.tracking.process import Follower, alone, run
 from zerobeast.tracking.sinks import Tracked, tracker
@@ -161,31 +161,3 @@ def test_every_tracker_keeps_the_rules(rule: Rule, library: Any, tmp_path: Path)
     assert library.init.call_args.kwargs["resume"] == "allow"
     assert {"project", "0a1b2c3d"} <= set(re.findall(r"\w+", str(library.init.call_args)))
     assert library.finish.called or library.init.return_value.finish.called
-
-
-class Strict:
-    """A tracker with faults: it takes finite points of rising steps alone, refuses a run twice and takes values out."""
-
-    runs: ClassVar[set[Path]] = set()
-
-    def __init__(self, run: Tracked) -> None:
-        if run.folder in self.runs:
-            raise ValueError("this run exists")
-        self.runs.add(run.folder)
-        self.newest = 0
-
-    def write(self, values: Any, agent_steps: int) -> None:
-        if agent_steps < self.newest or not all(abs(value) < 1e9 for value in values.values()):
-            raise ValueError("no such point")
-        self.newest = agent_steps
-        values.clear()
-
-    def close(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize("rule", contract.RULES, ids=str)
-def test_a_fault_breaks_the_rule_that_names_it(rule: Rule, tmp_path: Path) -> None:
-    with pytest.raises(BrokenRule) as broken:
-        rule(f"{__name__}:Strict", tmp_path)
-    assert str(broken.value).startswith(rule.name)

@@ -1,4 +1,4 @@
-"""Rollouts that no environment produced, and the actor's end of the rollout plane, for tests of the learner."""
+"""Rollouts of no environment, the actor's end of the rollout plane, and checkpoints, for tests of the learner."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tests.helpers import poll, wait_until
@@ -23,13 +24,13 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Learned
+from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast.services.learner.service import Learner
 from zerobeast.services.learner.update import Trainer
 
 ENV = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.discrete(2), frame_skip=4)
-STACKED = EnvSpec("Test-v0", ArraySpace.box((3, 3), "|u1"), ArraySpace.discrete(2), frame_stack=3)
 POLICY = PolicySpec(logits_and_value(2), 0)
 T, B = 5, 4
 
@@ -69,17 +70,13 @@ def run_config(
     )
 
 
-def rollout_rows(
-    n: int, seed: int = 0, env: EnvSpec = ENV, policy: PolicySpec = POLICY, seams: bool = True
-) -> NDArray[np.void]:
+def rollout_rows(n: int, seed: int = 0, policy: PolicySpec = POLICY, seams: bool = True) -> NDArray[np.void]:
     """n rows of random but valid values; with `seams`, some steps begin an episode."""
     random = np.random.default_rng(seed)
-    rows: NDArray[np.void] = np.zeros(n, rollout_record(env, policy, T).dtype)
-    [obs], [action] = env.obs.arrays, env.action.arrays
-    scale = 255 if obs.dtype == "|u1" else 1
-    rows["obs"] = (random.random(rows["obs"].shape) * scale).astype(obs.dtype)
+    rows: NDArray[np.void] = np.zeros(n, rollout_record(ENV, policy, T).dtype)
+    rows["obs"] = random.random(rows["obs"].shape)
     rows["reward"] = random.normal(size=rows["reward"].shape)
-    rows["last_action"] = random.integers(0, action.sizes[0], rows["last_action"].shape)
+    rows["last_action"] = random.integers(0, 2, rows["last_action"].shape)
     rows["logits"] = random.normal(size=rows["logits"].shape)
     rows["value"] = random.normal(size=rows["value"].shape)
     if seams:
@@ -267,3 +264,35 @@ def learn(trainer: Trainer, rows: NDArray[Any]) -> Learned:
 
 def answer(steps: int, *, skipped: int = 0, changed: bool = False) -> Learned:
     return Learned(steps, skipped, changed, 0.0, 0.0, 0.0, {})
+
+
+CPU = torch.device("cpu")
+
+
+def saved(folder: Path, trainer: Trainer, **changes: Any) -> Path:
+    checkpoints = Checkpoints(folder)
+    checkpoints.save({**trainer.state(), "statistics": {}, "rollouts": {}, **changes})
+    return checkpoints.path
+
+
+def trained(trainer: Trainer, seeds: range) -> Trainer:
+    for seed in seeds:
+        learn(trainer, rollout_rows(B, seed, policy=trainer.policy))
+    return trainer
+
+
+def state_in(path: Path) -> dict[str, Any]:
+    state = load_checkpoint(path)
+    assert state is not None
+    return state
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two states are equal bit for bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, two)
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(two) and all(map(same, one, two))
+    return bool(one == two)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.checkpoints import CPU, same, saved, state_in, trained
-from tests.build.learners import ENV, run_config
+from tests.build.learners import CPU, ENV, run_config, same, saved, state_in, trained
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings.tree import RunConfig

@@ -28,14 +28,6 @@ def children(*flags: str) -> list[Child]:
     return fleet_of(*flags).add_all()
 
 
-def test_a_run_for_programs_that_step_themselves_stays_at_its_endpoints_but_on_hosts_takes_no_port() -> None:
-    found = children("--local.placement", "serve", "--learner.endpoint", "tcp://127.0.0.1:7000")
-    assert [child.spec.name for child in found] == ["learner 0", "broker 0"]
-    assert not any(flag.endswith(".endpoint") for child in found for flag in child.spec.command)
-    hosted = fleet_of("--local.placement=serve", own_broker=True).add_all()
-    assert [told(each, "--broker.endpoint") for each in hosted] == ["ipc:///tmp/s/b0"] * 2
-
-
 def test_workers_share_out_the_groups_and_have_one_each_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "cores", lambda: 4.0)
     for count, flags in ((3, ["--actor.env_groups=6"]), (5, ["--actor.env_groups=2", "--local.workers=5"])):

@@ -1,12 +1,15 @@
-"""Times on a page: histograms of hops, rates over windows, and when a service stalls. Time is a plain number."""
+"""Times on a page: histograms of hops, rates, curves, and when a service stalls. Time is a plain number."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, recent, step_s, wires
 from zerobeast.common.health.metrics import render
@@ -14,6 +17,8 @@ from zerobeast.common.health.progress import Progress
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.health.table import hop_table
 from zerobeast.common.process.roles import ROLES
+from zerobeast.launcher import curves
+from zerobeast.launcher.pages import Snapshot
 
 
 def passed(*seconds: float) -> Histogram:
@@ -87,12 +92,6 @@ def test_the_wire_is_what_the_servers_do_not_account_for() -> None:
     assert step_s([]) is None
 
 
-def test_the_table_shows_only_hops_that_were_passed() -> None:
-    header, line = hop_table([ServiceView("broker 0", "broker", pages(forward=[0.0075] * 10)[0])]).splitlines()
-    assert header.split()[:3] == ["hop", "median", "90"]
-    assert line.split()[:4] == ["broker", "forward", "7.50", "ms"]
-
-
 def test_prometheus_gets_cumulative_histograms_of_all_hops() -> None:
     hops, name = Hops("broker", 0.0), "zerobeast_hop_seconds"
     for seconds in (0.001, 0.0011, 80.0):
@@ -158,3 +157,30 @@ def test_a_stall_is_no_longer_than_the_time_without_progress(turns: list[tuple[f
         page = progress.page(now)
         assert 0.0 <= page["stalled_s"] <= page["progress_age_s"]
         assert not idle or page["stalled_s"] == 0.0
+
+
+def page(role: str, seconds: float, **more: int) -> ServiceView:
+    """A service with every hop passed four times, in `seconds` each time."""
+    entry = {"recent": [4] + [0] * len(EDGES_S), "recent_s": 4 * seconds}
+    return ServiceView(role, role, {"hops": dict.fromkeys(HOPS[role], entry), **more})
+
+
+def test_every_hop_is_a_curve_over_agent_steps_and_a_failed_write_costs_its_points_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(curves, "PERIOD_S", 0.0)
+    writer = curves.Curves(tmp_path)
+    others = [page(role, 0.02) for role in HOPS if role != "learner"]
+    writer.update(Snapshot((*others, page("learner", 0.04))))  # nothing learned yet
+    place = tmp_path / "tensorboard"
+    place.write_text("no folder")
+    for steps in (100, 200, 300):
+        writer.update(Snapshot((*others, page("learner", 0.04, agent_steps=steps), page("actor", 0.04))))
+        if place.is_file():
+            place.unlink()
+    writer.close()
+    events = EventAccumulator(str(tmp_path / run_files.TENSORBOARD_SERVICES)).Reload()
+    assert sorted(events.Tags()["scalars"]) == sorted(f"hops_ms/{role}.{hop}" for role in HOPS for hop in HOPS[role])
+    points = events.Scalars("hops_ms/learner.update")
+    assert [(point.step, round(point.value, 3)) for point in points] == [(200, 40.0), (300, 40.0)]
+    assert events.Scalars("hops_ms/actor.env_round_trip")[0].value == pytest.approx(30.0), "the mean over both actors"

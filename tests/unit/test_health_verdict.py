@@ -192,15 +192,6 @@ def test_a_learner_whose_actors_are_on_machines_that_cannot_be_asked_trains() ->
     assert judge([hidden]).kind == "not training"
 
 
-def test_the_table_has_a_line_for_each_service_with_what_a_person_needs() -> None:
-    full = {"memory_bytes": 512 << 20, "refused": 3, "dropped": 1, "write_errors": 3}
-    header, *lines = table(services(learner=full, broker={"progress_age_s": 75.0})).splitlines()
-    assert header.split()[:3] == ["service", "state", "uptime"]
-    of_learner = ("1:02:05", "1,234 steps/s", "now", "queue 12/64", "v50 lag 1.2", "512 MB", "3 refused", "1 dropped")
-    wanted = (of_learner, ("batch 27.5/256", "0:01:15 ago"), ("32 envs",), ("actions 50%",))
-    assert [text for line, texts in zip(lines, wanted, strict=True) for text in texts if text not in line] == []
-
-
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
 HUGE = st.sampled_from([10**400, -(10**400), 1e308])  # an integer of JSON may be too large for a float
 VALUES = LEAVES | HUGE | st.lists(LEAVES, max_size=2) | st.dictionaries(st.text(max_size=3), LEAVES | HUGE, max_size=2)

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.build.checkpoints import CPU, same, trained
 from tests.build.control import control_config, trainer_of
 from tests.build.control import trained as trained_in_a_box
 from tests.build.errors import refused
-from tests.build.learners import ENV, run_config
+from tests.build.learners import CPU, ENV, run_config, same, trained
 from zerobeast.common.config import live
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.learner.update import Trainer

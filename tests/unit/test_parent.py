@@ -8,8 +8,7 @@ import torch
 import yaml
 
 from tests.build.batches import REACH, VECTORS
-from tests.build.checkpoints import CPU, same, saved, state_in, trained
-from tests.build.learners import ENV, run_config
+from tests.build.learners import CPU, ENV, run_config, same, saved, state_in, trained
 from tests.build.starts import NOW
 from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.load import dump, load

@@ -1,11 +1,14 @@
-"""The log, and how little a peer can do to it."""
+"""What a process writes: the log, and how little a peer can do to it, and the line of progress of a script."""
 
 import io
 import logging
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from zerobeast.api.progress import Progress
 from zerobeast.common.process import logs
 
 ERASE = "\x1b[2K\r"
@@ -57,3 +60,27 @@ def test_a_log_statement_is_rate_limited_and_reports_later_how_much_it_left_out(
     *_, again, and_again = written.getvalue().splitlines()
     assert again.endswith(f"refused: again (and {1000 - logs.MAX_PER_PERIOD} more before)")
     assert and_again.endswith("refused: and again")
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, stream: object, *, wanted: bool = True) -> None:
+    """Show progress to this instead of stdout."""
+    monkeypatch.setattr(sys, "stdout", stream)
+    with Progress("cart in runs/cart", iter(["1/3", "2/3", "3/3"]).__next__, wanted=wanted) as progress:
+        progress.update()
+        progress.update()  # which is not due
+
+
+def test_any_object_with_write_can_stand_for_stdout_and_a_terminal_has_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written, terminal, closed = list[str](), io.StringIO(), io.StringIO()
+    shown(monkeypatch, SimpleNamespace(write=written.append))
+    assert "".join(written) == "cart in runs/cart\n1/3\n2/3\n"
+    closed.close()
+    for nothing in (None, closed):
+        shown(monkeypatch, nothing)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "10")
+    shown(monkeypatch, terminal, wanted=False)
+    shown(monkeypatch, terminal)
+    assert terminal.getvalue() == "cart in runs/cart\n1/3      \r2/3      \n"

@@ -70,7 +70,6 @@ def test_every_service_has_hops_of_its_own_and_those_of_several_processes_add_up
     "hops",
     [
         "nonsense",
-        {"forward": 7},
         {"forward": {"recent": [1], "recent_s": 1.0}},
         {"forward": {"recent": ["x"] * (len(EDGES_S) + 1), "recent_s": 1.0}},
         {"forward": {"recent": [1] * (len(EDGES_S) + 1), "recent_s": "long"}},

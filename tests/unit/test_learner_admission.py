@@ -53,7 +53,6 @@ def test_the_first_term_that_differs_from_the_runs_is_named(change: dict[str, An
     [
         {"policy": {"extras": [["logits", "<f4", [-1]]], "core_size": 0}},
         {"unroll_length": True},
-        {"unroll_length": 0},
         {"num_envs": 1 << 40},
         {"first": 0},
         {"env": {**ENV.to_wire(), "action": {**ENV.to_wire()["action"], "sizes": [2, 2]}}},

@@ -57,7 +57,6 @@ def test_a_group_is_a_line_with_a_band_and_its_number_of_runs(root: Path) -> Non
         ("ppo* --out missing/c.png", "missing/c.png"),
         ("ppo* --of los", "los"),
         ("ppo* dqn* --by-env --of loss", "metrics.csv"),
-        ("ppo* --env CartPole", "CartPole-v1"),
         ("broken", "evaluations.csv, line 3"),
     ],
 )

@@ -118,7 +118,6 @@ class FakeActor:
         assert self.port.send(header, rows.view(np.uint8)), "the learner is gone"
 
     def close(self) -> None:
-        """Close the sockets."""
         self.port.close()
 
 
@@ -187,7 +186,6 @@ class OpenRun:
 
     @property
     def page(self) -> dict[str, Any]:
-        """The learner's current report."""
         return self.learner.report()
 
     def welcomed(self, **terms: Any) -> FakeActor:

@@ -145,7 +145,6 @@ def replay(root: Path) -> dict[str, Any]:
 
 
 def run(folder: Path, size: int, rank: int, updates: int) -> None:
-    """All that one process does."""
     torch.set_num_threads(1)
     if size > 1:
         meeting.join(rank, size, f"file://{folder}/meeting-{size}", 100.0, {"size": str(size)})

@@ -125,7 +125,6 @@ def _ptrace(request: int, pid: int, data: int = 0) -> None:
 
 
 def main() -> None:
-    """See the module."""
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)  # a fork lacks the other threads, and would wait for them
     calls = {

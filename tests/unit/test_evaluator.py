@@ -98,16 +98,6 @@ def test_a_policy_is_the_best_if_it_beats_the_one_whose_checkpoint_there_is(run:
     assert [(row["agent_steps"], row["actions"]) for row in rows][:2] == [(10, "sampled"), (10, "greedy")]
 
 
-def test_what_is_found_about_a_policy_that_is_gone_does_not_count(run: Playing) -> None:
-    def gone(steps: int, _watch: Watch) -> float:
-        (run.queue / f"{steps}.pt").unlink()
-        return 3.0
-
-    run.game = gone
-    run.evaluate([10])
-    assert evaluations.read(run.folder) == []
-
-
 @pytest.mark.parametrize("damages", [True, False], ids=["a table that cannot be read", "an env-server that fails"])
 def test_a_policy_that_cannot_be_evaluated_costs_tries_and_not_the_run(run: Playing, *, damages: bool) -> None:
     def game(_steps: int, watch: Watch) -> float:

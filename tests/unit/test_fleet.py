@@ -28,6 +28,14 @@ def children(*flags: str) -> list[Child]:
     return fleet_of(*flags).add_all()
 
 
+def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "metrics.csv").write_text("agent_steps,mean_return_100\n160,\n5000,1.5\n")
+    for steps in ("0", "5000"):  # without a checkpoint it begins again
+        assert {told(child, "--start") for child in children("--root", str(tmp_path))} == {steps}
+        (tmp_path / "x" / "checkpoint.pt").touch()
+
+
 def test_workers_share_out_the_groups_and_have_one_each_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "cores", lambda: 4.0)
     for count, flags in ((3, ["--actor.env_groups=6"]), (5, ["--actor.env_groups=2", "--local.workers=5"])):

@@ -5,7 +5,7 @@ import pytest
 
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.services.learner.acting import MOST, SPAN_S, ActingProcesses
-from zerobeast.services.learner.episodes import EpisodeStatistics
+from zerobeast.services.learner.episodes import HISTORY_POINTS, EpisodeStatistics
 from zerobeast.services.learner.meters import MAX_LAG, Meters, PolicyLag
 from zerobeast.services.learner.queue import Fate, Message
 
@@ -17,6 +17,8 @@ def test_means_are_of_the_last_hundred_episodes_and_go_on_where_they_were_saved(
         episodes.add(float(value), 10, {"is_success": float(value % 2)})
     assert (episodes.count, episodes.mean_length) == (150, 10)
     assert episodes.mean_return == pytest.approx(np.mean(range(50, 150)))
+    assert HISTORY_POINTS // 2 <= len(episodes.history) <= HISTORY_POINTS
+    assert np.diff(episodes.history[-20:]).tolist() == pytest.approx([np.ptp(episodes.history[-2:])] * 19), "evenly"
     again.load(episodes.state())
     for each in (episodes, again):
         each.add(1.5, 3)

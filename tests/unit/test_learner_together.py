@@ -10,7 +10,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Keys, make_keys
 from zerobeast.services.learner import together
 from zerobeast.services.learner.ledger import Ledger, SavedLedger, StreamLedger
-from zerobeast.services.learner.together import ROW, Act, Rank, Vote, decided
+from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Rank, Vote, decided
 
 DUE, ROWS, ENDS = Vote(due=1, env=7), Vote(rows=4, env=7), Vote(ends=1, env=7)
 
@@ -36,6 +36,11 @@ def test_all_ranks_do_what_follows_from_all_votes(votes: list[Vote], act: Act | 
 def test_ranks_whose_actors_play_other_environments_end_and_may_be_started_again() -> None:
     with pytest.raises(PeerLost):
         decided([ROWS, Vote(), ROWS._replace(env=8)])
+
+
+def test_what_is_agreed_is_of_all_ranks() -> None:
+    agreed = Agreed(Act.ADD, [ROWS, ROWS._replace(rows=2, shares=CHECKPOINT, recovered=5)])
+    assert (agreed.rows, agreed.shares, agreed.recovered) == (2, CHECKPOINT, 5)
 
 
 def test_the_ledgers_of_ranks_add_up_and_each_stream_is_as_far_as_on_its_own_rank() -> None:

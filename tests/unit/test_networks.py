@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import NESTED
-from tests.build.checkpoints import trained
 from tests.build.errors import refused
-from tests.build.learners import ENV, run_config
+from tests.build.learners import ENV, run_config, trained
 from tests.build.nets import CARTPOLE
 from tests.build.parts import Tokens
 from zerobeast.common.config.load import dump, gather, load

@@ -32,6 +32,7 @@ from zerobeast.tools.mutants.sites import Mutant, applied, modules, mutants
 
 TOP = Path(__file__).resolve().parents[2]
 TESTS = ("tests/unit", "tests/integration")
+CONFIG = "coverage.ini"
 MOST_S, MOST_TESTS = 30.0, 60
 BUSY = 3  #: times as long as in the first run may tests take
 KILLED, HUNG, SURVIVED, OUT_OF_REACH = "killed", "hung", "survived", "in no test's own process"
@@ -50,8 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("tests", nargs="*", default=TESTS, help="files or folders of tests (%(default)s)")
     given = parser.parse_args(argv)
     drawn = draw(given.count, given.seed, given.room)
-    covering = coverage_of(given.tests, given.cache, given.workers)
-    fates = judged(drawn, covering, given.workers)
+    data = measured(given.tests, given.cache, given.workers)
+    write(f"the tests run {share_of(data):.1f} % of the lines and branches")
+    fates = judged(drawn, covering(data), given.workers)
     write(report(fates))
     return 0
 
@@ -66,16 +68,16 @@ def draw(count: int, seed: int, room: str) -> list[Mutant]:
     return sorted(drawn, key=lambda each: (each.path, each.line))
 
 
-def coverage_of(tests: Sequence[str], cache: Path, workers: int) -> Lines:
-    """The tests that run each line in their own process, fastest first."""
+def measured(tests: Sequence[str], cache: Path, workers: int) -> Path:
+    """The file of which lines and branches each test runs in its own process; beside it stands how long each took."""
     files = [*modules(TOP), *sorted((TOP / "tests").rglob("*.py"))]
     sources = [path.read_bytes() for path in files]
-    digest = hashlib.sha256(b"\0".join([*sources, *map(str.encode, tests)])).hexdigest()[:16]
-    data, durations, tree = cache / f"{digest}.coverage", cache / f"{digest}.jsonl", cache / digest
+    tree = cache / hashlib.sha256(b"\0".join([*sources, *map(str.encode, tests)])).hexdigest()[:16]
+    data, durations = tree.with_suffix(".coverage"), tree.with_suffix(".jsonl")
     if not durations.exists():
         shutil.rmtree(tree, ignore_errors=True)
-        config = _copy(tree) / "coverage.ini"
-        config.write_text(f"[run]\ndata_file = {data}\nsource = {tree}\nomit = {tree}/tests/*\n")
+        config = _copy(tree) / CONFIG
+        config.write_text(f"[run]\nbranch = true\ndata_file = {data}\nsource = {tree}\nomit = {tree}/tests/*\n")
         unfinished = durations.with_suffix(".part")
         unfinished.unlink(missing_ok=True)
         run = (*PYTEST, recorder.__name__, "-n", str(workers), "--dist", "loadfile", "-W", "default")
@@ -83,12 +85,27 @@ def coverage_of(tests: Sequence[str], cache: Path, workers: int) -> Lines:
         environ = _environ(tree) | {recorder.FILE: str(unfinished)}
         subprocess.run((*run, *options, *tests), cwd=tree, env=environ, check=False)
         unfinished.rename(durations)
-    seconds = dict(json.loads(line) for line in durations.read_text(encoding="utf-8").splitlines())
+    return data
+
+
+def share_of(data: Path) -> float:
+    """Percentage of lines and branches that any test runs."""
+    stored = coverage.Coverage(config_file=str(data.with_suffix("") / CONFIG))
+    stored.load()
+    with Path(os.devnull).open("w") as nowhere:
+        return stored.report(file=nowhere)
+
+
+def covering(data: Path) -> Lines:
+    """The tests that run each line, fastest first."""
+    tree = os.path.realpath(data.with_suffix(""))
+    durations = data.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
+    seconds = dict(json.loads(line) for line in durations)
     stored = coverage.CoverageData(str(data))
     stored.read()
     found: dict[tuple[str, int], set[str]] = defaultdict(set)
     for file in stored.measured_files():
-        path = str(Path(os.path.realpath(file)).relative_to(os.path.realpath(tree)))
+        path = str(Path(os.path.realpath(file)).relative_to(tree))
         for line, contexts in stored.contexts_by_lineno(file).items():
             found[path, line] |= {name.partition("|")[0] for name in contexts} & seconds.keys()
     return {place: _in_time(tests, seconds) for place, tests in found.items()}

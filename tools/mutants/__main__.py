@@ -182,7 +182,7 @@ def report(fates: Mapping[Mutant, str]) -> str:
         for room in (mutant.room, "all"):
             rooms[room][fate] += 1
     lines = [f"\n{'room':24}{'faults':>8}{'killed':>8}{'hung':>8}{'survived':>10}{'out of reach':>14}"]
-    whole = rooms.pop("all")
+    whole = rooms.pop("all", Counter())
     for room, counts in (*sorted(rooms.items()), ("all", whole)):
         columns = (counts[KILLED], counts[HUNG], counts[SURVIVED], counts[OUT_OF_REACH])
         lines.append("{:24}{:8}{:8}{:8}{:10}{:14}".format(room, counts.total(), *columns))

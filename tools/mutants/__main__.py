@@ -4,8 +4,8 @@
     python -m zerobeast.tools.mutants --room rl/ops --count 30 tests/unit/test_vtrace.py   one room, and these tests
 
 All unit and integration tests run once in a copy of the tree, with coverage of each test by itself; that is kept until
-the tree changes. Then each fault is made in a copy, and of the tests that passed and ran its line the fastest are
-started, until one fails. A fault that no test notices survives; one with which tests do not end in time hangs, which
+the tree changes. Then each fault is made in a copy, and of the tests that passed and ran its line those are started
+that run the least else, until one fails. A fault that no test notices survives; one with which tests do not end in time hangs, which
 on a busy machine may mean nothing; one in a line that only other processes of tests run is counted apart.
 """
 
@@ -20,7 +20,6 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -97,7 +96,7 @@ def share_of(data: Path) -> float:
 
 
 def covering(data: Path) -> Lines:
-    """The tests that run each line, fastest first."""
+    """The tests that run each line, those first that run the least else: they are about it."""
     tree = os.path.realpath(data.with_suffix(""))
     durations = data.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
     seconds = dict(json.loads(line) for line in durations)
@@ -108,7 +107,8 @@ def covering(data: Path) -> Lines:
         path = str(Path(os.path.realpath(file)).relative_to(tree))
         for line, contexts in stored.contexts_by_lineno(file).items():
             found[path, line] |= {name.partition("|")[0] for name in contexts} & seconds.keys()
-    return {place: _in_time(tests, seconds) for place, tests in found.items()}
+    breadth = Counter(test for tests in found.values() for test in tests)
+    return {place: _in_time(sorted(tests, key=lambda test: breadth[test]), seconds) for place, tests in found.items()}
 
 
 def judged(drawn: Sequence[Mutant], covering: Lines, workers: int) -> dict[Mutant, str]:
@@ -156,10 +156,13 @@ def _fate(run: Sequence[str], tree: Path) -> str:
 
 
 def _in_time(tests: Iterable[str], seconds: Mapping[str, float]) -> list[str]:
-    """The fastest tests, of which `MOST_S` is enough for all."""
-    fastest = sorted(tests, key=lambda test: seconds[test])[:MOST_TESTS]
-    ends = accumulate(seconds[test] * BUSY for test in fastest)
-    return [test for test, end in zip(fastest, ends, strict=True) if end < MOST_S]
+    """The first of these tests, fastest first, of which `MOST_S` is enough for all."""
+    found, left_s = list[str](), MOST_S
+    for test in tests:
+        if seconds[test] * BUSY < left_s and len(found) < MOST_TESTS:
+            found.append(test)
+            left_s -= seconds[test] * BUSY
+    return sorted(found, key=lambda test: seconds[test])
 
 
 def _environ(tree: Path) -> dict[str, str]:

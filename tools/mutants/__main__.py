@@ -5,8 +5,8 @@
 
 All unit and integration tests run once in a copy of the tree, with coverage of each test by itself; that is kept until
 the tree changes. Then each fault is made in a copy, and of the tests that passed and ran its line those are started
-that run the least else, until one fails. A fault that no test notices survives; one with which tests do not end in time hangs, which
-on a busy machine may mean nothing; one in a line that only other processes of tests run is counted apart.
+that run the least else, until one fails. A fault that no test notices survives; one with which tests do not end in time
+hangs, which on a busy machine may mean nothing; one in a line that only other processes of tests run is counted apart.
 """
 
 import argparse

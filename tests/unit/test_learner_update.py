@@ -25,6 +25,15 @@ def trainer_for(config: RunConfig) -> Trainer:
     return Trainer(config, CPU, ENV)
 
 
+def test_arithmetic_has_the_threads_that_the_settings_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", given.append)
+    for threads in (3, 0):
+        given.clear()
+        trainer_for(run_config(tmp_path, threads=threads))
+        assert given[0] == (threads or 1)
+
+
 def test_a_batch_is_time_major_and_holds_what_the_rows_hold() -> None:
     rows = rollout_rows(B)
     batch = Rollouts(rows, RECORD, ENV, CPU).batch

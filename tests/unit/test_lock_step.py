@@ -82,3 +82,6 @@ def test_seeds_depend_on_every_number_in_the_bits_that_torch_uses() -> None:
 def test_a_deterministic_run_has_no_actor_without_a_number() -> None:
     with refused("index"):
         Actor(RunConfig(deterministic=True), Instance()).open()
+    for numbered in (Actor(RunConfig(deterministic=True), Instance(index=1)), Actor(RunConfig(), Instance())):
+        numbered.open()
+        numbered.close()

@@ -15,7 +15,7 @@ ME = 7
 ROWS = [np.zeros(2, np.dtype([("x", "<f4")])) for _ in range(3)]
 
 
-def welcome(seq: int = 0, **more: int) -> Header:
+def welcome(seq: int = 0, **more: float) -> Header:
     return Header(Kind.WELCOME, ME, 0, 1, seq, ({"window": 3, **more},))
 
 
@@ -62,7 +62,8 @@ def test_a_new_connection_to_the_same_learner_is_asked_at_once_what_has_come() -
     assert outbox.accept(here, 1.0)[0] is Reply.STALE
     hello = outbox.due(1.0)[0]
     assert (hello.kind, hello.body[0]["first"]) == (Kind.HELLO, 2), "those before it are acknowledged and gone"
-    outbox.accept(welcome(seq=1, received=2), 1.1)
+    outbox.accept(welcome(seq=1, received=2, progress=0.25), 1.1)
+    assert outbox.progress == 0.25, "that of exploration and of schedules of environments"
     assert send_all(outbox, 1.1) == [3]
     assert outbox.unacked == 2
 

@@ -107,6 +107,8 @@ def test_the_next_process_draws_what_this_one_would_have_drawn(tmp_path: Path, i
         drawn = replay.draw(4, 0.5)
         replay.update(drawn.ids, torch.rand(4) * 10)
         insert(world, replay, 1)
+    for priority in (99.0, 1.0):  # new items still have the largest so far, which no item in the file has
+        replay.update(drawn.ids, torch.full((4,), priority))
     stream = io.BytesIO()
     torch.save(replay.state(), stream)
     stream.seek(0)
@@ -114,6 +116,7 @@ def test_the_next_process_draws_what_this_one_would_have_drawn(tmp_path: Path, i
     other.load(torch.load(stream, weights_only=True))
     assert other.size == replay.size
     assert other.recovered() == []
+    assert other.state() == replay.state()
     for _ in range(5):
         one, two = replay.draw(32, 0.3), other.draw(32, 0.3)
         assert one.ids.tolist() == two.ids.tolist()

@@ -3,8 +3,8 @@
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import Field
@@ -13,11 +13,10 @@ from tests.build.errors import refused
 from tests.build.starts import settled, started
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.preset import fitting
-from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec, Relation
-from zerobeast.common.settings.run import Run
+from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace, Space
+from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher import run_folder
 from zerobeast.rl.algos.ppo.config import PPOConfig
@@ -70,21 +69,12 @@ def test_a_run_of_an_algorithm_given_by_reference_continues_with_any_reference_t
         settled(tmp_path, "--name", "x", "--algo", "ppo")
 
 
-@pytest.mark.parametrize(
-    ("env_id", "name"),
-    [("CartPole-v1", "classic-ppo"), ("MinAtar/Breakout-v1", "minatar-ppo"), ("Ant-v5", "control-ppo")],
-)
-def test_settings_derived_from_those_of_an_algorithm_have_its_presets(env_id: str, name: str) -> None:
+def test_settings_derived_from_those_of_an_algorithm_have_its_presets() -> None:
     again = AlgorithmSpec("again", type("Again", (Settings,), {"__module__": __name__}), "mine:Mine")
     same = AlgorithmSpec("same", PPOConfig, "mine:Mine")
-    assert [fitting(env_id, spec) for spec in (MINE, again, same)] == [name] * 3
+    assert [fitting("Ant-v5", spec) for spec in (MINE, again, same)] == ["control-ppo"] * 3
     assert [spec.name for spec in again.lineage] == ["again", "mine", "ppo"]
-
-
-def test_an_algorithm_without_presets_gets_the_run_of_another_one_and_its_preset_notes_it() -> None:
-    loaded = gather(["--algo", f"{HERE}:OWN", "--env", "CartPole-v1"], {})
-    why = "which has no preset of its own and gets those settings of the run that suit IMPALA"
-    assert loaded.origins["preset"] == f"chosen for CartPole-v1 and own, {why}"
+    assert load(["--algo", f"{HERE}:OWN", "--env", "CartPole-v1"], {}).preset == "classic", "of the run alone"
 
 
 def test_a_part_whose_package_is_missing_is_refused_with_the_command_that_installs_it(
@@ -118,41 +108,12 @@ class Nested(Settings):
     inner: Inner = Inner()
 
 
-class Empty(AlgorithmSettings):
-    pass
-
-
-class Fragile(Settings):
-    def relations(self, _name: str, _run: Run) -> Iterator[Relation]:
-        raise KeyError("relation")
-
-
-class Unusable(Settings):
-    def unused(self) -> dict[str, tuple[str, str]]:
-        raise KeyError("unused")
-
-
-class Unfit(Settings):
-    def flaw(self, _action: Space, _name: str) -> str:
-        raise KeyError("flaw")
-
-    def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
-        raise KeyError("bound")
-
-    def jump(self, *_of_a_run: object) -> str:
-        raise KeyError("jump")
-
-
 NESTED = AlgorithmSpec("nested", Nested, "mine:Mine")
-EMPTY = AlgorithmSpec("empty", Empty, "mine:Mine")
-FRAGILE = AlgorithmSpec("fragile", Fragile, "mine:Mine")
-UNUSABLE = AlgorithmSpec("unusable", Unusable, "mine:Mine")
-UNFIT = AlgorithmSpec("unfit", Unfit, "mine:Mine")
 
 
 def test_settings_may_have_sections_or_be_none_at_all(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    for name in ("nested", "empty"):
+    for name in ("nested", "own"):
         flags = ["--algo", f"{HERE}:{name.upper()}"]
         config = load(flags, {})
         file.write_text(dump(config))
@@ -162,20 +123,23 @@ def test_settings_may_have_sections_or_be_none_at_all(tmp_path: Path) -> None:
             load(["--config", str(file), *flags], {})
 
 
-def test_an_answer_of_settings_that_raises_is_named() -> None:
-    config = load(["--algo", f"{HERE}:UNFIT"], {})
-    env = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
-    for name, part, ask in (
-        ("fragile", "relation", lambda: load(["--algo", f"{HERE}:FRAGILE"], {})),
-        ("unusable", "unused", lambda: load(["--algo", f"{HERE}:UNUSABLE"], {})),
-        ("unfit", "flaw", lambda: make_algorithm(config, env)),
-        ("unfit", "bound", lambda: run_folder.refuse_changes(config, config)),
-        ("unfit", "jump", lambda: run_folder.schedule_note(config, config)),
-    ):
-        with refused() as caught:
-            ask()
-        assert f"algo {name}" in str(caught.error)
-        assert f"KeyError: '{part}'" in str(caught.error)
+def raising(*_of_a_run: object) -> Any:
+    raise KeyError("raised")
+
+
+@pytest.mark.parametrize("answer", ["relations", "unused", "flaw", "bound", "jump", "make", "nothing"])
+def test_settings_and_makers_that_raise_or_make_nothing_are_named(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    of_settings = {} if answer in ("make", "nothing") else {answer: raising}
+    kind = type("Raising", (Settings,), {"__module__": __name__, **of_settings})
+    make = raising if answer == "make" else lambda *_: None
+    monkeypatch.setattr(f"{HERE}.RAISING", AlgorithmSpec("raising", kind, make), raising=False)
+    with refused() as caught:
+        config = load(["--algo", f"{HERE}:RAISING"], {})
+        run_folder.refuse_changes(config, config)
+        run_folder.schedule_note(config, config)
+        make_algorithm(config, EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2)))
+    assert "algo raising" in str(caught.error)
+    assert ("NoneType" if answer == "nothing" else "KeyError: 'raised'") in str(caught.error)
 
 
 @pytest.mark.filterwarnings("ignore:.*shadows an attribute")
@@ -187,18 +151,6 @@ def test_settings_have_defaults_and_no_names_of_answers() -> None:
 
     with refused("settings", value=["needed", "made", "bound"]):
         AlgorithmSpec("odd", Odd, "mine:Mine")
-
-
-@pytest.mark.parametrize(("make", "named"), [(lambda *_: None, "NoneType"), (lambda *_: {}["x"], "KeyError: 'x'")])
-def test_what_makes_no_algorithm_is_refused(
-    monkeypatch: pytest.MonkeyPatch, make: Callable[..., object], named: str
-) -> None:
-    monkeypatch.setattr(f"{HERE}.MADE", AlgorithmSpec("made", Settings, make), raising=False)
-    env = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
-    with refused() as caught:
-        make_algorithm(load(["--algo", f"{HERE}:MADE"], {}), env)
-    assert "algo made" in str(caught.error)
-    assert named in str(caught.error)
 
 
 def test_another_process_gets_settings_of_an_algorithm_in_a_file(tmp_path: Path) -> None:

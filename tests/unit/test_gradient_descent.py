@@ -32,7 +32,6 @@ def net() -> nn.Linear:
 
 
 def test_each_descent_moves_its_own_parameters_at_its_own_rate_whatever_its_loss_goes_through() -> None:
-    torch.manual_seed(1)
     shared, policy, critic = (nn.Linear(2, 2, bias=False) for _ in range(3))
     config = RunConfig.model_validate(
         {"impala": {"optimizer": "rmsprop", "schedule": "constant", "max_grad_norm": 1e9}}
@@ -71,10 +70,8 @@ def test_the_optimizer_is_the_configured_one(net: nn.Linear, name: str, kind: ty
 
 
 def test_the_learning_rate_follows_the_schedule() -> None:
-    linear, constant = (ImpalaConfig(learning_rate=0.8, schedule=name) for name in ("linear", "constant"))
-    rates = [linear.learning_rate_at(steps, 1000) for steps in (0, 500, 1000, 1100)]
-    assert rates == [0.8, pytest.approx(0.4), 0.0, 0.0]
-    assert constant.learning_rate_at(999, 1000) == 0.8
+    rates = [ImpalaConfig(learning_rate=0.8, schedule="linear").learning_rate_at(at, 1000) for at in (0, 500, 1100)]
+    assert rates == [0.8, pytest.approx(0.4), 0.0]
 
 
 def test_a_step_goes_down_the_clipped_gradient_at_the_rate_of_its_agent_steps(net: nn.Linear) -> None:
@@ -109,18 +106,13 @@ def test_a_nonfinite_gradient_is_noticed_even_if_the_loss_is_finite(net: nn.Line
     assert not net.weight.any()
 
 
-def test_a_loaded_state_goes_on_exactly_under_the_settings_of_this_start(net: nn.Linear) -> None:
-    whole, twin = descent(net, optimizer="adam"), nn.Linear(2, 1, bias=False)
-    whole.step(loss_of(net), 0)
-    twin.load_state_dict(net.state_dict())
-    resumed = descent(twin, optimizer="adam", epsilon=0.5)
-    resumed.load(deepcopy(whole.state()))
-    assert resumed.optimizer.param_groups[0]["eps"] == 0.5
-    resumed.optimizer.param_groups[0]["eps"] = whole.optimizer.param_groups[0]["eps"]
-    for factor in (1.0, -3.0, 2.0):
-        whole.step(loss_of(net, factor), 0)
-        resumed.step(loss_of(twin, factor), 0)
-    assert torch.equal(net.weight, twin.weight)
+def test_a_loaded_state_goes_on_under_the_settings_of_this_start(net: nn.Linear) -> None:
+    before, now = descent(net, optimizer="adam"), descent(net, optimizer="adam", epsilon=0.5)
+    before.step(loss_of(net), 0)
+    now.load(deepcopy(before.state()))
+    assert now.optimizer.param_groups[0]["eps"] == 0.5
+    [[was], [found]] = ([*each.optimizer.state.values()] for each in (before, now))
+    assert torch.equal(found["exp_avg"], was["exp_avg"])
 
 
 def test_a_state_of_another_optimizer_is_refused_by_name(net: nn.Linear) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tests.build.batches import (
-    MINATAR,
     PANEL,
     REACH,
     VECTORS,
@@ -23,7 +22,6 @@ from tests.build.batches import (
 from tests.build.errors import refused
 from zerobeast.rl.algos.impala.algorithm import ImpalaLearning
 from zerobeast.rl.algos.policy_gradient.one_step import OneStep
-from zerobeast.rl.nets.precision import autocast
 
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 
@@ -63,27 +61,8 @@ def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one(
     assert algorithm.loss(net, perfect)[1]["explained_variance"].item() == pytest.approx(1.0, abs=1e-4)
 
 
-def test_bfloat16_stops_at_the_networks_heads() -> None:
-    algorithm = impala(MINATAR, net={"use_lstm": True})
-    net, batch = algorithm.network(), make_batch(algorithm, resets=0.2)
-    exact = algorithm.loss(net, batch)[0]
-    with autocast(torch.device("cpu"), torch.bfloat16):
-        loss, metrics = algorithm.loss(net, batch)
-    assert {loss.dtype, *(metric.dtype for metric in metrics.values())} == {torch.float32}
-    torch.testing.assert_close(loss, exact, rtol=0.03, atol=0.0)
-
-
-def peaked(algorithm: Any) -> Any:
-    """A network that is far from uniform."""
-    net = algorithm.network()
-    with torch.no_grad():
-        net.policy.bias.copy_(torch.tensor([2.0, 0.0, 0.0]))
-    return net
-
-
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit(*, use_lstm: bool) -> None:
-    algorithm = impala(net={"use_lstm": use_lstm, "normalize_obs": True})
+def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit() -> None:
+    algorithm = impala(net={"use_lstm": True, "normalize_obs": True})
     nets = [algorithm.network(), algorithm.network()]
     plain, other = algorithm.learning(nets[0]), ImpalaLearning(algorithm, nets[1])
     assert isinstance(plain, OneStep)
@@ -91,8 +70,6 @@ def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit(*, 
         one, two = (each.update(make_batch(algorithm, resets=0.2, seed=seed), 0) for each in (plain, other))
         assert one == two
     assert same(weights(nets[0]), weights(nets[1]))
-    averages = [each.state()["optimizer"]["state"]["state"] for each in (plain, other)]
-    assert all(same(list(averages[0][key].values()), list(averages[1][key].values())) for key in averages[0])
     assert other.state()["batches"] == []
 
 
@@ -101,21 +78,18 @@ def test_the_weight_starts_as_configured_grows_below_the_target_and_shrinks_abov
     target: float, *, grows: bool
 ) -> None:
     algorithm = impala(entropy_cost=0.03, entropy_target=target, learning_rate=1e-6)
-    learning = algorithm.learning(peaked(algorithm))
-    found = [learning.update(make_batch(algorithm, seed=seed), 0) for seed in range(4)]
-    costs = [learned.metrics["entropy_cost"].item() for learned in found]
-    assert 0.1 < found[0].metrics["entropy"] < 1.09, "otherwise this test says nothing"
-    assert costs[0] == pytest.approx(0.03)
-    assert costs == sorted(set(costs), reverse=not grows)
-    assert abs(costs[1] - costs[0]) == pytest.approx(0.01 * 0.03, rel=0.1), "a hundredth of where it started"
-
-
-def test_a_batch_without_a_valid_step_leaves_the_entropy_weight_alone() -> None:
-    algorithm = impala(entropy_target=1.0)
-    learning = algorithm.learning(algorithm.network())
+    net = algorithm.network()
+    with torch.no_grad():
+        net.policy.bias.copy_(torch.tensor([2.0, 0.0, 0.0]))  # far from uniform
+    learning = algorithm.learning(net)
     void = make_batch(algorithm)._replace(mask=torch.zeros(T, B, dtype=torch.bool))
     learning.update(void, 0)
-    assert learning.update(void, 0).metrics["entropy_cost"].item() == pytest.approx(0.01)
+    found = [learning.update(make_batch(algorithm, seed=seed), 0).metrics for seed in range(4)]
+    costs = [metrics["entropy_cost"].item() for metrics in found]
+    assert 0.1 < found[0]["entropy"] < 1.09, "otherwise this test says nothing"
+    assert costs[0] == pytest.approx(0.03), "also after a batch without a valid step"
+    assert costs == sorted(set(costs), reverse=not grows)
+    assert abs(costs[1] - costs[0]) == pytest.approx(0.01 * 0.03, rel=0.1), "a hundredth of where it started"
 
 
 @pytest.mark.parametrize("origin", ["made with all of it", "made with none"])
@@ -136,7 +110,6 @@ def test_a_run_resumes_after_replay_and_entropy_target_were_switched(origin: str
     ("env", "settings"),
     [
         (VECTORS, {"entropy_target": 1.2}),
-        (VECTORS, {"entropy_target": -0.5}),
         (PANEL, {"entropy_target": 2.5}),
         (REACH, {"entropy_target": -1.0, "entropy_cost": 0.0}),
     ],

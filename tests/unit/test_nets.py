@@ -14,9 +14,9 @@ from tests.build.batches import MINATAR, REACH
 from tests.build.nets import CARTPOLE, FOOTBALL, TORSOS
 from tests.helpers import ROOT
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.net import NetConfig, Reading, readings
+from zerobeast.common.settings.net import NetConfig, Reading
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
+from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.impala.algorithm import Impala
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
@@ -69,11 +69,9 @@ def test_the_football_net_is_seed_rls_and_gets_the_planes_of_each_frame_in_turn(
     ("env", "convolutions", "width"),
     [
         (PONG, 3, 512),
-        (of_shape(3, 96, 96), 3, 512),
         (MINATAR, 1, 128),
         (CARTPOLE, 0, 64),
         (of_shape(2, 3, dtype="<f8", stack=3), 0, 64),
-        (of_shape(dtype="<i8"), 0, 64),
     ],
 )
 def test_the_torso_is_chosen_by_the_observations(env: EnvSpec, convolutions: int, width: int) -> None:
@@ -100,24 +98,17 @@ PICTURE, PLANES, NUMBERS = (True, 1 / 255), (True, 1.0), (False, 1.0)
     ("env", "settings", "expected"),
     [
         (of_shape(84, 84), {}, PICTURE),
-        (of_shape(12, 12), {}, PICTURE),
         (EnvSpec("Unbounded-v0", ArraySpace.box((3, 96, 96), "|u1"), SIX), {}, PICTURE),
         (of_shape(4, 96, 96, 3), {}, PICTURE),
-        (of_shape(4, 1, 84, 84), {}, PICTURE),
         (of_shape(4, 96, 96, 3, high=9.0), {}, NUMBERS),
-        (of_shape(5, 5, 5, 3, dtype="<f4"), {}, NUMBERS),
         (of_shape(4, 96, 96, 3), {"pixels": "all"}, (False, 1 / 255)),
         (of_shape(84, 84), {"torso": "mlp"}, (False, 1 / 255)),
         (of_shape(84, 84), {"pixels": "none"}, NUMBERS),
-        (of_shape(84, 84, 3), {"pixels": "none"}, PLANES),
         (of_shape(84, 84, 3, high=9.0), {}, PLANES),
         (of_shape(9, 9, 3), {}, PLANES),
-        (of_shape(19, 19, 17), {}, PLANES),
         (of_shape(10, 10, 4, dtype="|b1"), {}, PLANES),
         (of_shape(30, 8, dtype="<f4"), {}, NUMBERS),
-        (of_shape(30, 8, dtype="<f4"), {"torso": "minatar"}, PLANES),
         (of_shape(30, 8, dtype="<f4"), {"pixels": "all"}, PLANES),
-        (of_shape(128), {}, NUMBERS),
         (of_shape(128), {"pixels": "all"}, (False, 1 / 255)),
     ],
 )
@@ -133,15 +124,6 @@ def test_a_stack_that_the_environment_makes_is_read_as_a_stack_of_frames_is(*, n
     seen = torch.randint(0, 256, (2, 3, 4, 40, 40, 3), dtype=torch.uint8)
     envs = (of_shape(4, 40, 40, 3), of_shape(40, 40, 3, stack=4))
     torch.testing.assert_close(*(logits(network("auto", env, normalize_obs=normalize), seen) for env in envs))
-
-
-def test_how_each_part_of_an_observation_is_read_is_shown_in_a_line() -> None:
-    parts = {"cam": of_shape(64, 64, 3), "grid": of_shape(7, 7, 3), "speed": of_shape(dtype="<f4")}
-    obs = CompositeSpace("dict", tuple(Part(name, env.obs) for name, env in parts.items()))
-    lines = readings(EnvSpec("Any-v0", obs, SIX), NetConfig())
-    assert [line.partition(" ")[0] for line in lines] == [f"observation.{name}" for name in parts]
-    assert [line.rpartition(", ")[2] for line in lines] == ["convolutions", "convolutions", "MLP"]
-    assert ["picture" in line for line in lines] == [True, False, False]
 
 
 def test_the_network_of_the_quick_start_is_one(tmp_path: Path) -> None:
@@ -176,64 +158,40 @@ def test_layers_begin_orthogonal_but_for_residual_torsos(torso: str, env: EnvSpe
             assert orthogonal == (torso != "deep"), name
 
 
-@pytest.mark.parametrize("widths", [(8, 8), (5,), (7, 6, 5)])
-def test_an_mlp_has_the_layers_that_are_asked_for(widths: tuple[int, ...]) -> None:
-    torso = make_torso(NetConfig(hidden_sizes=widths, hidden_size=9), CARTPOLE)
-    weights = {name: list(value.shape) for name, value in torso.state_dict().items() if name.endswith("weight")}
-    inputs = (4, *widths)
-    expected = {
-        f"{name}.weight": [widths[i], inputs[i]] for i, name in enumerate(("first", "second", "third")[: len(widths)])
-    }
-    assert weights == expected
-    assert torso.out_size == widths[-1]
+def test_an_mlp_has_the_layers_that_are_asked_for() -> None:
+    torso = make_torso(NetConfig(hidden_sizes=(7, 6, 5), hidden_size=9), CARTPOLE)
+    shapes = [list(value.shape) for name, value in torso.state_dict().items() if name.endswith("weight")]
+    assert shapes == [[7, 4], [6, 7], [5, 6]]
+    assert torso.out_size == 5
 
 
 @pytest.mark.parametrize(
     ("settings", "seen"),
-    [
-        ({}, False),
-        ({"use_lstm": True}, True),
-        ({"last_action_reward": "always"}, True),
-        ({"last_action_reward": "never", "use_lstm": True}, False),
-    ],
+    [({}, False), ({"use_lstm": True}, True), (SEEN, True), ({"last_action_reward": "never", "use_lstm": True}, False)],
 )
-def test_the_last_action_and_the_reward_are_inputs_with_memory_or_on_request(
+def test_the_last_action_and_the_clipped_reward_are_inputs_with_memory_or_on_request(
     settings: dict[str, Any], *, seen: bool
 ) -> None:
-    net, inputs = network("auto", CARTPOLE, **settings), steps(CARTPOLE, 2, 4, resets=0.0)
-    other = inputs._replace(last_action=1 - inputs.last_action, reward=inputs.reward + 0.5)
-    values = [net(each, net.initial_state(4))[0].value for each in (inputs, other)]
-    assert torch.equal(*values) is not seen
-
-
-def test_later_steps_see_the_last_action_and_the_reward_clipped_to_one() -> None:
-    net = network("auto", CARTPOLE, **SEEN)
+    net = network("auto", CARTPOLE, **settings)
     inputs = steps(CARTPOLE, 1, 8, resets=0.0)._replace(reward=torch.full((1, 8), 7.0))
 
     def value(**changes: Tensor) -> Tensor:
         return net(inputs._replace(**changes), net.initial_state(8))[0].value
 
+    assert (value() == value(reward=torch.zeros(1, 8))).all() != seen
+    assert (value() == value(last_action=1 - inputs.last_action)).all() != seen
     assert torch.equal(value(), value(reward=torch.ones(1, 8)))
-    assert (value() != value(reward=torch.zeros(1, 8))).all()
-    assert (value() != value(last_action=1 - inputs.last_action)).all()
-    assert value(reward=torch.full((1, 8), torch.nan)).isnan().all(), "what is not a number shows"
+    assert value(reward=torch.full((1, 8), torch.nan)).isnan().all() == seen, "what is not a number shows"
 
 
-def test_the_last_action_is_one_hot_for_each_component() -> None:
-    features = action_features(ArraySpace("multi_discrete", shape=(2,), sizes=(3, 2)))
-    seen = features(torch.tensor([[[2, 0], [1, 1]]]))
-    assert seen.tolist() == [[[0, 0, 1, 1, 0], [0, 1, 0, 0, 1]]]
-    assert features.size == 5
+def test_the_last_action_is_one_hot_for_each_component_or_in_units_of_its_box_and_clipped() -> None:
     grid = action_features(ArraySpace("multi_discrete", shape=(2, 1), sizes=(3, 2)))
-    assert torch.equal(grid(torch.tensor([[[[2], [0]], [[1], [1]]]])), seen)
-    assert action_features(ArraySpace.discrete(3))(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
-
-
-def test_a_real_last_action_is_an_input_in_units_of_its_box_and_clipped() -> None:
-    features = action_features(ArraySpace.box((2,), low=(-2.0, -float("inf")), high=(4.0, 1.0)))
-    seen = features(torch.tensor([[[4.0, 3.0], [-2.0, -1e30], [1e30, 0.0]]]))
+    assert grid(torch.tensor([[[[2], [0]], [[1], [1]]]])).tolist() == [[[0, 0, 1, 1, 0], [0, 1, 0, 0, 1]]]
+    assert grid.size == 5
+    box = action_features(ArraySpace.box((2,), low=(-2.0, -float("inf")), high=(4.0, 1.0)))
+    seen = box(torch.tensor([[[4.0, 3.0], [-2.0, -1e30], [1e30, 0.0]]]))
     assert seen.tolist() == [[[1.0, 3.0], [-1.0, -10.0], [10.0, 0.0]]]
-    assert features.size == 2
+    assert box.size == 2
 
 
 @pytest.mark.parametrize("std", ["free", "state"])
@@ -258,10 +216,8 @@ def test_bytes_count_as_fractions_of_255() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["|u1", "|b1", "<f4"])
-@pytest.mark.parametrize(
-    ("sides", "channels"), [((12, 14), 3), ((12, 14), 4), ((12, 14), 8), ((7, 7), 3), ((7, 7), 25)]
-)
-def test_channels_may_come_first_or_last_and_stack_with_frames(
+@pytest.mark.parametrize(("sides", "channels"), [((12, 14), 3), ((12, 14), 8), ((7, 7), 25)])
+def test_channels_may_come_first_or_last_and_stack_with_frames_in_any_memory_layout(
     sides: tuple[int, ...], channels: int, dtype: str
 ) -> None:
     net = NetConfig(pixels="all")
@@ -270,19 +226,14 @@ def test_channels_may_come_first_or_last_and_stack_with_frames(
     twin = make_torso(net, replace(last, obs=ArraySpace.box((channels, *sides), dtype)))
     twin.load_state_dict(torso.state_dict())
     obs = observations(last, 4)
-    torch.testing.assert_close(torso(obs), twin(obs.movedim(-1, -3)))
     unaligned = torch.cat([obs.flatten()[:1], obs.flatten()])[1:].view(obs.shape)
-    torch.testing.assert_close(torso(unaligned), torso(obs))
+    with torch.no_grad():
+        without_gradients = torso(obs)
+    for found in (twin(obs.movedim(-1, -3)), torso(unaligned), without_gradients):
+        torch.testing.assert_close(torso(obs), found)
     if dtype == "<f4":
         torso(obs.requires_grad_()).sum().backward()
         assert torch.count_nonzero(obs.grad)
-
-
-def test_gradients_do_not_change_the_answer_although_they_change_the_memory_layout() -> None:
-    torso, obs = make_torso(NetConfig(), PONG), observations(PONG, 6)
-    with torch.no_grad():
-        without = torso(obs)
-    torch.testing.assert_close(torso(obs), without, rtol=1e-4, atol=1e-5)
 
 
 def test_an_mlps_value_does_not_train_the_torso_of_its_policy() -> None:

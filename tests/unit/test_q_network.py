@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.build.batches import generator
-from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy
+from zerobeast.rl.algos.value.exploration import best, epsilon_greedy
 from zerobeast.rl.algos.value.q_network import QHead
 
 A, K, WIDTH = 3, 5, 4
@@ -45,9 +45,3 @@ def test_greedy_and_random_actions_are_always_legal() -> None:
     assert epsilon_greedy(many, torch.zeros(rows), generator(), legal).tolist() == [2] * rows
     each = torch.arange(rows) % 2  # some explore always, others never
     assert (epsilon_greedy(many, each.float(), generator(), legal)[each == 0] == 2).all()
-
-
-def test_exploration_falls_linearly_to_its_final_value() -> None:
-    assert [annealed(torch.tensor(at), 0.1, 200).item() for at in (0, 50, 100, 200, 900)] == pytest.approx(
-        [1.0, 0.775, 0.55, 0.1, 0.1]
-    )

@@ -1,4 +1,4 @@
-"""Losses for returns as numbers and as distributions, against formulas written out."""
+"""Returns as numbers and as distributions, their losses and their rescaling, against formulas written out."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tests.build.batches import generator
 from zerobeast.rl.algos.value.q_values import Distributions, Scalars
-from zerobeast.rl.ops.returns import project
+from zerobeast.rl.ops.returns import n_step_returns, project, rescale, unrescale
 
 N, K, LOW, HIGH = 6, 11, -2.0, 3.0
 Z = [LOW + i * (HIGH - LOW) / (K - 1) for i in range(K)]
@@ -85,3 +85,29 @@ def test_a_scalars_loss_is_the_huber_loss_of_the_td_error_whose_size_is_the_prio
     assert chosen.grad is not None
     assert chosen.grad.tolist() == [-0.25, 0.0, -0.75, 2.0]
     assert values.expected(chosen) is chosen
+
+
+def test_returns_bootstrap_from_the_last_observation_if_truncated_and_not_if_terminated() -> None:
+    values = torch.tensor([[9.0, 9.0], [9.0, 9.0], [4.0, 4.0], [9.0, 9.0]])
+    mask = torch.tensor([[True, True], [True, True], [False, False]])
+    discounts = torch.tensor([[0.5, 0.5], [0.5, 0.0], [0.5, 0.5]])
+    returns = n_step_returns(rewards=torch.ones(3, 2), discounts=discounts, values=values, mask=mask, n=5)
+    assert returns[:2].tolist() == [[1 + 0.5 + 0.25 * 4, 1 + 0.5], [1 + 0.5 * 4, 1.0]]
+
+
+NUMBERS = torch.tensor([0.0, 1e-4, 0.01, 0.5, 1.0, 3.0, 20.0, 1e3, 1e6], dtype=torch.float64)
+NUMBERS = torch.cat([-NUMBERS, NUMBERS])
+
+
+@pytest.mark.parametrize("eps", [1e-3, 0.3])
+def test_rescaling_and_its_inverse_are_the_papers_formulas(eps: float) -> None:
+    x, size, sign = NUMBERS, NUMBERS.abs(), NUMBERS.sign()
+    torch.testing.assert_close(rescale(x, eps), sign * ((size + 1).sqrt() - 1) + eps * x)
+    root = (1 + 4 * eps * (size + 1 + eps)).sqrt()
+    torch.testing.assert_close(unrescale(x, eps), sign * (((root - 1) / (2 * eps)).square() - 1), rtol=1e-8, atol=1e-12)
+
+
+def test_the_inverse_is_accurate_in_single_precision_too() -> None:
+    x = NUMBERS.float()
+    torch.testing.assert_close(unrescale(rescale(x)), x, rtol=2e-6, atol=0.0)
+    torch.testing.assert_close(rescale(unrescale(x)), x, rtol=2e-6, atol=0.0)

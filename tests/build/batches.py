@@ -1,5 +1,6 @@
 """Environments with every kind of action, and random batches for them, for tests of networks and algorithms."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,6 +39,10 @@ NESTED = EnvSpec(
 )
 
 
+#: settings, as far as an algorithm has them, with which few small batches are enough
+SMALL = {"epochs": 2, "minibatches": 4, "batch_size": 8, "replay_size": 200, "replay_min_size": 10, "random_steps": 0}
+
+
 def algorithm_of(
     name: str,
     env: EnvSpec = VECTORS,
@@ -45,17 +50,26 @@ def algorithm_of(
     net: dict[str, Any] | None = None,
     sync: str = "always",
     total_steps: int = 1000,
+    root: Path | None = None,
     **settings: Any,
 ) -> Any:
-    """An algorithm with its defaults except for `settings`; batches have B rows, and the LSTM, if any, 8 units.
+    """An algorithm with its defaults, but for SMALL and `settings`; batches have B rows, and an LSTM 8 units.
 
-    It computes in float32, whatever is fastest here, because results are compared with ones written out by hand.
+    It computes in float32, whatever is fastest here, because results are compared with ones written out by hand. Only
+    one that learns from a replay needs a folder.
     """
-    if name == "ppo":
-        settings = {"epochs": 2, "minibatches": 4, **settings}  # 320 steps of the optimiser per batch take their time
-    run = {"algo": name, "net": {"lstm_size": 8, **(net or {})}, name: settings, "total_steps": total_steps}
-    learner = {"precision": "float32", "batch_size": B}
-    return make_algorithm(RunConfig.model_validate({**run, "learner": learner, "sync": {"rule": sync}}), env)
+    small = {field: value for field, value in SMALL.items() if field in ALGORITHMS[name].model_fields}
+    tree = {
+        "algo": name,
+        "root": str(root or "runs"),
+        "name": "run",
+        "total_steps": total_steps,
+        "net": {"lstm_size": 8, **(net or {})},
+        "learner": {"precision": "float32", "batch_size": B, "device": "cpu"},
+        "sync": {"rule": sync},
+        name: {**small, **settings},
+    }
+    return make_algorithm(RunConfig.model_validate(tree), env)
 
 
 def generator(seed: int = 1) -> torch.Generator:

@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.batches import ALGORITHMS, BOX, NESTED, REACH, generator
-from tests.build.control import N, control, mlp, of_critics, transitions
+from tests.build.batches import BOX, NESTED, REACH, generator
+from tests.build.control import CONTROL, ONES, control, mlp, of_critics, transitions
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.control.networks import BoxPolicy, Critics
 from zerobeast.rl.protocol import Sampling
-from zerobeast.rl.replay_settings import BoxSettings
 
-CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
 MANY = 2000
 SIGNS = replace(REACH, obs=ArraySpace.box((12, 12), "|u1", (0.0,), (255.0,)))
 LOW, HIGH = (torch.tensor(bound) for bound in (BOX.low, BOX.high))
@@ -86,18 +84,13 @@ def test_every_array_of_an_observation_is_a_feature_as_it_is() -> None:
 
 @pytest.mark.parametrize("name", CONTROL)
 @pytest.mark.parametrize(
-    ("env", "torso"),
-    [
-        (SIGNS, "auto"),
-        (replace(REACH, obs=NESTED.obs), "auto"),
-        (replace(REACH, obs=NESTED.obs), "tests.unit.test_networks:Tokens"),
-    ],
+    ("env", "torso"), [(SIGNS, "auto"), (replace(REACH, obs=NESTED.obs), "tests.build.parts:Tokens")]
 )
 def test_an_encoder_learns_from_the_critics_alone(tmp_path: Path, name: str, env: EnvSpec, torso: str) -> None:
     algorithm = control(tmp_path, name, env, net={"torso": torso}, **({"policy_delay": 1} if name == "td3" else {}))
     net = algorithm.network()
     learning = algorithm.learning(net)
-    for weight, learns in ((torch.zeros(N), False), (torch.ones(N), True)):
+    for weight, learns in ((0 * ONES, False), (ONES, True)):
         before = [{key: value.clone() for key, value in part.state_dict().items()} for part in (net.vectors, net.mlp)]
         assert learning.update(transitions(env=env), weight, 0).step.applied
         for part, old, changes in zip((net.vectors, net.mlp), before, (learns, True), strict=True):

@@ -4,26 +4,8 @@ from pathlib import Path
 
 import torch
 
-from tests.build.batches import ALGORITHMS
-from tests.build.control import (
-    N,
-    T,
-    assert_same_layers,
-    control,
-    control_config,
-    follow,
-    mlp,
-    of_critics,
-    of_policy,
-    rollouts,
-    trained,
-    trainer_of,
-    transitions,
-)
-from zerobeast.rl.replay_settings import BoxSettings
-
-CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
-ONES = torch.ones(N)
+from tests.build.control import ONES, N, assert_same_layers, control, follow, mlp, of_critics, of_policy, transitions
+from zerobeast.testing.small_run import ENVS, SmallRun, T
 
 
 def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
@@ -79,9 +61,12 @@ def test_priorities_are_td_errors(tmp_path: Path) -> None:
     torch.testing.assert_close(updated.priorities, errors.abs().detach())
 
 
-def test_stored_observations_join_the_statistics_once_however_often_they_are_drawn(tmp_path: Path) -> None:
-    trainer = trained(trainer_of(control_config(tmp_path, "ddpg", net={"normalize_obs": True})), range(4))
-    assert trainer.counters.updates > 5
-    seen = torch.cat([torch.from_numpy(rollouts(trainer, number)["obs"][:, :T]).flatten(0, 1) for number in range(4)])
-    norm = trainer.net.vectors.norm.arrays[0]
-    torch.testing.assert_close(norm.mean, seen.mean(0), rtol=1e-4, atol=1e-5)
+def test_stored_observations_join_the_statistics_once_however_often_they_are_drawn() -> None:
+    settings, net = {"samples_per_insert": 2.0}, {"normalize_obs": True}
+    with SmallRun("ddpg", ENVS["real actions"], settings, net=net) as run:
+        batches = run.rollouts(4)
+        run.fed(batches)
+        assert run.trainer.counters.updates > 20
+        seen = torch.cat([torch.from_numpy(rows["obs"][:, :T]).flatten(0, 1) for rows in batches])
+        norm = run.trainer.net.vectors.norm.arrays[0]
+        torch.testing.assert_close(norm.mean, seen.mean(0), rtol=1e-4, atol=1e-5)

@@ -22,8 +22,8 @@ class Numbered(int):
 ARRIVALS = [Numbered(arrival) for arrival in range(40)]
 
 
-@pytest.mark.parametrize("uses", [1, 2, 3, 5, 20])
-@pytest.mark.parametrize("batches", [1, 2, 4, 7, 16])
+@pytest.mark.parametrize("uses", [1, 2, 5, 20])
+@pytest.mark.parametrize("batches", [1, 4, 7])
 def test_every_batch_is_used_as_often_as_it_may_be_and_none_is_held_for_longer_than_n_arrivals(
     batches: int, uses: int
 ) -> None:
@@ -38,13 +38,9 @@ def test_every_batch_is_used_as_often_as_it_may_be_and_none_is_held_for_longer_t
         assert len(circular.held) <= batches
         assert len(due) <= uses
         assert len(due) == uses or arrival < batches - 1
-    gone = [batch for batch in ARRIVALS if batch not in circular.held]
-    assert {count[batch] for batch in gone} == {uses}
+    assert {count[batch] for batch in ARRIVALS if batch not in circular.held} == {uses}
+    assert {batch for batch in circular.held if count[batch] < uses} == set(circular.state())
     assert max(count.values()) == uses
-    assert all(count[batch] < uses for batch in circular.state())
-    assert sum(count.values()) == uses * (len(ARRIVALS) - len(circular.state())) + sum(
-        count[batch] for batch in circular.state()
-    )
 
 
 @pytest.mark.parametrize(
@@ -56,13 +52,10 @@ def test_uses_are_spread_evenly(batches: int, uses: int, due: list[int]) -> None
     assert [circular.add(arrival) for arrival in ARRIVALS[:10]][-1] == due
 
 
-@pytest.mark.parametrize("arrived", [0, 1, 3, 10])
-@pytest.mark.parametrize(("batches", "uses"), [(1, 1), (4, 2), (4, 5)])
-def test_it_resumes_from_its_unfinished_batches(
-    batches: int, uses: int, arrived: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("arrived", [0, 3, 10])
+def test_it_resumes_from_its_unfinished_batches(arrived: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Batch, "restored", lambda number, _device: number)
-    whole, resumed = circular_of(batches, uses), circular_of(batches, uses)
+    whole, resumed = circular_of(4, 5), circular_of(4, 5)
     for arrival in ARRIVALS[:arrived]:
         whole.add(arrival)
     resumed.load(whole.state())

@@ -1,69 +1,55 @@
 """Settings that change while a run trains are those of each step from then on, and others are refused."""
 
-from copy import deepcopy
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
 
-from tests.build.control import control_config, trainer_of
-from tests.build.control import trained as trained_in_a_box
 from tests.build.errors import refused
-from tests.build.learners import CPU, ENV, run_config, same, trained
 from zerobeast.common.config import live
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.services.learner.update import Trainer
+from zerobeast.services.learner.checkpoint import packed, unpacked
+from zerobeast.testing.small_run import SmallRun, config_of, first_env, same
 
-BOXES = ("sac",)
 OTHERS: dict[str, Any] = {"max_grad_norm": 0.1, "trace_decay": 0.5, "epochs": 3}
 SMALL: dict[str, dict[str, Any]] = {
-    "ppo": {"epochs": 2, "minibatches": 3, "value_clip": 0.1, "target_kl": 1e-4},
+    "ppo": {"minibatches": 3, "value_clip": 0.1, "target_kl": 1e-4},
     "vmpo": {"target_period": 1},
 }
 
 
 def of(folder: Path, algo: str, **settings: Any) -> RunConfig:
     """A small run. With RMSProp, unlike with Adam, the size of gradients matters."""
-    if algo in BOXES:
-        return control_config(folder, algo, replay_size=1000, **settings)
-    common = run_config(folder).model_dump()
-    common.pop("impala")
-    own = {"optimizer": "rmsprop", **SMALL.get(algo, {}), **settings}
-    return RunConfig.model_validate({**common, "algo": algo, algo: own, "net": {"torso": "mlp"}})
-
-
-def make(config: RunConfig) -> Trainer:
-    return trainer_of(config) if config.section in BOXES else Trainer(config, CPU, ENV)
-
-
-def learn(trainer: Trainer, seeds: range) -> Any:
-    """The state after some batches."""
-    return (trained_in_a_box if trainer.config.section in BOXES else trained)(trainer, seeds).state()
+    return config_of(algo, {"optimizer": "rmsprop", **SMALL.get(algo, {}), **settings}, root=str(folder))
 
 
 @pytest.mark.parametrize("algo", ["impala", "ppo", "vmpo", "sac"])
 def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Path, algo: str) -> None:
-    config = of(tmp_path, algo)
-    base, settings, replay = learn(make(config), range(2)), config.algorithm, tmp_path / "run/store/replay"
-    rows = replay.read_bytes() if replay.exists() else b""
-    assert "learning_rate" in settings.live()
+    env, own = first_env(algo), {} if algo in ("td3", "sac") else {"optimizer": "rmsprop", **SMALL.get(algo, {})}
+    with SmallRun(algo, env, own, tmp_path / "base") as base:
+        batches, settings = base.rollouts(4), base.config.algorithm
+        base.fed(batches[:2])
+        state = packed(base.trainer.state())
+        assert "learning_rate" in settings.live()
 
-    def weights(change: dict[str, Any], *, at_once: bool) -> Any:
-        if rows:
-            replay.write_bytes(rows)
-        changed, before = (settings.model_copy(update=each) for each in (change, {}))
-        trainer = make(config.model_copy(update={"algorithm": changed if at_once else before}))
-        trainer.load(tmp_path, deepcopy(base))  # whose tensors it may go on with
-        own = {f"{algo}.{name}": value for name, value in change.items()}
-        live.change(trainer.config, live.checked(trainer.config, own))
-        return learn(trainer, range(2, 4))["model"]
+        def policy(change: dict[str, Any], *, at_once: bool) -> Any:
+            root = Path(mkdtemp(dir=tmp_path))
+            base.copied(root)
+            with SmallRun(algo, env, {**own, **(change if at_once else {})}, root) as run:
+                run.seq = base.seq
+                run.trainer.load(root, unpacked(state))
+                wanted = {f"{algo}.{name}": value for name, value in change.items()}
+                live.change(run.trainer.config, live.checked(run.trainer.config, wanted))
+                run.fed(batches[2:])
+                return run.policy()
 
-    values = {name: getattr(settings, name) for name in settings.live()}
-    change = {name: OTHERS.get(name, 2 * value or 0.3) for name, value in values.items() if name != "schedule"}
-    change["schedule"] = "linear" if values["schedule"] == "constant" else "constant"
-    changed = weights(change, at_once=False)
-    assert same(changed, weights(change, at_once=True))
-    assert not same(changed, weights({}, at_once=True))
+        values = {name: getattr(settings, name) for name in settings.live()}
+        change = {name: OTHERS.get(name, 2 * value or 0.3) for name, value in values.items() if name != "schedule"}
+        change["schedule"] = "linear" if values["schedule"] == "constant" else "constant"
+        changed = policy(change, at_once=False)
+        assert same(changed, policy(change, at_once=True))
+        assert not same(changed, policy({}, at_once=True))
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,10 @@ def policy_gradient(logits: Tensor, advantages: Tensor, mask: Tensor = ALL) -> T
 
 
 def test_masked_transitions_give_neither_loss_nor_gradient(logits: Tensor, entries: Tensor) -> None:
-    soiled = entries.masked_fill(~SOME, torch.nan)
+    soiled = entries.masked_fill(~SOME, torch.nan).requires_grad_()
     loss = policy_gradient(logits, soiled, SOME)
     loss.backward()
+    assert soiled.grad is None, "advantages are data"
     torch.testing.assert_close(loss, policy_gradient(logits, entries * SOME))
     assert not logits.grad[~SOME].nan_to_num(0.0).any()
     assert (logits.grad[SOME] != 0).any(-1).all()

@@ -24,7 +24,7 @@ def newest(env: EnvSpec, obs: Tensor) -> np.ndarray:
     return (obs[:, :, -1] if env.frame_stack > 1 else obs).flatten(0, 1).double().numpy()
 
 
-@pytest.mark.parametrize("env", [CARTPOLE, SMALL, MINATAR, CHANNELS_LAST])
+@pytest.mark.parametrize("env", [CARTPOLE, MINATAR, CHANNELS_LAST])
 def test_statistics_cover_everything_observed_with_one_frame_of_each_stack(env: EnvSpec) -> None:
     norm = ArrayNorm(env.obs, env.frame_stack)
     batches = [observations(env, steps, batch) for steps, batch in ((3, 2), (1, 1), (5, 4))]
@@ -46,11 +46,10 @@ def test_old_observations_fade_once_there_are_many() -> None:
     np.testing.assert_allclose(norm.mean.numpy(), 1 - (2 / 3) ** 3, rtol=1e-5)
 
 
-@pytest.mark.parametrize("seen", [0, 3])
 @pytest.mark.parametrize("value", [3e38, float("inf"), float("nan")])
-def test_a_value_too_large_to_square_leaves_its_entry_unchanged_and_updates_the_others(value: float, seen: int) -> None:
+def test_a_value_too_large_to_square_leaves_its_entry_unchanged_and_updates_the_others(value: float) -> None:
     norm, other = ArrayNorm(CARTPOLE.obs, 1), ArrayNorm(CARTPOLE.obs, 1)
-    *firsts, second = torch.randn(seen + 1, 5, 3, 4)
+    *firsts, second = torch.randn(4, 5, 3, 4)
     for obs in firsts:
         norm.observe(obs)
     before = norm.mean.clone(), norm.variance.clone()
@@ -106,11 +105,3 @@ def test_agents_that_are_away_change_no_statistics() -> None:
         net.observe(seen, who)
         torch.testing.assert_close(norm.mean, seen[~away].mean(0))
     assert norm.variance.isfinite().all(), "nothing was seen"
-
-
-def test_an_environment_that_never_changes_gives_no_infinities() -> None:
-    net, inputs = network("shallow", SMALL, normalize_obs=True), steps(SMALL, 2, 3)
-    constant = torch.full_like(inputs.obs, 7)
-    net.observe(constant)
-    for obs in (constant, inputs.obs):
-        assert net(inputs._replace(obs=obs), net.initial_state(3))[0].logits.isfinite().all()

@@ -50,15 +50,6 @@ def test_a_run_that_continues_with_another_ratio_has_it_from_there_on(ratio: flo
     assert not again.may_sample(due + 1)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [(0.0, 1), (1.0, 0)],
-)
-def test_a_ratio_or_minimum_size_of_zero_is_refused(settings: Any) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        Pace(*settings)
-
-
 class Paced(OneBatch):
     """Four samples for each insert, in steps of eight."""
 

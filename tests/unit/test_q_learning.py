@@ -1,21 +1,19 @@
 """DQN, C51 and Rainbow: updates, target networks, priorities and exploration."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import VECTORS, generator, masks_for, same, values_of, weights
+from tests.build.batches import VECTORS, algorithm_of, generator, masks_for, same, values_of, weights
 from tests.build.errors import refused
 from zerobeast.common.config.load import load
-from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.value.exploration import epsilons
-from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.learning.gradient_descent import Step
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
@@ -24,20 +22,6 @@ from zerobeast.rl.replay.items import Transitions
 N, A = 8, 3
 MASKED = replace(VECTORS, action_mask=True)
 NAMES = ["dqn", "c51", "rainbow"]
-
-Make = Callable[..., Any]
-
-
-@pytest.fixture
-def make(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Makes algorithms without a replay; tests call their updates with transitions of their own."""
-    monkeypatch.setattr("zerobeast.rl.learning.replay_learning.Replay", lambda *_args, **_more: None)
-
-    def made(name: str, env: EnvSpec = VECTORS, net: dict[str, Any] | None = None, **settings: Any) -> Any:
-        run = {"root": str(tmp_path), "name": "run", "algo": name, "net": net or {}, name: settings}
-        return make_algorithm(RunConfig.model_validate(run | {"learner": {"precision": "float32"}}), env)
-
-    return made
 
 
 def inputs(env: EnvSpec, seed: int) -> StepInput:
@@ -82,9 +66,9 @@ def gradients(
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("dueling", [True, False])
 def test_dqn_follows_the_gradient_of_its_objective_written_out_by_hand(
-    make: Make, env: EnvSpec, double: bool, dueling: bool
+    tmp_path: Path, env: EnvSpec, double: bool, dueling: bool
 ) -> None:
-    algorithm = make("dqn", env, double=double, dueling=dueling, huber=0.7)
+    algorithm = algorithm_of("dqn", env, root=tmp_path, double=double, dueling=dueling, huber=0.7)
     net = algorithm.network()
     learning, batch, importance = algorithm.learning(net), drawn(env), torch.rand(N, generator=generator(4))
     target = apart(learning, net)
@@ -111,27 +95,20 @@ def test_dqn_follows_the_gradient_of_its_objective_written_out_by_hand(
     assert all(parameter.grad is None for parameter in target.parameters())
 
 
-def test_the_target_follows_after_its_period_or_a_bit_each_time(make: Make) -> None:
-    algorithm = make("dqn", target_period=3)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
-    start = weights(net)
-    for n in (1, 2, 3, 4):
-        learning.update(drawn(seed=n), torch.ones(N), 0)
-        assert same(weights(learning.parts["target"].copy), start) == (n < 3)
-    algorithm = make("dqn", target_period=1, target_rate=0.25)
+def test_the_target_follows_after_its_period_a_bit_each_time(tmp_path: Path) -> None:
+    algorithm = algorithm_of("dqn", root=tmp_path, target_period=3, target_rate=0.25)
     net = algorithm.network()
     learning, start = algorithm.learning(net), weights(net)
-    learning.update(drawn(), torch.ones(N), 0)
+    for n in (1, 2, 3):
+        assert same(weights(learning.parts["target"].copy), start)
+        learning.update(drawn(seed=n), torch.ones(N), 0)
     for old, now, target in zip(start, weights(net), weights(learning.parts["target"].copy), strict=True):
         torch.testing.assert_close(target, old + 0.25 * (now - old))
 
 
 @pytest.mark.parametrize(("name", "alpha", "carried"), [("dqn", 0.0, 0), ("dqn", 0.6, 2), ("rainbow", 0.6, 0)])
-def test_acting_values_travel_only_if_priorities_are_td_errors(
-    make: Make, name: str, alpha: float, carried: int
-) -> None:
-    algorithm = make(name, MASKED, priority_exponent=alpha)
+def test_acting_values_travel_only_if_priorities_are_td_errors(name: str, alpha: float, carried: int) -> None:
+    algorithm = algorithm_of(name, MASKED, priority_exponent=alpha)
     net, step = algorithm.network(), inputs(MASKED, 5)
     act, _ = algorithm.act(net, step, torch.zeros(N, 0), Sampling(torch.arange(N), generator(), greedy=False))
     assert len(algorithm.policy.extras) == len(act.extras) == carried
@@ -143,15 +120,15 @@ def test_acting_values_travel_only_if_priorities_are_td_errors(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_exploration_is_annealed_or_a_ladder_and_none_in_evaluation(make: Make, name: str) -> None:
+def test_exploration_is_annealed_or_a_ladder_and_none_in_evaluation(name: str) -> None:
     rows = 4000
     step = StepInput(*(part[:, :1].expand(1, rows, *part.shape[2:]) for part in inputs(VECTORS, 1)[:4]))
     share = partial(_explored, step, rows)
-    algorithm = make(name, exploration_steps=1000, exploration_final=0.2)
+    algorithm = algorithm_of(name, exploration_steps=1000, exploration_final=0.2)
     for agent_steps, epsilon in ((0, 1.0), (500, 0.6), (1000, 0.2), (9000, 0.2)):
         assert share(algorithm, agent_steps).mean().item() == pytest.approx(epsilon, abs=0.05)
     assert share(algorithm, 0, greedy=True).mean() == 0
-    ladder = share(make(name, exploration="ladder", exploration_places=2), 0).view(-1, 2).mean(0)
+    ladder = share(algorithm_of(name, exploration="ladder", exploration_places=2), 0).view(-1, 2).mean(0)
     assert ladder.tolist() == pytest.approx(epsilons(torch.arange(2), 2).tolist(), abs=0.05)
 
 

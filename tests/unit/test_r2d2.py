@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.build.batches import VECTORS, generator, values_of
 from zerobeast.common.settings.net import NetConfig
-from zerobeast.rl.algos.r2d2.algorithm import first_priorities, loss
+from zerobeast.rl.algos.r2d2.algorithm import loss
 from zerobeast.rl.algos.r2d2.config import R2D2Config
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.nets.network import StepInput
@@ -135,23 +135,3 @@ def test_without_rescaling_targets_are_plain_and_clipping_is_the_learners_own_se
         found = loss(settings, net, net, batch, torch.ones(N)).metrics
         assert found["target"].item() == pytest.approx(aim)
         assert found["q"].abs() > 0.01
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_first_priorities_are_those_under_the_weights_that_acted(n: int) -> None:
-    """All transitions count except the last of a sequence that does not terminate."""
-    settings, batch, net = config(n_step=n), sequences(), network()
-    said = torch.tensor([answers(net, batch, row)[:-1] for row in range(N)]).transpose(0, 1)
-    taken = said.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
-    unseen = batch.inputs._replace(obs=torch.empty(0))
-    acted = batch._replace(inputs=unseen, extras={"q": taken, "q_max": said.amax(-1)})
-    known = batch.mask.clone()
-    for row in range(N):
-        last = int(known[:, row].nonzero()[-1])
-        known[last, row] = batch.terminated[last + 1, row]
-    found = first_priorities(settings, acted)
-    torch.testing.assert_close(found, loss(settings, net, net, batch._replace(mask=known), torch.ones(N)).priorities)
-    good = batch.terminated.any(0)
-    whole = loss(settings, net, net, batch, torch.ones(N)).priorities
-    torch.testing.assert_close(found[good], whole[good])
-    assert 0 < good.sum() < N

@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from tests.build.control import N, assert_same_layers, control, follow, mlp, of_critics, of_policy, transitions
+from tests.build.control import ONES, N, assert_same_layers, control, follow, mlp, of_critics, of_policy, transitions
 from zerobeast.rl.algos.sac.algorithm import draw
-
-ONES = torch.ones(N)
 
 
 def squashed(outputs: torch.Tensor) -> TransformedDistribution:

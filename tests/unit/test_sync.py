@@ -39,10 +39,7 @@ def test_the_steps_of_the_run_come_with_the_news_whatever_weights_act(rule: str)
     assert sync.agent_steps == 0, "another learner may have gone back to a checkpoint"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "Always", "every", "every 0", "every 1.5", "every 0 s", "every 3 m", "adaptive", "adaptive nan", "never 1"],
-)
+@pytest.mark.parametrize("text", ["", "every 0", "every 1.5", "every 0 s", "every 3 m", "adaptive nan", "never 1"])
 def test_an_invalid_rule_is_refused(text: str) -> None:
     with refused("sync.rule", value=text):
         load(["--sync.rule", text], {})
@@ -56,11 +53,13 @@ def test_a_deterministic_run_refuses_rules_that_need_news(rule: str) -> None:
 
 def test_every_n_counts_published_versions() -> None:
     sync = acting("every 3", publish_every=2)
-    for version, wanted in ((0, False), (4, False), (6, True), (8, True)):
+    for version, wanted in ((0, False), (2, False), (4, False), (6, True), (8, True)):
         sync.heard(news(version), 1.0)
         assert sync.wants(1.0) == wanted
     sync.took(LEARNER, 8, 100, 1.0)
     assert not sync.wants(1.0)
+    found = {"syncs": 2, "sync_bytes": 200, "sync_bytes_saved": 300}  # versions 2, 4 and 6
+    assert sync.page() == {**found, "versions_behind": 0, "divergence": None}
 
 
 def test_every_t_seconds_takes_what_is_newer_then() -> None:
@@ -116,20 +115,6 @@ def test_without_news_for_long_any_version_is_taken(rule: str) -> None:
     sync.heard(news(0), 5.0)
     assert not sync.wants(5.0 + SILENCE_S)
     assert sync.wants(5.1 + SILENCE_S)
-
-
-def test_the_page_counts_versions_and_bytes_taken_and_saved() -> None:
-    sync = acting("every 4", publish_every=2)
-    for version in (0, 2, 4, 8):
-        sync.heard(news(version), 1.0)
-    sync.took(LEARNER, 8, 100, 1.0)
-    assert sync.page() == {
-        "syncs": 2,
-        "sync_bytes": 200,
-        "sync_bytes_saved": 300,  # versions 2, 4 and 6
-        "versions_behind": 0,
-        "divergence": None,
-    }
 
 
 @pytest.mark.parametrize("entry", [5, [1, 2], [1, 2, 3], [1, 2, math.nan], [-1, 2, 0.5], [True, 2, 0.5], ["1", 2, 0.5]])

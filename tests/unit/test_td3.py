@@ -7,26 +7,25 @@ import pytest
 import torch
 
 from tests.build.batches import same, weights
-from tests.build.control import N, control, mlp, of_critics, of_policy, transitions
+from tests.build.control import ONES, N, control, mlp, of_critics, of_policy, transitions
 
 PLAIN: dict[str, Any] = {"critics": 1, "policy_delay": 1, "target_noise": 0.0}
 SHARED: dict[str, Any] = {"learning_rate": 1e-2, "policy_rate": 0.3, "target_rate": 0.05}
-ONES = torch.ones(N)
 
 
-def updated(algorithm: Any, count: int = 4) -> list[torch.Tensor]:
+def learned(net: Any, learning: Any) -> list[list[torch.Tensor]]:
+    """Copies of the policy, and of the targets of critics and policy."""
+    parts = learning.parts
+    return [weights(part) for part in (net, parts["critics_target"].copy, parts["policy_target"].copy)]
+
+
+def updated(algorithm: Any) -> list[torch.Tensor]:
     torch.manual_seed(3)
     net = algorithm.network()
     learning = algorithm.learning(net)
-    for seed in range(count):
+    for seed in range(4):
         learning.update(transitions(seed), ONES, 0)
-    parts = (
-        net,
-        learning.parts["critics"],
-        learning.parts["critics_target"].copy,
-        learning.parts["policy_target"].copy,
-    )
-    return [value for part in parts for value in weights(part)]
+    return [*weights(learning.parts["critics"]), *(value for part in learned(net, learning) for value in part)]
 
 
 @pytest.mark.parametrize("more", [{}, {"policy_delay": 2}, {"target_noise": 0.2}, {"critics": 2}], ids=str)
@@ -62,19 +61,9 @@ def test_policy_and_targets_wait_for_every_third_update_of_the_critics(tmp_path:
     learning = algorithm.learning(net)
     changes = []
     for seed in range(6):
-        before = [
-            weights(net),
-            weights(learning.parts["critics_target"].copy),
-            weights(learning.parts["policy_target"].copy),
-        ]
-        critics = weights(learning.parts["critics"])
-        updated = learning.update(transitions(seed), ONES, 0)
-        assert list(updated.metrics) == ["critic_loss", "q_mean", "policy_loss"]
+        before, critics = learned(net, learning), weights(learning.parts["critics"])
+        metrics = learning.update(transitions(seed), ONES, 0).metrics
+        assert list(metrics) == ["critic_loss", "q_mean", "policy_loss"]
         assert not same(critics, weights(learning.parts["critics"]))
-        after = [
-            weights(net),
-            weights(learning.parts["critics_target"].copy),
-            weights(learning.parts["policy_target"].copy),
-        ]
-        changes.append([not same(*pair) for pair in zip(before, after, strict=True)])
+        changes.append([not same(*pair) for pair in zip(before, learned(net, learning), strict=True)])
     assert changes == [[False] * 3, [False] * 3, [True] * 3] * 2

@@ -9,7 +9,6 @@ import yaml
 from zerobeast.cli import tune
 from zerobeast.cli.tune import DIMENSIONS, THREADS, Trial, Values, climb
 from zerobeast.common.config.load import load
-from zerobeast.common.config.table import RUN
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.tools.bench.train import Training
 
@@ -60,18 +59,6 @@ def test_given_settings_and_dimensions_not_asked_for_stay() -> None:
     assert {values["broker.threads"] for values in machine.tried} == {1}
 
 
-def test_a_change_within_the_noise_is_not_kept() -> None:
-    def barely(values: Values) -> Trial:
-        return Trial(values, 1000.0 + values["actor.env_groups"])
-
-    assert climb(START, ["groups"], set(), barely).values == START
-
-
-def test_every_dimension_varies_settings_that_exist() -> None:
-    paths = {path for dimension in DIMENSIONS.values() for path in dimension.paths}
-    assert paths == set(START) <= RUN.keys()
-
-
 def test_the_choice_is_a_file_that_train_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,8 +95,3 @@ def test_if_nothing_trains_nothing_is_written(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(ConfigError):
         tune.main(["--only", "groups", "--out", str(tmp_path / "t.yaml")])
     assert not list(tmp_path.iterdir())
-
-
-def test_an_unknown_dimension_is_named() -> None:
-    with pytest.raises(ConfigError, match="--only 'speed'"):
-        tune.main(["--only", "threads,speed"])

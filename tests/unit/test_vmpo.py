@@ -35,9 +35,8 @@ def loss_of(
     """The loss with a target of these logits, by default those that acted, under this weight of the divergence."""
     config = algorithm.config.algorithm.model_copy(update={"kl_weight": kl_weight})
     duals = Multipliers(config, real=algorithm.env.action.kind == "box")
-    return loss(
-        config, algorithm.family, net, duals, batch, batch.extras["logits"] if target is None else target
-    ), duals
+    target = batch.extras["logits"] if target is None else target
+    return loss(config, algorithm.family, net, duals, batch, target), duals
 
 
 def busy(net: PolicyAndValue, spread: float = 0.5) -> PolicyAndValue:

@@ -14,12 +14,15 @@ from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.actions import OneHots
+from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Algorithm
+from zerobeast.rl.replay.items import Transitions
 
 ALGORITHMS = {spec.name: spec.settings for spec in usable()}
 
-T, B = 6, 4
+T, B, N = 6, 4, 7
+ONES = torch.ones(N)
 MULTI = ArraySpace("multi_discrete", shape=(2,), sizes=(3, 4))
 GRID = ArraySpace("multi_discrete", shape=(2, 2), sizes=(2, 3, 1, 5))
 BOX = ArraySpace.box((2,), low=(-2.0, 0.0), high=(2.0, 10.0))
@@ -124,6 +127,20 @@ def make_batch(algorithm: Algorithm, *, resets: float = 0.0, seed: int = 1, step
         origin=torch.arange(5 * rows).view(rows, 5),
         action_mask=masks_for(env, tree_map(lambda entry: entry.roll(-1, 0), taken)),
     )
+
+
+def transitions(seed: int = 1, env: EnvSpec = VECTORS, n: int = N) -> Transitions:
+    """Random transitions, in which the actions taken are legal; every third terminated."""
+    g = generator(seed)
+
+    def seen() -> StepInput:
+        taken, nothing = values_of(env.action, 1, n, g=g), torch.zeros(1, n)
+        return StepInput(values_of(env.obs, 1, n, g=g), taken, nothing, nothing.bool(), masks_for(env, taken, seed))
+
+    before, after, reward = seen(), seen(), 2 * torch.randn(n, generator=g)
+    discount = torch.where(torch.arange(n) % 3 == 0, 0.0, 0.9)
+    action = tree_map(lambda taken: taken[0], before.last_action)
+    return Transitions(before, action, reward, discount, after, {}, {})
 
 
 def unrolled(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:

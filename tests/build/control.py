@@ -1,4 +1,4 @@
-"""Algorithms for continuous actions, random transitions for them, and their networks written out."""
+"""Algorithms for continuous actions, and their networks written out."""
 
 from pathlib import Path
 from typing import Any
@@ -6,33 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.build.batches import ALGORITHMS, REACH, algorithm_of, generator, values_of
+from tests.build.batches import ALGORITHMS, REACH, algorithm_of
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.replay.items import Transitions
 from zerobeast.rl.replay_settings import BoxSettings
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
-N = 7
-ONES = torch.ones(N)
 
 
 def control(root: Path, name: str, env: EnvSpec = REACH, *, net: dict[str, Any] | None = None, **settings: Any) -> Any:
     """See `algorithm_of`; layers have 8 units."""
     return algorithm_of(name, env, root=root, net={"hidden_size": 8, **(net or {})}, **settings)
-
-
-def transitions(seed: int = 1, env: EnvSpec = REACH, n: int = N) -> Transitions:
-    """Random transitions; every third terminated."""
-    g = generator(seed)
-
-    def seen() -> StepInput:
-        nothing = torch.zeros(1, n)
-        return StepInput(values_of(env.obs, 1, n, g=g), values_of(env.action, 1, n, g=g), nothing, nothing.bool())
-
-    action, reward = values_of(env.action, n, g=g), torch.randn(n, generator=g)
-    discount = torch.where(torch.arange(n) % 3 == 0, 0.0, 0.9)
-    return Transitions(seen(), action, reward, discount, seen(), {}, {})
 
 
 def mlp(x: Tensor, layers: list[Tensor]) -> Tensor:

@@ -20,9 +20,7 @@ import psutil
 import torch
 from torch import Tensor, distributed
 
-from tests.build.batches import REACH, VECTORS, generator, make_batch
-from tests.build.control import transitions
-from tests.build.training import numbers
+from tests.build.batches import REACH, VECTORS, generator, make_batch, transitions
 from tests.helpers import free_port, wait_until
 from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
@@ -34,6 +32,7 @@ from zerobeast.rl.ops.listeners import listening
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
+from zerobeast.testing.small_run import numbers
 
 ROWS, STEPS, NAN_AT = 8, 3, 5
 FOUR = "impala mean turns"  #: what four ranks learn as well
@@ -90,7 +89,7 @@ def update(name: str, algorithm: Any, learning: Any, seed: int) -> tuple[float, 
     weights = own(torch.rand(ROWS, generator=generator(seed)))
     if name == "sac":
         noise = iter(torch.randn(2, ROWS, 2, generator=generator(seed)))
-        moves = transitions(seed, n=ROWS)
+        moves = transitions(seed, REACH, n=ROWS)
         inputs, later = (tree_map(lambda entry: own(entry, 1), each) for each in (moves.inputs, moves.next_inputs))
         action, reward, discount = map(own, moves[1:4])
         moves = moves._replace(inputs=inputs, next_inputs=later, action=action, reward=reward, discount=discount)

@@ -1,11 +1,8 @@
 """A training run without sockets or files, on an intake of lists."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.service.computing import Computing
@@ -33,14 +30,3 @@ def learn(training: TrainingRun) -> bool:
         return False
     training.act(agreed, 0.0)
     return True
-
-
-def numbers(tree: Any) -> Iterator[Tensor]:
-    """The tensors and numbers in a training state."""
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if isinstance(tree, (list, tuple)):
-        for entry in tree:
-            yield from numbers(entry)
-    elif isinstance(tree, (Tensor, int, float)):
-        yield torch.as_tensor(tree)

@@ -26,7 +26,6 @@ from tests.build.learners import (
     rollout_rows,
     run_config,
 )
-from tests.build.training import numbers
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.files import metrics
 from zerobeast.common.service.loop import Loop
@@ -37,6 +36,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.update import Trainer
+from zerobeast.testing.small_run import numbers
 from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
 
 

@@ -1,11 +1,10 @@
 """Algorithms learn through all services what takes minutes."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.build.commands import TASKS, best, done, played, rows_of, train
+from tests.build.commands import TASKS, best, played, rows_of, train
 from tests.build.placements import unlike
 from tests.helpers import ROOT
 
@@ -51,16 +50,6 @@ def test_the_cheetah_runs(tmp_path: Path) -> None:
 def test_memory_solves_the_memory_task(tmp_path: Path) -> None:
     flags = ["--env", f"{TASKS}:RememberCue-v0", "--total_steps", "60000", "--net.lstm_size", "32"]
     assert best(train(tmp_path / "r", *flags, "--net.use_lstm", "true", goal=0.9)) >= 0.9
-
-
-def test_without_memory_r2d2_guesses_however_often_it_replays(tmp_path: Path) -> None:
-    task = ["--env", f"{TASKS}:RememberCue-v0", "--total_steps", "30000", "--net.use_lstm", "false"]
-    run = ["bench", "stale", "--algos", "r2d2", "--lag", "0", "--seeds", "1", "--root", str(tmp_path), *task]
-    done(*run, "--json", tmp_path / "found.json")
-    [found] = json.loads((tmp_path / "found.json").read_text())["runs"]
-    returns = [value for _, value in found["curve"]]
-    assert len(returns) > 200
-    assert abs(sum(returns) / len(returns)) <= 0.15, "its own last action, which it sees, may help it for a while"
 
 
 def test_a_task_that_pays_ten_thousand_times_as_much_does_not_drown_the_other(tmp_path: Path) -> None:

@@ -75,10 +75,6 @@ class ChangingCredit(PPOLearning):
         return "after_step" if self.due else "after_store"
 
 
-class StoringNothing(PPOLearning):
-    credit = "after_store"
-
-
 class AlwaysDue(PPOLearning):
     @property
     def due(self) -> bool:
@@ -88,14 +84,6 @@ class AlwaysDue(PPOLearning):
 class WithoutAnOptimiser(PPOLearning):
     def load(self, state: dict[str, Any]) -> None:
         """Forget what the optimiser had found out."""
-
-
-class ReadingLate(PPOLearning):
-    last: Batch | None = None
-
-    def update(self, batch: Batch, agent_steps: int) -> Learned:
-        last, self.last = self.last or batch, batch
-        return super().update(last, agent_steps)
 
 
 class GoingItsOwnWay(PPOLearning):
@@ -124,10 +112,6 @@ def with_gradient(act: Act) -> Act:
     return act._replace(extras={name: extra.clone().requires_grad_() for name, extra in act.extras.items()})
 
 
-def of_another_kind(act: Act) -> Act:
-    return act._replace(extras={name: extra.double() for name, extra in act.extras.items()})
-
-
 def seeded_elsewhere(sampling: Sampling) -> Sampling:
     return sampling._replace(generator=torch.Generator().manual_seed(int(torch.randint(99, ()))))
 
@@ -140,7 +124,6 @@ FAULTS: list[tuple[type[Any], str]] = [
     (NetworkOfItsOwn, "the network is the same on every call"),
     (acting(says=with_gradient), "acting has no gradient"),
     (acting(says=lambda act: act._replace(extras={})), "acting answers what the policy declares"),
-    (acting(says=of_another_kind), "acting answers what the policy declares"),
     (acting(sees=lambda inputs: inputs._replace(action_mask=None)), "illegal actions are never chosen"),
     (acting(sees=lambda inputs: inputs._replace(first=inputs.first & False)), "an episode begins without memory"),
     (
@@ -152,7 +135,6 @@ FAULTS: list[tuple[type[Any], str]] = [
     (NeverAlike, "divergence is zero for the policy that acted"),
     (WithoutMemory, "memory works or is refused"),
     (ChangingCredit, "credit never changes"),
-    (StoringNothing, "stored rows outlive the process"),
     (ForgettingRows, "stored rows outlive the process"),
     (AlwaysDue, "steps come due and end"),
     (learning(lambda batch: batch._replace(mask=batch.mask | True)), "void transitions are not learned from"),
@@ -163,7 +145,6 @@ FAULTS: list[tuple[type[Any], str]] = [
     ),
     (learning(lambda batch: batch._replace(terminated=batch.terminated & False)), "only a truncated end has a future"),
     (WithoutAnOptimiser, "training continues bit for bit"),
-    (ReadingLate, "the memory of rollouts may be used again"),
     (StoringLate, "the memory of rollouts may be used again"),
     (learning(tells=lambda learned: learned._replace(steps=1, skipped=0)), "what is not finite is skipped"),
     (

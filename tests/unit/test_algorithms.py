@@ -11,7 +11,8 @@ from pydantic import Field
 
 from tests.build.errors import refused
 from tests.build.starts import settled, started
-from zerobeast.common.config.load import dump, gather, load
+from tests.helpers import bring
+from zerobeast.common.config.load import dump, gather, load, settings_help
 from zerobeast.common.config.preset import fitting
 from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec
 from zerobeast.common.settings.section import Section, setting
@@ -199,33 +200,20 @@ MODULES = {
     "ends": "raise SystemExit",
 }
 ENTRIES = {
-    "zerobeast-0.1.0": "good = good:GOOD\nbad = bad:BAD\nends = ends:X\ntwice = good:GOOD",
-    "other-1.0": "twice = bad:BAD",
+    "mine-0.1.0": "good = algo_good:GOOD\nbad = algo_bad:BAD\nends = algo_ends:X\ntwice = algo_good:GOOD",
+    "other-1.0": "twice = algo_bad:BAD",
 }
-PROGRAM = """
-from zerobeast.common.config.load import load, settings_help
-from zerobeast.common.errors import ConfigError
-from zerobeast.common.plugins import alternatives
-print(load(["--algo", "good"], {}).section, "--good.x 1" in settings_help())
-print(alternatives("nobody.registers", "x"))
-for flags in (["--algo", "bad"], ["--algo", "ends"], ["--algo", "twice"], ["--bad.x", "1", "--algo", "good"], []):
-    try:
-        load(flags, {})
-    except ConfigError as error:
-        print(*(f"{each.path} {each.value}" for each in error.mistakes))
-"""
 
 
-def test_installed_algorithms_are_found_without_any_of_ours_and_broken_ones_disturb_no_others(tmp_path: Path) -> None:
+def test_installed_algorithms_are_found_and_broken_ones_disturb_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, text in MODULES.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    for name, entries in ENTRIES.items():  # the first of a distribution's name counts, so ours have no entry points
-        folder = tmp_path / f"{name}.dist-info"
-        folder.mkdir()
-        package, version = name.split("-")
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
-        (folder / "entry_points.txt").write_text(f"[zerobeast.algorithms]\n{entries}\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{PROGRAM}"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
-    assert out[0] == "good True"
-    assert out[2:] == ["algo bad", "algo ends", "algo twice", "algo bad", "algo impala"]
+        (tmp_path / f"algo_{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with bring(tmp_path, "zerobeast.algorithms", ENTRIES):
+        assert load(["--algo", "good"], {}).section == "good"
+        assert "--good.x 1" in settings_help()
+        for flags in (["--algo", "bad"], ["--algo", "ends"], ["--algo", "twice"], ["--algo", "good", "--bad.x", "1"]):
+            with refused("algo", value="bad" if "--bad.x" in flags else flags[1]):
+                load(flags, {})

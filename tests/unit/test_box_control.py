@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.batches import BOX, NESTED, REACH, generator
-from tests.build.control import CONTROL, ONES, control, mlp, of_critics, transitions
+from tests.build.batches import BOX, NESTED, ONES, REACH, generator, transitions
+from tests.build.control import CONTROL, control, mlp, of_critics
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -22,7 +22,7 @@ LOW, HIGH = (torch.tensor(bound) for bound in (BOX.low, BOX.high))
 
 def acts(algorithm: Any, net: Any, *, greedy: bool = False, seed: int = 1) -> torch.Tensor:
     """[MANY, 2] actions on one observation."""
-    inputs = transitions().inputs
+    inputs = transitions(env=REACH).inputs
     inputs = inputs._replace(obs=inputs.obs[:, :1].expand(1, MANY, -1))
     core = torch.zeros(MANY, 0)
     act, after = algorithm.act(net, inputs, core, Sampling(torch.arange(MANY), generator(seed), greedy=greedy))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import torch
 
-from tests.build.control import ONES, N, assert_same_layers, control, follow, mlp, of_critics, of_policy, transitions
+from tests.build.batches import ONES, REACH, N, transitions
+from tests.build.control import assert_same_layers, control, follow, mlp, of_critics, of_policy
 from zerobeast.testing.small_run import ENVS, SmallRun, T
 
 
@@ -17,7 +18,7 @@ def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
     [critic], [critic_target] = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
     critic_adam, policy_adam = torch.optim.Adam(critic, rate), torch.optim.Adam(policy, rate / 2)
     for seed in range(3):
-        batch, importance = transitions(seed), torch.rand(N)
+        batch, importance = transitions(seed, REACH), torch.rand(N)
         learning.update(batch, importance, 0)
         obs, later = batch.inputs.obs[0], batch.next_inputs.obs[0]
         units = (batch.action - torch.tensor([0.0, 5.0])) / torch.tensor([2.0, 5.0])
@@ -45,15 +46,15 @@ def test_a_policy_step_that_is_not_finite_is_reported_as_not_applied(tmp_path: P
     algorithm = control(tmp_path, "ddpg")
     net = algorithm.network()
     learning = algorithm.learning(net)
-    assert learning.update(transitions(), ONES, 0).step.applied
+    assert learning.update(transitions(env=REACH), ONES, 0).step.applied
     with torch.no_grad():
         net.mlp.out.bias[0] = float("nan")  # the target policy, from which critics learn, is unharmed
-    assert not learning.update(transitions(), ONES, 0).step.applied
+    assert not learning.update(transitions(env=REACH), ONES, 0).step.applied
 
 
 def test_priorities_are_td_errors(tmp_path: Path) -> None:
     algorithm = control(tmp_path, "ddpg", priority_exponent=0.5)
-    learning, batch = algorithm.learning(algorithm.network()), transitions()
+    learning, batch = algorithm.learning(algorithm.network()), transitions(env=REACH)
     batch = batch._replace(discount=torch.zeros(N))
     x = torch.cat([batch.inputs.obs[0], algorithm.box.units(batch.action)], -1)
     errors = mlp(x, of_critics(learning.parts["critics"])[0])[:, 0] - batch.reward

@@ -2,6 +2,7 @@
 
 import os
 import resource
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -128,30 +129,23 @@ def test_the_pressure_is_the_container_s_or_the_machine_s_and_else_follows_from_
     assert cpu_pressure(places) == pytest.approx(0.05)
 
 
-UNLIMITED = resource.RLIM_INFINITY
+ENDLESS = resource.RLIM_INFINITY
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ((1024, 4096), (4096, 4096)),
-        ((1024, UNLIMITED), (usage.PLENTY, UNLIMITED)),
-        ((10**6, 10**6), (10**6, 10**6)),
-        ((UNLIMITED, UNLIMITED), (UNLIMITED, UNLIMITED)),
-    ],
+    ("soft", "hard", "after"),
+    [(1024, 4096, 4096), (1024, ENDLESS, usage.PLENTY), (10**6, 10**6, 10**6), (ENDLESS, ENDLESS, ENDLESS)],
 )
 def test_the_limit_is_raised_as_far_as_the_system_lets_it_or_refused(
-    monkeypatch: pytest.MonkeyPatch, before: tuple[int, int], after: tuple[int, int]
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int
 ) -> None:
-    limits = [before]
+    limits = [(soft, hard)]
     monkeypatch.setattr(resource, "getrlimit", lambda _which: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _which, given: limits.append(given))
-    usage.allow_files()
-    assert limits[-1] == after
-    if before[1] == 4096:
-        usage.allow_files(needed=4096)
-        with refused():
-            usage.allow_files(needed=4097)
+    usage.allow_files(needed=4096)
+    assert limits[-1] == (after, hard)
+    with refused() if hard == 4096 else nullcontext():
+        usage.allow_files(needed=4097)
 
 
 def test_open_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,21 +189,6 @@ def test_components_are_drawn_independently_and_as_often_as_by_their_logits() ->
     torch.testing.assert_close(shares, torch.outer(one, two).flatten(), rtol=0, atol=5 * (0.25 / n) ** 0.5)
 
 
-WIDEST = float(torch.finfo(torch.float32).max)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "middle", "std"),
-    [(-2.0, 2.0, 0.0, 2.0), (0.0, 10.0, 5.0, 5.0), (3.0, 3.0, 3.0, 1.0), (-WIDEST, WIDEST, 0.0, 1.0)],
-)
-def test_a_fresh_gaussian_explores_a_box_of_any_size_alike_and_an_odd_one_in_its_own_unit(
-    low: float, high: float, middle: float, std: float
-) -> None:
-    drawn = family_of(ArraySpace.box((1,), low=(low,), high=(high,))).of(torch.zeros(100_000, 2)).sample(generator())
-    assert drawn.mean().item() == pytest.approx(middle, abs=0.02 * std)
-    assert drawn.std().item() == pytest.approx(std, rel=0.02)
-
-
 @pytest.mark.parametrize("bounds", [(3.0, 3.0), (-1e9, 2e9)])
 def test_a_component_that_is_fixed_and_one_that_is_wide_have_finite_densities(bounds: Any) -> None:
     policy = family_of(ArraySpace.box((1,), low=bounds[:1], high=bounds[1:]), squash=True).of(torch.zeros(100, 2))
@@ -211,6 +196,9 @@ def test_a_component_that_is_fixed_and_one_that_is_wide_have_finite_densities(bo
     assert (drawn.clamp(*bounds) - sum(bounds) / 2).abs().max() >= 0.4 * (bounds[1] - bounds[0])
     assert policy.log_prob(drawn).isfinite().all()
     assert policy.entropy().isfinite().all()
+    widest = float(torch.finfo(torch.float32).max)
+    drawn = family_of(ArraySpace.box((1,), low=(-widest,), high=(widest,))).of(torch.zeros(100, 2)).sample(generator())
+    assert 1 < drawn.abs().max() < 9, "what has no width in numbers is explored in its own unit"
 
 
 def test_gradients_reach_the_parameters_through_a_sampled_action() -> None:

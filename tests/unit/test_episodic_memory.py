@@ -54,8 +54,9 @@ def test_weights_sum_to_one_and_fall_with_the_distance(n: int) -> None:
     distances = (keys.unsqueeze(1) - made.contents.keys[found.places]).square().sum(-1)
     expected = (-distances / 0.2).masked_fill(found.places >= n, -torch.inf).softmax(-1)  # |a - b|^2 = 2 - 2 a . b
     torch.testing.assert_close(found.weights, expected)
-    nearest = made.retrieve(torch.stack([each.key for each in entries if each.key is not None])).places[:, 0]
-    assert nearest.tolist() == [*range(n)], "of a stored key its own entry"
+    own = made.retrieve(torch.stack([each.key for each in entries if each.key is not None]))
+    nearest = own.places.gather(-1, own.weights.argmax(-1, keepdim=True))
+    assert nearest.flatten().tolist() == [*range(n)], "of a stored key its own entry"
 
 
 def test_what_is_reinstated_is_gated_and_trains_the_gate_alone() -> None:

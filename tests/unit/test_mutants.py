@@ -20,13 +20,10 @@ def test_faults_are_found_in_bodies_of_functions_and_each_changes_one_place(tmp_
     found = mutants(path, tmp_path)
     assert [(each.line, each.new) for each in found] == [(2, "(value >= most)"), (3, "return None"), (4, "return None")]
     for each in found:
-        changed = applied(each, path.read_bytes()).decode()
-        compile(changed, "limit.py", "exec")
-        assert [
-            number
-            for number, lines in enumerate(zip(changed.splitlines(), MODULE.splitlines(), strict=True), 1)
-            if len(set(lines)) > 1
-        ] == [each.line]
+        changed = applied(each, path.read_bytes()).decode().splitlines()
+        differ = [
+            line for line, (new, old) in enumerate(zip(changed, MODULE.splitlines(), strict=True), 1) if new != old
+        ]
+        assert differ == [each.line]
     first, second, third = found
-    lines = report({first: KILLED, second: SURVIVED, third: KILLED}).splitlines()
-    assert [line.split()[:3] for line in lines[-2:]] == [["rl/ops", "3", "2"], ["all", "3", "2"]]
+    assert report({first: KILLED, second: SURVIVED, third: KILLED}).splitlines()[-1].split()[:3] == ["all", "3", "2"]

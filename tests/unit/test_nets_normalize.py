@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tests.build.batches import MINATAR
 from tests.build.nets import CARTPOLE, SMALL, TORSOS
@@ -20,17 +19,14 @@ def seed() -> None:
     torch.manual_seed(3)
 
 
-def newest(env: EnvSpec, obs: Tensor) -> np.ndarray:
-    return (obs[:, :, -1] if env.frame_stack > 1 else obs).flatten(0, 1).double().numpy()
-
-
 @pytest.mark.parametrize("env", [CARTPOLE, MINATAR, CHANNELS_LAST])
 def test_statistics_cover_everything_observed_with_one_frame_of_each_stack(env: EnvSpec) -> None:
     norm = ArrayNorm(env.obs, env.frame_stack)
     batches = [observations(env, steps, batch) for steps, batch in ((3, 2), (1, 1), (5, 4))]
     for batch in batches:
         norm.observe(batch)
-    seen = np.concatenate([newest(env, batch) for batch in batches])
+    newest = [batch[:, :, -1] if env.frame_stack > 1 else batch for batch in batches]
+    seen = np.concatenate([frames.flatten(0, 1).double().numpy() for frames in newest])
     assert norm.count == len(seen)
     np.testing.assert_allclose(norm.mean.numpy(), seen.mean(axis=0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(norm.variance.numpy(), seen.var(axis=0), rtol=1e-3, atol=1e-3)
@@ -88,8 +84,7 @@ def test_pictures_are_centred_pixel_by_pixel_and_share_one_scale(env: EnvSpec) -
 
 
 def test_vectors_are_normalised_entry_by_entry_and_clipped() -> None:
-    norm = ArrayNorm(CARTPOLE.obs, 1)
-    seen = torch.randn(10, 8, 4) * torch.tensor([1.0, 10.0, 0.1, 0.0]) + 3.0
+    norm, seen = ArrayNorm(CARTPOLE.obs, 1), torch.randn(10, 8, 4) * torch.tensor([1.0, 10.0, 0.1, 0.0]) + 3.0
     norm.observe(seen)
     flat = seen.flatten(0, 1).double()
     wanted = (flat - flat.mean(0)) / flat.std(0, correction=0).clamp(min=1e-4)

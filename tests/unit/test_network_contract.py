@@ -56,7 +56,7 @@ def test_every_torso_keeps_the_rules(rule: Rule, case: str) -> None:
 class Sound(nn.Module):
     """A torso without a fault."""
 
-    def __init__(self, net: NetConfig, env: EnvSpec) -> None:
+    def __init__(self, _net: NetConfig, env: EnvSpec) -> None:
         super().__init__()
         self.out_size = 6
         self.layer = nn.Linear(env.obs.arrays[0].shape[0], 6)
@@ -135,29 +135,8 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("fault", "rule"), FAULTS.items(), ids=str)
-def test_a_fault_breaks_the_rule_that_names_it(fault: str, rule: Rule) -> None:
-    rule(f"{HERE}:Sound", VECTORS)
-    with pytest.raises(BrokenRule) as broken:
-        rule(f"{HERE}:{fault}", VECTORS)
-    assert str(broken.value).startswith(rule.name)
-
-
-@pytest.mark.parametrize("signal", ["momentum", "knn", "td_error", "uniform", f"{HERE}:newest"])
-@pytest.mark.parametrize("rule", memory.RULES, ids=str)
-def test_every_signal_of_rarity_keeps_the_rules(rule: Rule, signal: str) -> None:
-    rule(signal)
-
-
 def newest(familiar: Familiar) -> Tensor:
     return familiar.versions.float()
-
-
-SIGNALS = {
-    "too_few": memory.each_entry_gets_one_number,
-    "standardised": memory.numbers_are_finite,
-    "in_place": memory.what_is_given_stays_as_it_is,
-}
 
 
 def too_few(familiar: Familiar) -> Tensor:
@@ -172,8 +151,23 @@ def in_place(familiar: Familiar) -> Tensor:
     return familiar.td_errors.neg_()
 
 
-@pytest.mark.parametrize(("fault", "rule"), SIGNALS.items(), ids=str)
-def test_a_faulty_signal_breaks_the_rule_that_names_it(fault: str, rule: Rule) -> None:
+SIGNALS = {
+    "too_few": memory.each_entry_gets_one_number,
+    "standardised": memory.numbers_are_finite,
+    "in_place": memory.what_is_given_stays_as_it_is,
+}
+
+
+@pytest.mark.parametrize("signal", ["momentum", "knn", "td_error", "uniform", f"{HERE}:newest"])
+@pytest.mark.parametrize("rule", memory.RULES, ids=str)
+def test_every_signal_of_rarity_keeps_the_rules(rule: Rule, signal: str) -> None:
+    rule(signal)
+
+
+@pytest.mark.parametrize(("fault", "rule"), [*FAULTS.items(), *SIGNALS.items()], ids=str)
+def test_a_fault_breaks_the_rule_that_names_it(fault: str, rule: Rule) -> None:
+    sound, of_networks = ("Sound", [VECTORS]) if fault in FAULTS else ("newest", [])
+    rule(f"{HERE}:{sound}", *of_networks)
     with pytest.raises(BrokenRule) as broken:
-        rule(f"{HERE}:{fault}")
+        rule(f"{HERE}:{fault}", *of_networks)
     assert str(broken.value).startswith(rule.name)

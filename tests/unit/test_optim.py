@@ -18,7 +18,6 @@ for kind in (Adam, RMSprop, RMSPropTF1):
     optimizer = kind([weight], lr=0.1)
     weight.sum().backward()
     optimizer.step()
-    optimizer.zero_grad()
     optimizer.load_state_dict(optimizer.state_dict())
 assert "torch._dynamo" not in sys.modules
 """

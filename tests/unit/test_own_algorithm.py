@@ -1,7 +1,6 @@
 """What docs/own_algorithm.md promises to those who write an algorithm: its example learns, its hooks are there."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +11,7 @@ import torch
 from tests.build.batches import VECTORS, algorithm_of, make_batch
 from tests.build.errors import refused
 from tests.helpers import ROOT
-from zerobeast.common.config.hints import elsewhere
 from zerobeast.common.config.load import dump, load
-from zerobeast.common.config.table import TREE
 from zerobeast.common.plugins import find
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.data.batch import Batch
@@ -53,20 +50,18 @@ def test_a_part_that_no_checkpoint_can_hold_is_refused_before_the_first_step(par
 
 
 def test_a_coefficient_may_fall_over_the_run_and_is_a_number_when_it_is_used(tmp_path: Path) -> None:
-    flags = ["--algo", "ppo", "--ppo.entropy_cost", "linear 0.02 0", "--ppo.clip", "linear 0.2 0.1"]
-    config = load([*flags, "--ppo.learning_rate", "linear 1e-3 1e-4"], {})
+    flags = ["--algo", "ppo", "--ppo.entropy_cost", "linear 0.02 0", "--ppo.learning_rate", "linear 1e-3 1e-4"]
+    config: Any = load(flags, {})
     (tmp_path / "run.yaml").write_text(dump(config))
     assert load(["--config", str(tmp_path / "run.yaml")], {}) == config
-    half = config.algorithm.at(0.5)  # type: ignore[attr-defined]
-    assert (half.entropy_cost, half.clip) == (0.01, pytest.approx(0.15))
-    assert config.algorithm.learning_rate_at(500, 1000) == pytest.approx(5.5e-4)  # type: ignore[attr-defined]
-    assert config != load(["--algo", "ppo", "--ppo.entropy_cost", "0.02", "--ppo.clip", "0.2"], {})
+    assert config.algorithm.at(0.5).entropy_cost == 0.01
+    assert config.algorithm.learning_rate_at(500, 1000) == pytest.approx(5.5e-4)
     for wrong in ("linear 0.1", "linear 0.1 -1", "falling 1 0"):
         with refused("ppo.entropy_cost", value=wrong):
             load(["--algo", "ppo", "--ppo.entropy_cost", wrong], {})
 
 
-@pytest.mark.parametrize("name", ["ppo", "impala", "impact", "a2c"])
+@pytest.mark.parametrize("name", ["ppo", "impala"])
 def test_a_schedule_is_followed_by_the_agent_steps_of_the_run(name: str) -> None:
     def weights(cost: Any, before: int) -> list[torch.Tensor]:
         algorithm = algorithm_of(name, entropy_cost=cost, learning_rate=0.01)
@@ -90,16 +85,3 @@ def test_the_methods_and_fields_that_the_page_names_exist() -> None:
     fields = re.search(r"### Fields of a batch\n(.*?)\n#", PAGE, re.DOTALL)
     assert fields is not None
     assert set(re.findall(r"^\| `(\w+)`", fields[1], re.MULTILINE)) >= set(Batch._fields) - {"origin"}
-
-
-def test_the_names_of_other_libraries_are_those_that_hints_know() -> None:
-    def rows() -> Iterator[tuple[str, str]]:
-        for line in (ROOT / "docs" / "other_libraries.md").read_text().partition("Units")[0].splitlines():
-            if line.startswith("| `"):
-                theirs, ours = line.strip("| ").split(" | ")
-                yield from ((name, ours.strip("`")) for name in re.findall(r"`(\w+)`", theirs))
-
-    known = {name: meant for name, meant in elsewhere().items() if " " not in str(meant)}
-    assert dict(rows()) == known
-    leaves = {path.rpartition(".")[2] for path in TREE} | set(TREE) | {"env", "name", "track_project", "device"}
-    assert set(known.values()) <= leaves

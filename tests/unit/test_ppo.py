@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, on_policy, unrolled
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.algorithm import Samples
@@ -18,9 +18,9 @@ from zerobeast.rl.nets.network import StepInput
 ppo = partial(algorithm_of, "ppo", epochs=3, minibatches=2, learning_rate=0.01, schedule="constant")
 
 
-def updated(algorithm: Any, batch: Batch, seed: int = 1) -> tuple[PolicyAndValue, Any]:
+def updated(algorithm: Any, batch: Batch) -> tuple[PolicyAndValue, Any]:
     """The network after one update, and what the update reports."""
-    torch.manual_seed(seed)
+    torch.manual_seed(1)
     net = algorithm.network()
     return net, algorithm.learning(net).update(batch, 0)
 
@@ -41,9 +41,9 @@ def gae(batch: Batch, values: Tensor, gamma: float, decay: float) -> Tensor:
     return found
 
 
-def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> PolicyAndValue:
+def by_hand(algorithm: Any, batch: Batch) -> PolicyAndValue:
     """PPO2 on single transitions, as one would write it for one machine, with torch's distributions and clamp."""
-    torch.manual_seed(seed)
+    torch.manual_seed(1)
     c, net = algorithm.config.algorithm, algorithm.network()
     optimizer = torch.optim.Adam(net.parameters(), lr=c.learning_rate, eps=c.epsilon)
     values = unrolled(net, batch)[1]
@@ -74,7 +74,12 @@ def by_hand(algorithm: Any, batch: Batch, seed: int = 1) -> PolicyAndValue:
 
 
 def same(one: nn.Module, two: nn.Module) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    return all(map(torch.equal, one.parameters(), two.parameters()))
+
+
+def near(one: nn.Module, two: nn.Module) -> None:
+    for (name, mine), theirs in zip(one.named_parameters(), two.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
 
 
 @pytest.mark.parametrize("lagging", [False, True], ids=["on policy", "behind"])
@@ -84,24 +89,28 @@ def test_an_update_is_what_one_writes_out_by_hand(*, lagging: bool) -> None:
     batch = batch if lagging else on_policy(algorithm.network(), batch)
     net, learned = updated(algorithm, batch)
     assert (learned.steps, learned.skipped, learned.changed) == (6, 0, True)
-    for mine, theirs in zip(net.parameters(), by_hand(algorithm, batch).parameters(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    near(net, by_hand(algorithm, batch))
     assert not same(net, algorithm.network())
 
 
 @pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 @pytest.mark.parametrize("use_lstm", [False, True])
-def test_one_epoch_over_one_on_policy_batch_equals_a_step_of_a2c(env: EnvSpec, *, use_lstm: bool) -> None:
-    """Huang et al. 2022, "A2C is a special case of PPO", arXiv:2205.09123."""
+@pytest.mark.parametrize(
+    ("name", "own"), [("a2c", {}), ("impact", {"batches": 1, "uses": 1}), ("impact", {"normalize_advantages": True})]
+)
+def test_one_epoch_over_one_on_policy_batch_equals_a_step_of_others(
+    name: str, own: dict[str, Any], env: EnvSpec, *, use_lstm: bool
+) -> None:
+    """Huang et al. 2022, "A2C is a special case of PPO", arXiv:2205.09123; and so it is of IMPACT."""
     shared = {"discount": 0.9, "trace_decay": 0.9, "entropy_cost": 0.03, "baseline_cost": 0.25}
     shared |= {"optimizer": "rmsprop_tf", "learning_rate": 0.1, "schedule": "constant", "max_grad_norm": 1e9}
     network = {"use_lstm": use_lstm}
-    one = ppo(env, net=network, epochs=1, minibatches=1, normalize_advantages=False, **shared)
-    other = algorithm_of("a2c", env, net=network, **shared)
+    normalize = own.get("normalize_advantages", False)
+    one = ppo(env, net=network, epochs=1, minibatches=1, normalize_advantages=normalize, **shared)
+    other = algorithm_of(name, env, net=network, **shared, **own)
     batch = on_policy(one.network(), make_batch(one, resets=0.3))
     mine, theirs = updated(one, batch)[0], updated(other, batch)[0]
-    for (name, my), their in zip(mine.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(my, their, rtol=1e-4, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
+    near(mine, theirs)
     assert not same(mine, one.network())
 
 
@@ -110,7 +119,8 @@ def test_a_network_with_memory_learns_from_whole_rollouts_and_their_states() -> 
     batch = make_batch(algorithm, resets=0.2)
     net, learned = updated(algorithm, batch)
     assert learned.steps == 3 * B
-    assert not same(net, updated(algorithm, batch._replace(core_state=batch.core_state + 1))[0])
+    elsewhere, _ = updated(algorithm, batch._replace(core_state=batch.core_state + 1))
+    assert not same(net, elsewhere)
 
 
 @pytest.mark.parametrize(("rows", "minibatches", "steps"), [(B, 12, 12), (2, 12, 6), (1, 12, 3), (1, 1, 1)])
@@ -144,11 +154,8 @@ def test_with_vtrace_a_lagging_batch_is_corrected_and_another_is_not_touched() -
     plain, corrected = ppo(vtrace=False), ppo()
     lagging = make_batch(plain, resets=0.3)
     current = on_policy(plain.network(), lagging)
-    assert not same(updated(plain, lagging)[0], updated(corrected, lagging)[0])
-    for mine, theirs in zip(
-        updated(plain, current)[0].parameters(), updated(corrected, current)[0].parameters(), strict=True
-    ):
-        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    assert not same(*(updated(each, lagging)[0] for each in (plain, corrected)))
+    near(*(updated(each, current)[0] for each in (plain, corrected)))
 
 
 def test_the_value_clip_limits_how_far_values_move() -> None:
@@ -164,11 +171,10 @@ def test_the_value_clip_limits_how_far_values_move() -> None:
 
 def test_rewards_that_are_clipped_count_in_full_in_the_scale_of_returns() -> None:
     algorithm = ppo(normalize_returns=True, discount=0.0, trace_decay=0.0, vtrace=False)
-    learning = algorithm.learning(algorithm.network())
-    seen = []
+    learning, seen = algorithm.learning(algorithm.network()), []
+    torch.manual_seed(1)
     for seed in range(40):  # rewards of 0.1 are common, and one in 200 is 1
-        drawn = torch.rand(T + 1, B, generator=generator(seed))
-        batch = make_batch(algorithm, seed=seed)
+        batch, drawn = make_batch(algorithm, seed=seed), torch.rand(T + 1, B)
         batch = batch._replace(reward=(drawn < 0.3) * 0.1 + (drawn > 0.995) * 0.9)
         seen.append(batch.reward[1:][batch.mask])
         learning.update(batch, 0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import VECTORS, algorithm_of, generator, masks_for, same, values_of, weights
+from tests.build.batches import ONES, VECTORS, N, algorithm_of, generator, same, transitions, weights
 from tests.build.errors import refused
 from zerobeast.common.config.load import load
 from zerobeast.common.wire.specs import EnvSpec
@@ -19,24 +19,9 @@ from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.replay.items import Transitions
 
-N, A = 8, 3
+A = 3
 MASKED = replace(VECTORS, action_mask=True)
 NAMES = ["dqn", "c51", "rainbow"]
-
-
-def inputs(env: EnvSpec, seed: int) -> StepInput:
-    first = torch.rand(1, N, generator=generator(seed)) < 0.3
-    taken, g = values_of(env.action, 1, N, g=generator(seed)), generator(seed)
-    mask = masks_for(env, taken, seed)
-    return StepInput(values_of(env.obs, 1, N, g=g), taken, torch.randn(1, N, generator=g), first, mask)
-
-
-def drawn(env: EnvSpec = VECTORS, seed: int = 1) -> Transitions:
-    g = generator(seed)
-    before, after = inputs(env, seed), inputs(env, seed + 100)
-    action = before.last_action[0]  # allowed by the mask
-    discount = torch.rand(N, generator=g).masked_fill(torch.arange(N) % 3 == 0, 0.0)
-    return Transitions(before, action, torch.randn(N, generator=g) * 2, discount, after, {}, {})
 
 
 def apart(learning: Any, net: nn.Module) -> nn.Module:
@@ -70,7 +55,7 @@ def test_dqn_follows_the_gradient_of_its_objective_written_out_by_hand(
 ) -> None:
     algorithm = algorithm_of("dqn", env, root=tmp_path, double=double, dueling=dueling, huber=0.7)
     net = algorithm.network()
-    learning, batch, importance = algorithm.learning(net), drawn(env), torch.rand(N, generator=generator(4))
+    learning, batch, importance = algorithm.learning(net), transitions(env=env), torch.rand(N, generator=generator(4))
     target = apart(learning, net)
     loss, grads, updated = gradients(learning, net, batch, importance)
 
@@ -101,7 +86,7 @@ def test_the_target_follows_after_its_period_a_bit_each_time(tmp_path: Path) -> 
     learning, start = algorithm.learning(net), weights(net)
     for n in (1, 2, 3):
         assert same(weights(learning.parts["target"].copy), start)
-        learning.update(drawn(seed=n), torch.ones(N), 0)
+        learning.update(transitions(n), ONES, 0)
     for old, now, target in zip(start, weights(net), weights(learning.parts["target"].copy), strict=True):
         torch.testing.assert_close(target, old + 0.25 * (now - old))
 
@@ -109,7 +94,7 @@ def test_the_target_follows_after_its_period_a_bit_each_time(tmp_path: Path) -> 
 @pytest.mark.parametrize(("name", "alpha", "carried"), [("dqn", 0.0, 0), ("dqn", 0.6, 2), ("rainbow", 0.6, 0)])
 def test_acting_values_travel_only_if_priorities_are_td_errors(name: str, alpha: float, carried: int) -> None:
     algorithm = algorithm_of(name, MASKED, priority_exponent=alpha)
-    net, step = algorithm.network(), inputs(MASKED, 5)
+    net, step = algorithm.network(), transitions(5, MASKED).inputs
     act, _ = algorithm.act(net, step, torch.zeros(N, 0), Sampling(torch.arange(N), generator(), greedy=False))
     assert len(algorithm.policy.extras) == len(act.extras) == carried
     assert step.action_mask is not None
@@ -122,7 +107,7 @@ def test_acting_values_travel_only_if_priorities_are_td_errors(name: str, alpha:
 @pytest.mark.parametrize("name", NAMES)
 def test_exploration_is_annealed_or_a_ladder_and_none_in_evaluation(name: str) -> None:
     rows = 4000
-    step = StepInput(*(part[:, :1].expand(1, rows, *part.shape[2:]) for part in inputs(VECTORS, 1)[:4]))
+    step = StepInput(*(part[:, :1].expand(1, rows, *part.shape[2:]) for part in transitions().inputs[:4]))
     share = partial(_explored, step, rows)
     algorithm = algorithm_of(name, exploration_steps=1000, exploration_final=0.2)
     for agent_steps, epsilon in ((0, 1.0), (500, 0.6), (1000, 0.2), (9000, 0.2)):

@@ -15,6 +15,7 @@ from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.replay.items import Sequences
 from zerobeast.rl.replay.replay import Drawn
 from zerobeast.services.learner.update import Trainer
+from zerobeast.testing.small_run import config_of
 from zerobeast.tools.bench.in_process import InProcess
 
 T, B, BURN_IN, LENGTH, ALPHA = 4, 3, 8, 10, 0.9
@@ -22,62 +23,41 @@ CPU = torch.device("cpu")
 
 
 class Strides(gymnasium.Env[np.ndarray, int]):
-    """Observations never repeat; episodes of 1 to 24 steps terminate or are truncated."""
+    """Observations never repeat; episodes of 1 to 24 steps, or of `length`, terminate or are truncated."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
 
+    def __init__(self, length: int = 0) -> None:
+        self.length = length
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
-        self.left = int(self.np_random.integers(1, 25))
-        return self._obs(), {}
+        self.left = self.length or int(self.np_random.integers(1, 25))
+        return self.seen(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.left -= 1
         over, for_good = self.left == 0, bool(self.np_random.integers(2))
-        return self._obs(), 5 * self.np_random.normal() + action, over and for_good, over and not for_good, {}
+        return self.seen(), 5 * self.np_random.normal() + action, over and for_good, over and not for_good, {}
 
-    def _obs(self) -> np.ndarray:
+    def seen(self) -> np.ndarray:
         return self.np_random.normal(size=2).astype(np.float32)
 
 
-class Short(Strides):
-    """Every episode has 3 steps, and with the seam after it fills a rollout."""
-
-    def reset(self, **more: Any) -> tuple[np.ndarray, dict]:
-        found = super().reset(**more)
-        self.left = 3
-        return found
-
-
 gymnasium.register("Strides-v0", Strides)
-gymnasium.register("Short-v0", Short)
 
 
-def run_config(root: Path, **settings: Any) -> RunConfig:
-    return RunConfig.model_validate(
-        {
-            "name": "run",
-            "root": str(root),
-            "algo": "r2d2",
-            "env": {"id": f"{__name__}:Strides-v0"},
-            "net": {"use_lstm": True, "lstm_size": 8, "hidden_size": 8},
-            "broker": {"precision": "float32"},
-            "learner": {"precision": "float32", "unroll_length": T, "batch_size": B},
-            "r2d2": {
-                "burn_in": BURN_IN,
-                "sequence_length": LENGTH,
-                "n_step": 3,
-                "head_size": 8,
-                "batch_size": 4,
-                "replay_size": 2000,
-                "samples_per_insert": 2.0,
-                "replay_min_size": 60,
-                "target_period": 3,
-                "learning_rate": 1e-2,
-                **settings,
-            },
-        }
+def run_config(root: Path, length: int = 0, **settings: Any) -> RunConfig:
+    own = {"burn_in": BURN_IN, "sequence_length": LENGTH, "n_step": 3, "replay_size": 2000, "replay_min_size": 60}
+    return config_of(
+        "r2d2",
+        {**own, "samples_per_insert": 2.0, "target_period": 3, **settings},
+        root=str(root),
+        env={"id": f"{__name__}:Strides-v0", "kwargs": {"length": length}},
+        net={"use_lstm": True, "lstm_size": 8},
+        broker={"precision": "float32"},
+        learner={"unroll_length": T, "batch_size": B},
     )
 
 
@@ -137,12 +117,9 @@ def test_a_sequence_begins_with_the_state_of_its_first_step_and_reproduces_the_v
         torch.testing.assert_close(batch.core_state[row], earlier, rtol=1e-5, atol=1e-6)
         assert begins or t % T == 0
         n = int(batch.mask[:, row].sum())
-        said = answers[:n, row]
-        torch.testing.assert_close(said.amax(-1), played.q_max[t : t + n, env], rtol=1e-5, atol=1e-6)
-        actions = batch.action[BURN_IN : BURN_IN + n, row]
-        torch.testing.assert_close(
-            said.gather(-1, actions[:, None])[:, 0], played.q[t : t + n, env], rtol=1e-5, atol=1e-6
-        )
+        said, actions = answers[:n, row], batch.action[BURN_IN : BURN_IN + n, row, None]
+        for found, acted in ((said.amax(-1), played.q_max), (said.gather(-1, actions)[:, 0], played.q)):
+            torch.testing.assert_close(found, acted[t : t + n, env], rtol=1e-5, atol=1e-6)
         assert not played.inputs.first[t + 1 : t + n + 1, env].any(), "one episode"
     assert 40 < opened < 360
 
@@ -162,9 +139,7 @@ def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(play
 
 
 def test_the_pace_counts_the_steps_that_are_learned_from_and_no_padding(tmp_path: Path) -> None:
-    config = run_config(tmp_path)
-    short = config.model_copy(update={"env": config.env.model_copy(update={"id": f"{__name__}:Short-v0"})})
-    with InProcess(short, lag=0) as run:
+    with InProcess(run_config(tmp_path, length=3), lag=0) as run:  # with the seam after it, an episode is a rollout
         for _ in range(30):
             run.learn(run.collect())
         pace = run.trainer.learning.pace

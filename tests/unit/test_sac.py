@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from tests.build.control import ONES, N, assert_same_layers, control, follow, mlp, of_critics, of_policy, transitions
+from tests.build.batches import ONES, REACH, N, transitions
+from tests.build.control import assert_same_layers, control, follow, mlp, of_critics, of_policy
 from zerobeast.rl.algos.sac.algorithm import draw
 
 
@@ -20,8 +21,7 @@ def squashed(outputs: torch.Tensor) -> TransformedDistribution:
 def test_densities_are_exact_also_near_the_bounds() -> None:
     outputs = torch.tensor([[0.3, -2.0, -1.0, 0.5], [9.0, 0.0, 0.0, -30.0]], dtype=torch.float64)
     noise = torch.tensor([[0.5, -1.0], [1.0, 2.0]], dtype=torch.float64)
-    drawn = draw(outputs, noise)
-    mean, log_std = outputs.chunk(2, -1)
+    drawn, (mean, log_std) = draw(outputs, noise), outputs.chunk(2, -1)
     std = log_std.clamp(-20, 2).exp()
     before = mean + std * noise
     torch.testing.assert_close(drawn.units, before.tanh())
@@ -40,7 +40,7 @@ def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
     optimizers = [torch.optim.Adam(layers, rate) for layers in ([*critics[0], *critics[1]], policy, [log_alpha])]
     metrics = {}
     for seed in range(3):
-        batch = transitions(seed)
+        batch = transitions(seed, REACH)
         torch.manual_seed(seed)
         metrics = learning.update(batch, ONES, 0).metrics
         torch.manual_seed(seed)
@@ -93,7 +93,7 @@ def test_the_policy_gets_the_target_entropy_whatever_the_rewards(tmp_path: Path,
     learning = algorithm.learning(algorithm.network())
     entropies = []
     for seed in range(400):
-        batch = transitions(seed, n=32)
+        batch = transitions(seed, REACH, n=32)
         units = torch.rand(32, 2) * 2 - 1
         batch = batch._replace(
             action=algorithm.box.actions(units), reward=-units.square().sum(-1), discount=torch.zeros(32)
@@ -106,5 +106,5 @@ def test_a_fixed_temperature_stays(tmp_path: Path) -> None:
     algorithm = control(tmp_path, "sac", learn_temperature=False, temperature=0.25)
     learning = algorithm.learning(algorithm.network())
     for seed in range(3):
-        learning.update(transitions(seed), ONES, 0)
+        learning.update(transitions(seed, REACH), ONES, 0)
     assert learning.parts["temperature"].value.item() == pytest.approx(0.25)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.batches import same, weights
-from tests.build.control import ONES, N, control, mlp, of_critics, of_policy, transitions
+from tests.build.batches import ONES, REACH, N, same, transitions, weights
+from tests.build.control import control, mlp, of_critics, of_policy
 
 PLAIN: dict[str, Any] = {"critics": 1, "policy_delay": 1, "target_noise": 0.0}
 SHARED: dict[str, Any] = {"learning_rate": 1e-2, "policy_rate": 0.3, "target_rate": 0.05}
@@ -24,7 +24,7 @@ def updated(algorithm: Any) -> list[torch.Tensor]:
     net = algorithm.network()
     learning = algorithm.learning(net)
     for seed in range(4):
-        learning.update(transitions(seed), ONES, 0)
+        learning.update(transitions(seed, REACH), ONES, 0)
     return [*weights(learning.parts["critics"]), *(value for part in learned(net, learning) for value in part)]
 
 
@@ -62,7 +62,7 @@ def test_policy_and_targets_wait_for_every_third_update_of_the_critics(tmp_path:
     changes = []
     for seed in range(6):
         before, critics = learned(net, learning), weights(learning.parts["critics"])
-        metrics = learning.update(transitions(seed), ONES, 0).metrics
+        metrics = learning.update(transitions(seed, REACH), ONES, 0).metrics
         assert list(metrics) == ["critic_loss", "q_mean", "policy_loss"]
         assert not same(critics, weights(learning.parts["critics"]))
         changes.append([not same(*pair) for pair in zip(before, learned(net, learning), strict=True)])

@@ -8,18 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import (
-    PANEL,
-    REACH,
-    VECTORS,
-    B,
-    T,
-    algorithm_of,
-    generator,
-    make_batch,
-    unrolled,
-    with_logits,
-)
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, generator, make_batch, unrolled, with_logits
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue

@@ -9,24 +9,16 @@ from torch import Tensor
 
 from zerobeast.rl.ops.vtrace import VTrace, vtrace
 
+CLIPS = {"rho_bar": 1.5, "c_bar": 0.8, "pg_rho_bar": 1.2, "trace_decay": 0.9}
+
 
 def definition(
-    *,
-    log_rhos: np.ndarray,
-    discounts: np.ndarray,
-    rewards: np.ndarray,
-    values: np.ndarray,
-    mask: np.ndarray | None = None,
-    rho_bar: float = 1.0,
-    c_bar: float = 1.0,
-    pg_rho_bar: float = 1.0,
-    trace_decay: float = 1.0,
+    *, log_rhos: np.ndarray, discounts: np.ndarray, rewards: np.ndarray, values: np.ndarray, mask: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Equation 1 as a plain sum, in O(T^2); a void transition ends the sum. With trace_decay 1 the advantages are
-    written as in the paper."""
+    """Equation 1 as a plain sum, in O(T^2), under CLIPS; a void transition ends the sum."""
+    rho_bar, c_bar, pg_rho_bar, decay = CLIPS.values()
+    rhos, vs = np.exp(log_rhos), values.copy()
     n_steps, n_rows = rewards.shape
-    rhos = np.exp(log_rhos)
-    vs = values.copy()
     for b in range(n_rows):
         for s in range(n_steps):
             weight = 1.0
@@ -35,8 +27,8 @@ def definition(
                     break
                 delta = rewards[t, b] + discounts[t, b] * values[t + 1, b] - values[t, b]
                 vs[s, b] += weight * min(rho_bar, rhos[t, b]) * delta
-                weight *= discounts[t, b] * trace_decay * min(c_bar, rhos[t, b])
-    beyond = vs[1:] if trace_decay == 1.0 else trace_decay * vs[1:] + (1 - trace_decay) * values[1:]
+                weight *= discounts[t, b] * decay * min(c_bar, rhos[t, b])
+    beyond = decay * vs[1:] + (1 - decay) * values[1:]
     advantages = np.minimum(pg_rho_bar, rhos) * (rewards + discounts * beyond - values[:-1])
     return vs[:-1], np.where(mask, advantages, 0.0)
 
@@ -88,26 +80,29 @@ def episode(discounts: tuple[float, ...], void: int | None = None, **changes: An
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_recursion_equals_the_papers_sum_across_ends_of_episodes(seed: int) -> None:
-    inputs, clips = random_inputs(seed), {"rho_bar": 1.5, "c_bar": 0.8, "pg_rho_bar": 1.2, "trace_decay": 0.9}
-    result = vtrace(**torched(inputs), **clips)
-    vs, advantages = definition(**inputs, **clips)
+    inputs = random_inputs(seed)
+    result = vtrace(**torched(inputs), **CLIPS)
+    vs, advantages = definition(**inputs)
     np.testing.assert_allclose(result.vs, vs, atol=1e-12)
     np.testing.assert_allclose(pg_advantages(result), advantages, atol=1e-12)
 
 
-def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_crosses_it() -> None:
-    # obs[2] is the final observation of an episode, transition 2 leads to the next episode
-    result = episode((0.5, 0.5, 0.5, 0.5), void=2)
-    # vs[1] = 20 + 0.5 V(final) = 21.5;  vs[0] = 10 + 0.5 * 21.5;  vs[2] = V;  vs[3] = 40 + 0.5 * 5
-    torch.testing.assert_close(result.vs, column(20.75, 21.5, 3, 42.5), rtol=0, atol=0)
-    torch.testing.assert_close(pg_advantages(result), column(19.75, 19.5, 0, 38.5), rtol=0, atol=0)
-
-
-def test_a_terminated_step_neither_bootstraps_nor_gets_corrections_from_what_follows() -> None:
-    result = episode((0.5, 0.0, 0.5, 0.5), void=2)
-    # vs[1] = 20;  vs[0] = 10 + 0.5 * 20
-    torch.testing.assert_close(result.vs, column(20, 20, 3, 42.5), rtol=0, atol=0)
-    torch.testing.assert_close(pg_advantages(result), column(19, 18, 0, 38.5), rtol=0, atol=0)
+@pytest.mark.parametrize(
+    ("discount", "vs", "advantages"),
+    [
+        # truncated: vs[1] = 20 + 0.5 V(final) = 21.5;  vs[0] = 10 + 0.5 * 21.5;  vs[2] = V;  vs[3] = 40 + 0.5 * 5
+        (0.5, (20.75, 21.5, 3, 42.5), (19.75, 19.5, 0, 38.5)),
+        # terminated: vs[1] = 20;  vs[0] = 10 + 0.5 * 20
+        (0.0, (20, 20, 3, 42.5), (19, 18, 0, 38.5)),
+    ],
+)
+def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_crosses_an_end(
+    discount: float, vs: tuple[float, ...], advantages: tuple[float, ...]
+) -> None:
+    """obs[2] is the final observation of an episode, transition 2 leads to the next episode."""
+    result = episode((0.5, discount, 0.5, 0.5), void=2)
+    torch.testing.assert_close(result.vs, column(*vs), rtol=0, atol=0)
+    torch.testing.assert_close(pg_advantages(result), column(*advantages), rtol=0, atol=0)
 
 
 def test_what_stands_in_a_void_transition_does_not_matter() -> None:

@@ -1,7 +1,6 @@
 """How an algorithm learns: the rules of `zerobeast.rl.protocol.Learning`."""
 
 import multiprocessing
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from zerobeast.common.settings import spec_of
 from zerobeast.common.wire import EnvSpec, by_array
@@ -32,6 +30,7 @@ from zerobeast.testing.small_run import (
     same,
     supported,
 )
+from zerobeast.testing.twins import end, twins
 
 MOST_BATCHES = 60  #: in which one step has to be learned
 
@@ -277,41 +276,6 @@ def paying(env: EnvSpec) -> Pays:
         return 1 - np.mean(np.abs((actions - low) / (high - low) - right), -1)
 
     return pays
-
-
-def twins(
-    subject: Subject,
-    settings: dict[str, Any],
-    *changes: Callable[[list[Rows]], None],
-    ends: float = 0.4,
-    total_steps: int = 100_000,
-) -> list[list[Tensor]]:
-    """What is learned from the same batches after each of these changes to them."""
-    found = []
-    for change in changes:
-        with SmallRun(subject, first_env(subject), settings, total_steps=total_steps) as run:
-            batches = run.rollouts(3, ends=ends)
-            change(batches)
-            found.append(run.fed(batches))
-    return found
-
-
-def end(at: int, batches: list[Rows], *, died: bool, cut: bool, shift: float) -> None:
-    """Have every row of batches without ends end at transition `at`, on an observation that is shifted."""
-    for rows, after in zip(batches, [*batches[1:], None], strict=True):
-        rows["terminated"][:, at + 1], rows["truncated"][:, at + 1] = died, cut
-        rows["obs"][:, at + 1] += shift
-        begin(rows, at + 2)
-        if after is not None:
-            for name in ("obs", "terminated", "truncated"):
-                after[name][:, 0] = rows[name][:, -1]
-            begin(after, at + 2 - T)
-
-
-def begin(rows: Rows, at: int) -> None:
-    """Have every row begin an episode with observation `at`, if it is one of its own."""
-    if 0 < at <= T:
-        rows["first"][:, at], rows["reward"][:, at] = True, 0.0
 
 
 def learn_as_rank(rank: int, folder: str, subject: Subject, settings: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
-"""IMPACT's loss against one written out in loops."""
+"""IMPACT: its loss against one written out in loops, its target, its old batches, the weight of the divergence."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -8,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import B, T, algorithm_of, generator, make_batch, with_logits
-from zerobeast.rl.algos.impact.algorithm import loss
-from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer
+from tests.build.batches import B, T, algorithm_of, generator, make_batch, on_policy, same, weights, with_logits
+from zerobeast.rl.algos.impact.algorithm import CEILING, FLOOR, DivergenceWeight, ImpactLearning, loss
+from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
 from zerobeast.rl.data.batch import Batch
+from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.ops.tree import tree_map
 
@@ -88,3 +90,92 @@ def test_the_loss_equals_one_written_out_in_loops(rho: float, trace_decay: float
     assert total.item() == pytest.approx(by_hand(config, net, batch, target, kl_cost), rel=1e-10)
     assert not batch.mask.all()
     assert 0 < metrics["clipped"] < 1
+
+
+impact = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant")
+
+
+class Watched(GradientDescent):
+    """Notes what the target is before each step, and what the policy is after it."""
+
+    def __init__(self, algorithm: Any, net: PolicyAndValue) -> None:
+        super().__init__(algorithm.config, algorithm.config.algorithm, net.parameters())
+        self._net, self.before, self.after = net, list[list[Tensor]](), [weights(net)]
+        self.target: Callable[[], dict[str, Tensor]] = dict
+
+    def step(self, loss: Tensor, agent_steps: int, weight: Tensor | None = None) -> Step:
+        self.before.append([value.clone() for value in self.target().values() if value.is_floating_point()])
+        step = super().step(loss, agent_steps, weight)
+        self.after.append(weights(self._net))
+        return step
+
+
+@pytest.mark.parametrize(("batches", "uses"), [(1, 1), (1, 3), (3, 2), (4, 2), (2, 3)])
+def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(batches: int, uses: int) -> None:
+    algorithm = impact(batches=batches, uses=uses)
+    net = algorithm.network()
+    learning = ImpactLearning(algorithm, net)
+    learning.descent = watched = Watched(algorithm, net)
+    watched.target = lambda: learning.state()["target"]["weights"]
+    found = [learning.update(make_batch(algorithm, seed=seed), 0) for seed in range(12)]
+    assert found[-1].steps == uses, "an arrival is worth as many steps once there are all batches"
+    assert all(learned.changed and not learned.skipped for learned in found)
+    period = batches * uses
+    assert len(watched.before) > period
+    for step, target in enumerate(watched.before):
+        assert same(target, watched.after[step // period * period]), step
+    assert not same(watched.after[0], watched.after[1])
+
+
+def test_a_target_with_memory_starts_where_the_rollouts_began() -> None:
+    algorithm = impact(net={"use_lstm": True}, batches=1, uses=1)
+    batch = on_policy(algorithm.network(), make_batch(algorithm, resets=0.2))
+    learned = algorithm.learning(algorithm.network()).update(batch, 0)
+    assert learned.metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-6)
+    assert learned.metrics["kl"].item() == pytest.approx(0.0, abs=1e-6)
+    elsewhere = batch._replace(core_state=batch.core_state + 1)
+    learned = algorithm.learning(algorithm.network()).update(elsewhere, 0)
+    assert learned.metrics["behaviour_kl"].item() > 1e-6
+    assert learned.metrics["kl"].item() == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kls", "expected"),
+    [
+        ((0.09,), 3.0),
+        ((0.03,), 2.0),
+        ((0.019,), 1.0),
+        pytest.param((0.0, 0.0, 0.0, 0.12), 2.0, id="the mean over a target counts, not its last step"),
+    ],
+)
+def test_the_weight_of_the_divergence_grows_above_twice_its_aim_and_shrinks_below_half(
+    kls: tuple[float, ...], expected: float
+) -> None:
+    weight = DivergenceWeight(2.0, 0.04)
+    for kl in kls:
+        weight.observe(kl)
+    weight.adapt()
+    assert weight.value == expected
+
+
+@pytest.mark.parametrize(("kl", "end"), [(1.0, CEILING), (0.0, FLOOR)])
+def test_the_weight_has_a_floor_and_a_ceiling_from_which_it_is_back_within_a_dozen_targets(
+    kl: float, end: float
+) -> None:
+    weight = DivergenceWeight(1.0, 0.04)
+    for _ in range(100):
+        weight.observe(kl)
+        weight.adapt()
+    assert weight.value == end
+    for _ in range(12):
+        weight.observe(1.0 - kl)
+        weight.adapt()
+    assert (weight.value - 1.0) * (end - 1.0) <= 0
+
+
+@pytest.mark.parametrize(("kl_target", "factor"), [(1e-9, 1.5), (1e9, 0.5)])
+def test_the_weight_of_the_divergence_adapts_when_the_target_is_replaced(kl_target: float, factor: float) -> None:
+    algorithm = impact(batches=2, uses=1, kl_cost=0.5, kl_target=kl_target)
+    learning = algorithm.learning(algorithm.network())
+    found = [learning.update(make_batch(algorithm, seed=seed), 0).metrics["kl_cost"].item() for seed in range(5)]
+    assert found == [0.5, 0.5, *[0.5 * factor] * 2, 0.5 * factor**2]

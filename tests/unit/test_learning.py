@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.build import corridor
+from tests.build import tasks
 from tests.build.batches import ALGORITHMS
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.replay_settings import BoxSettings
@@ -18,7 +18,7 @@ from zerobeast.tools.bench.in_process import InProcess
 
 T, B = 8, 16
 MOST_BATCHES, LAST = 60, 5
-BEST = 1 / (corridor.LENGTH + 1)  #: reward of each row: an episode's last observation and the next first one are two
+BEST = 1 / (tasks.PLACES + 1)  #: reward of each row: an episode's last observation and the next first one are two
 #: settings, as far as an algorithm has them, with which it learns from few steps, beside those of a small run
 QUICK = {
     "discount": 0.9,
@@ -50,7 +50,7 @@ OWN: dict[str, dict[str, Any]] = {
 def config(name: str, root: Path) -> RunConfig:
     section = ALGORITHMS[name]
     settings = {key: value for key, value in QUICK.items() if key in section.model_fields} | OWN.get(name, {})
-    env = {"id": f"{corridor.__name__}:{'Real' * issubclass(section, BoxSettings)}Corridor-v0"}
+    env = {"id": f"{tasks.__name__}:{'Real' * issubclass(section, BoxSettings)}Corridor-v0"}
     shape = {"learner": {"unroll_length": T, "batch_size": B}, "net": {"torso": "auto", "hidden_size": 32}}
     return config_of(name, settings, root=str(root), env=env, **shape)
 

@@ -75,6 +75,12 @@ def algorithm_of(
     return make_algorithm(RunConfig.model_validate(tree), env)
 
 
+def learner(algorithm: Any) -> tuple[Any, Any]:
+    """A new network of an algorithm, and what trains it."""
+    net = algorithm.network()
+    return net, algorithm.learning(net)
+
+
 def generator(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 

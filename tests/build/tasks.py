@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 LENGTH, CUES, DELAY = 8, 4, 6
 SIDE, WAYS, WORDS = 12, 4, 3
+PLACES, MOST_STEPS = 4, 24
 
 
 class Asking(gymnasium.Env[Any, Any]):
@@ -155,21 +156,7 @@ class RememberCue(gymnasium.Env[Any, Any]):
         return np.array([0, float(self._t == DELAY)], np.float32), reward, asked, False, {}
 
 
-for task in ("Panel", "Aim", "Signpost", "RememberCue"):
-    gymnasium.register(f"{task}-v0", f"{__name__}:{task}")
-for name, place, pay, dtype in (
-    ("Cheap", 0, 1.0, "float32"),
-    ("Dear", 1, 10_000.0, "float32"),
-    ("Exact", 1, 1.0, "int8"),
-):
-    gymnasium.register(f"{name}-v0", f"{__name__}:Cued", kwargs={"place": place, "pay": pay, "dtype": dtype})
-
-
-PLACES, MOST_STEPS = 4, 24
-Obs = NDArray[np.float32]
-
-
-class Corridor(gymnasium.Env[Obs, Any]):
+class Corridor(gymnasium.Env[Any, Any]):
     """Each step leads one place on or back; the end pays 1 and ends the episode. What leads on differs by place.
 
     Args:
@@ -182,22 +169,28 @@ class Corridor(gymnasium.Env[Obs, Any]):
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32) if real else gymnasium.spaces.Discrete(2)
         self.real = real
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = self.taken = 0
         return self.seen(), {}
 
-    def step(self, action: Any) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         chosen = int(action[0] > 0) if self.real else int(action)
         on = chosen == self.place % 2
         self.place, self.taken = max(0, self.place + (1 if on else -1)), self.taken + 1
         there = self.place == PLACES
         return self.seen(), float(there), there, self.taken == MOST_STEPS and not there, {}
 
-    def seen(self) -> Obs:
-        seen: Obs = np.eye(PLACES + 1, PLACES, dtype=np.float32)[self.place]
-        return seen
+    def seen(self) -> Any:
+        return np.eye(PLACES + 1, PLACES, dtype=np.float32)[self.place]
 
 
-for task, real in (("Corridor-v0", False), ("RealCorridor-v0", True)):
-    gymnasium.register(task, f"{__name__}:Corridor", kwargs={"real": real})
+for task in ("Panel", "Aim", "Signpost", "RememberCue", "Corridor"):
+    gymnasium.register(f"{task}-v0", f"{__name__}:{task}")
+gymnasium.register("RealCorridor-v0", f"{__name__}:Corridor", kwargs={"real": True})
+for name, place, pay, dtype in (
+    ("Cheap", 0, 1.0, "float32"),
+    ("Dear", 1, 10_000.0, "float32"),
+    ("Exact", 1, 1.0, "int8"),
+):
+    gymnasium.register(f"{name}-v0", f"{__name__}:Cued", kwargs={"place": place, "pay": pay, "dtype": dtype})

@@ -16,6 +16,7 @@ from tests.build.batches import (
     B,
     T,
     algorithm_of,
+    learner,
     make_batch,
     on_policy,
     unrolled,
@@ -93,8 +94,7 @@ def test_only_steps_with_a_choice_decide_which_policies_are_old() -> None:
 )
 def test_observations_join_the_statistics_once_however_often_they_are_used(name: str, settings: dict[str, Any]) -> None:
     algorithm = algorithm_of(name, net={"normalize_obs": True}, **settings)
-    net = algorithm.network()
-    learning, batches = algorithm.learning(net), [make_batch(algorithm, seed=seed) for seed in (1, 2)]
+    (net, learning), batches = learner(algorithm), [make_batch(algorithm, seed=seed) for seed in (1, 2)]
     for batch in batches:
         learning.update(batch, 0)
     norm = net.body.norm.arrays[0]
@@ -134,8 +134,7 @@ def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net: dict[str, Any]) -
 @pytest.mark.parametrize("name", ACTOR_CRITICS)
 def test_a_batch_is_learned_from_with_the_normalisation_used_for_acting(name: str) -> None:
     algorithm = algorithm_of(name, net={"normalize_obs": True}, **PROMPT.get(name, {}))
-    net = algorithm.network()
-    learning = algorithm.learning(net)
+    net, learning = learner(algorithm)
     learning.update(make_batch(algorithm), 0)
     batch = make_batch(algorithm, seed=2)
     batch = on_policy(net, batch._replace(obs=5 * batch.obs + 3))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.batches import BOX, NESTED, ONES, REACH, generator, transitions
+from tests.build.batches import BOX, NESTED, ONES, REACH, generator, learner, transitions
 from tests.build.control import CONTROL, control, mlp, of_critics
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
@@ -88,8 +88,7 @@ def test_every_array_of_an_observation_is_a_feature_as_it_is() -> None:
 )
 def test_an_encoder_learns_from_the_critics_alone(tmp_path: Path, name: str, env: EnvSpec, torso: str) -> None:
     algorithm = control(tmp_path, name, env, net={"torso": torso}, **({"policy_delay": 1} if name == "td3" else {}))
-    net = algorithm.network()
-    learning = algorithm.learning(net)
+    net, learning = learner(algorithm)
     for weight, learns in ((0 * ONES, False), (ONES, True)):
         before = [{key: value.clone() for key, value in part.state_dict().items()} for part in (net.vectors, net.mlp)]
         assert learning.update(transitions(env=env), weight, 0).step.applied

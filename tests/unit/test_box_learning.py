@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from tests.build.batches import ONES, REACH, N, same, transitions, weights
+from tests.build.batches import ONES, REACH, N, learner, same, transitions, weights
 from tests.build.control import assert_same_layers, control, follow, mlp, of_critics, of_policy
 from zerobeast.rl.algos.sac.algorithm import draw
 from zerobeast.testing.small_run import ENVS, SmallRun, T
@@ -17,8 +17,7 @@ from zerobeast.testing.small_run import ENVS, SmallRun, T
 def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
     rate, tau = 1e-2, 0.1
     algorithm = control(tmp_path, "ddpg", learning_rate=rate, policy_rate=0.5, target_rate=tau)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
+    net, learning = learner(algorithm)
     policy, policy_target = of_policy(net), of_policy(net)
     [critic], [critic_target] = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
     critic_adam, policy_adam = torch.optim.Adam(critic, rate), torch.optim.Adam(policy, rate / 2)
@@ -49,8 +48,7 @@ def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
 
 def test_a_policy_step_that_is_not_finite_is_reported_as_not_applied(tmp_path: Path) -> None:
     algorithm = control(tmp_path, "ddpg")
-    net = algorithm.network()
-    learning = algorithm.learning(net)
+    net, learning = learner(algorithm)
     assert learning.update(transitions(env=REACH), ONES, 0).step.applied
     with torch.no_grad():
         net.mlp.out.bias[0] = float("nan")  # the target policy, from which critics learn, is unharmed
@@ -90,8 +88,7 @@ def learned(net: Any, learning: Any) -> list[list[torch.Tensor]]:
 
 def updated(algorithm: Any) -> list[torch.Tensor]:
     torch.manual_seed(3)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
+    net, learning = learner(algorithm)
     for seed in range(4):
         learning.update(transitions(seed, REACH), ONES, 0)
     return [*weights(learning.parts["critics"]), *(value for part in learned(net, learning) for value in part)]
@@ -107,8 +104,7 @@ def test_without_noise_delay_and_twin_it_is_ddpg_bit_for_bit(tmp_path: Path, mor
 
 def test_the_target_is_the_smaller_of_two_at_a_noisy_action(tmp_path: Path) -> None:
     algorithm = control(tmp_path, "td3", target_noise=0.4, target_noise_clip=0.5)
-    net = algorithm.network()
-    learning, later = algorithm.learning(net), 3 * torch.randn(N, 5)
+    (net, learning), later = learner(algorithm), 3 * torch.randn(N, 5)
     torch.nn.init.zeros_(learning.parts["critics_target"].copy.out.bias)
     torch.manual_seed(5)
     values = learning.next_values(later)
@@ -126,8 +122,7 @@ def test_the_target_is_the_smaller_of_two_at_a_noisy_action(tmp_path: Path) -> N
 
 def test_policy_and_targets_wait_for_every_third_update_of_the_critics(tmp_path: Path) -> None:
     algorithm = control(tmp_path, "td3", policy_delay=3)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
+    net, learning = learner(algorithm)
     changes = []
     for seed in range(6):
         before, critics = learned(net, learning), weights(learning.parts["critics"])
@@ -159,8 +154,7 @@ def test_densities_are_exact_also_near_the_bounds() -> None:
 def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
     rate, tau = 1e-2, 0.1
     algorithm = control(tmp_path, "sac", learning_rate=rate, target_rate=tau, temperature=0.5)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
+    net, learning = learner(algorithm)
     policy, log_alpha = of_policy(net), torch.tensor(math.log(0.5), requires_grad=True)
     critics, targets = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
     optimizers = [torch.optim.Adam(layers, rate) for layers in ([*critics[0], *critics[1]], policy, [log_alpha])]

@@ -92,7 +92,7 @@ def test_the_loss_equals_one_written_out_in_loops(rho: float, trace_decay: float
     assert 0 < metrics["clipped"] < 1
 
 
-impact = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant")
+quick = partial(algorithm_of, "impact", learning_rate=0.01, schedule="constant")
 
 
 class Watched(GradientDescent):
@@ -112,7 +112,7 @@ class Watched(GradientDescent):
 
 @pytest.mark.parametrize(("batches", "uses"), [(1, 1), (1, 3), (3, 2), (4, 2), (2, 3)])
 def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(batches: int, uses: int) -> None:
-    algorithm = impact(batches=batches, uses=uses)
+    algorithm = quick(batches=batches, uses=uses)
     net = algorithm.network()
     learning = ImpactLearning(algorithm, net)
     learning.descent = watched = Watched(algorithm, net)
@@ -128,7 +128,7 @@ def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(bat
 
 
 def test_a_target_with_memory_starts_where_the_rollouts_began() -> None:
-    algorithm = impact(net={"use_lstm": True}, batches=1, uses=1)
+    algorithm = quick(net={"use_lstm": True}, batches=1, uses=1)
     batch = on_policy(algorithm.network(), make_batch(algorithm, resets=0.2))
     learned = algorithm.learning(algorithm.network()).update(batch, 0)
     assert learned.metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-6)
@@ -175,7 +175,7 @@ def test_the_weight_has_a_floor_and_a_ceiling_from_which_it_is_back_within_a_doz
 
 @pytest.mark.parametrize(("kl_target", "factor"), [(1e-9, 1.5), (1e9, 0.5)])
 def test_the_weight_of_the_divergence_adapts_when_the_target_is_replaced(kl_target: float, factor: float) -> None:
-    algorithm = impact(batches=2, uses=1, kl_cost=0.5, kl_target=kl_target)
+    algorithm = quick(batches=2, uses=1, kl_cost=0.5, kl_target=kl_target)
     learning = algorithm.learning(algorithm.network())
     found = [learning.update(make_batch(algorithm, seed=seed), 0).metrics["kl_cost"].item() for seed in range(5)]
     assert found == [0.5, 0.5, *[0.5 * factor] * 2, 0.5 * factor**2]

@@ -1,6 +1,5 @@
 """Learning with an episodic memory, around any recurrent algorithm: what is learned, sent, saved and refused."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +61,17 @@ def practise(run: InProcess, batches: int) -> None:
         run.learn(run.collect())
 
 
-@pytest.fixture(scope="module", params=["impala", "a2c", "ppo", "impact", "vmpo", "r2d2"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
-    """A run of any recurrent algorithm, after 30 batches."""
-    torch.manual_seed(1)
-    share = {"replay_share": 0.25} if request.param in ("impala", "impact", "vmpo") else {}
-    with InProcess(run_config(tmp_path_factory.mktemp("runs"), request.param, **share), lag=0) as made:
-        practise(made, 30)
-        yield made
-
-
-def test_any_recurrent_algorithm_fills_it_and_learns_with_it(run: InProcess) -> None:
-    memory = run.trainer.net.body.memory
+@pytest.mark.parametrize("algo", ["impala", "a2c", "ppo", "impact", "vmpo", "r2d2"])
+def test_any_recurrent_algorithm_fills_it_brokers_get_it_and_runs_that_begin_from_it_do_not(
+    tmp_path: Path, algo: str
+) -> None:
+    share = {"replay_share": 0.25} if algo in ("impala", "impact", "vmpo") else {}
+    with InProcess(run_config(tmp_path, algo, **share), lag=0) as run:
+        practise(run, 30)
+        trainer, memory = run.trainer, run.trainer.net.body.memory
+        state = unpacked(packed(trainer.state()))
     contents = memory.contents
-    assert isinstance(run.trainer.learning, MemoryLearning)
+    assert isinstance(trainer.learning, MemoryLearning)
     assert int((contents.absent == 0).sum()) == 12
     assert int(contents.written) > 12
     assert 0 < float(contents.priorities.min()) <= float(contents.priorities.max()) <= 1
@@ -83,33 +79,16 @@ def test_any_recurrent_algorithm_fills_it_and_learns_with_it(run: InProcess) -> 
     assert contents.versions.max() > contents.versions.min() >= 0
     assert memory.gate.abs().sum() > 0, "the loss uses what is reinstated"
 
-
-def test_brokers_have_the_learners_contents_after_each_version(run: InProcess) -> None:
-    trainer = run.trainer
     broker = Inference(trainer.algorithm, max_rows=4, device=CPU, dtype=torch.bfloat16, seed=1)
     broker.load(flatten(trainer.net))
-    ours, theirs = (net.body.memory.contents.state_dict() for net in (trainer.net, broker.net))
-    for name, value in ours.items():
-        assert torch.equal(value, theirs[name]), name
+    for name, value in contents.state_dict().items():
+        assert torch.equal(value, broker.net.body.memory.contents.state_dict()[name]), name
 
-
-def tensors(state: Any, path: str = "") -> dict[str, Tensor]:
-    """The tensors of all networks in a state, by path."""
-    if isinstance(state, dict):
-        return {name: value for key, part in state.items() for name, value in tensors(part, f"{path}.{key}").items()}
-    return {path: state} if isinstance(state, Tensor) else {}
-
-
-def test_a_run_that_begins_from_another_has_an_empty_memory(tmp_path: Path, run: InProcess) -> None:
-    torch.save(run.trainer.state(), tmp_path / "saved.pt")
-    parent = Parent("run", tmp_path / "saved.pt", torch.load(tmp_path / "saved.pt", weights_only=True))
-    config = run.trainer.config.model_copy(update={"root": str(tmp_path)})
-    found = tensors(Trainer(config, CPU, run.trainer.env, parent).state())
-    contents = {name: value for name, value in found.items() if ".contents." in name}
-    assert contents.keys() == {name for name in tensors(run.trainer.state()) if ".contents." in name}
-    for name, value in contents.items():
+    config = trainer.config.model_copy(update={"root": str(tmp_path / "fork")})
+    fork = Trainer(config, CPU, trainer.env, Parent("run", tmp_path / "saved.pt", state)).net.body.memory
+    assert torch.equal(fork.gate, memory.gate), "weights are the parent's"
+    for name, value in fork.contents.state_dict().items():
         assert (value < 0).all() if name.endswith("absent") else not value.any(), name
-    assert any(value.any() for name, value in found.items() if name.endswith("memory.gate")), "weights are the parent's"
 
 
 @pytest.mark.parametrize(("algo", "share"), [("vmpo", 0.3), ("ppo", 0.0)])
@@ -188,19 +167,13 @@ def test_networks_of_other_packages_have_it_too(tmp_path: Path) -> None:
 
 def test_on_policy_the_contents_are_those_that_acted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with InProcess(run_config(tmp_path, "a2c"), lag=0) as run:
-        step, divergences = run.trainer.step, list[float]()
-
-        def observed() -> Any:
-            learned = step()
-            divergences.append(float(learned.metrics["behaviour_kl"]))
-            return learned
-
+        step, learned = run.trainer.step, list[Any]()
         run.trainer.net.body.memory.gate.data.fill_(0.5)
         practise(run, 1)  # acted with the gate before
-        monkeypatch.setattr(run.trainer, "step", observed)
+        monkeypatch.setattr(run.trainer, "step", lambda: learned.append(step()))
         practise(run, 25)
-        assert len(divergences) == 25
-        assert max(divergences) < 1e-6
+        assert len(learned) == 25
+        assert max(float(each.metrics["behaviour_kl"]) for each in learned) < 1e-6
         assert int(run.trainer.net.body.memory.contents.written) > 0
 
 

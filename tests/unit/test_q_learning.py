@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import ONES, VECTORS, N, algorithm_of, generator, same, transitions, weights
+from tests.build.batches import ONES, VECTORS, N, algorithm_of, generator, learner, same, transitions, weights
 from tests.build.errors import refused
 from zerobeast.common.config.load import load
 from zerobeast.common.wire.specs import EnvSpec
@@ -54,8 +54,7 @@ def test_dqn_follows_the_gradient_of_its_objective_written_out_by_hand(
     tmp_path: Path, env: EnvSpec, double: bool, dueling: bool
 ) -> None:
     algorithm = algorithm_of("dqn", env, root=tmp_path, double=double, dueling=dueling, huber=0.7)
-    net = algorithm.network()
-    learning, batch, importance = algorithm.learning(net), transitions(env=env), torch.rand(N, generator=generator(4))
+    (net, learning), batch, importance = learner(algorithm), transitions(env=env), torch.rand(N, generator=generator(4))
     target = apart(learning, net)
     loss, grads, updated = gradients(learning, net, batch, importance)
 
@@ -82,8 +81,8 @@ def test_dqn_follows_the_gradient_of_its_objective_written_out_by_hand(
 
 def test_the_target_follows_after_its_period_a_bit_each_time(tmp_path: Path) -> None:
     algorithm = algorithm_of("dqn", root=tmp_path, target_period=3, target_rate=0.25)
-    net = algorithm.network()
-    learning, start = algorithm.learning(net), weights(net)
+    net, learning = learner(algorithm)
+    start = weights(net)
     for n in (1, 2, 3):
         assert same(weights(learning.parts["target"].copy), start)
         learning.update(transitions(n), ONES, 0)

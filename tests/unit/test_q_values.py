@@ -123,7 +123,7 @@ def test_the_inverse_is_accurate_in_single_precision_too() -> None:
 
 CPU = torch.device("cpu")
 
-A, K, WIDTH = 3, 5, 4
+A, ATOMS, WIDTH = 3, 5, 4
 MASK = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])
 FEATURES = torch.randn(3, WIDTH, generator=generator())
 
@@ -133,12 +133,12 @@ def dueling(atoms: int | None = None) -> QHead:
     return QHead(WIDTH, A, dueling=True, atoms=atoms, hidden_size=7)
 
 
-@pytest.mark.parametrize("atoms", [None, K])
+@pytest.mark.parametrize("atoms", [None, ATOMS])
 def test_dueling_is_the_state_value_plus_advantages_of_zero_mean_over_legal_actions(atoms: int | None) -> None:
     head = dueling(atoms)
     assert head.value is not None
     q, value, advantages = head(FEATURES, MASK), head.value(FEATURES), head.advantages(FEATURES)
-    assert q.shape == (3, A) if atoms is None else (3, A, K)
+    assert q.shape == (3, A) if atoms is None else (3, A, ATOMS)
     for row in range(3):
         legal = MASK[row]
         torch.testing.assert_close(q[row][legal].mean(0).view(-1), value[row])

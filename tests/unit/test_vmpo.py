@@ -17,6 +17,7 @@ from tests.build.batches import (
     T,
     algorithm_of,
     generator,
+    learner,
     make_batch,
     on_policy,
     unrolled,
@@ -136,14 +137,13 @@ def test_the_penalty_weighs_the_divergence_and_its_weight_learns_from_the_limit(
         torch.testing.assert_close(dual.value.grad, dual.limit - mean, rtol=1e-4, atol=1e-6)
 
 
-vmpo = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
+quick = partial(algorithm_of, "vmpo", learning_rate=0.01, target_period=3)
 
 
 @pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 def test_a_rollout_of_the_previous_target_is_weighted_and_compared_with_the_current_one(env: EnvSpec) -> None:
-    algorithm = vmpo(env, target_period=1, learning_rate=0.1)
-    net = algorithm.network()
-    learning = algorithm.learning(net)
+    algorithm = quick(env, target_period=1, learning_rate=0.1)
+    net, learning = learner(algorithm)
     old = make_batch(algorithm, seed=2)
     old = on_policy(net, old)
     learning.update(on_policy(net, make_batch(algorithm)), 0)
@@ -164,9 +164,9 @@ def test_a_rollout_of_the_previous_target_is_weighted_and_compared_with_the_curr
 
 @pytest.mark.parametrize("popart", [False, True])
 def test_the_policy_that_acts_follows_every_period_and_the_divergence_is_then_zero(*, popart: bool) -> None:
-    algorithm = vmpo(net={"normalize_obs": True}, popart=popart)
-    net = algorithm.network()
-    learning, first, changes, divergences = algorithm.learning(net), flatten(net).tobytes(), [], []
+    algorithm = quick(net={"normalize_obs": True}, popart=popart)
+    net, learning = learner(algorithm)
+    first, changes, divergences = flatten(net).tobytes(), [], []
     for seed in range(7):
         batch = on_policy(net, make_batch(algorithm, seed=seed, resets=0.2))
         learned = learning.update(batch, 0)
@@ -190,8 +190,8 @@ def test_multipliers_have_a_learning_rate_of_their_own(settings: dict[str, Any])
     assert values["eta.value"].item() == pytest.approx(1.0 - 5 * 0.02, abs=1e-3)
 
 
-N = 9
-EVEN = torch.zeros(N, dtype=torch.float64)  #: log w if all actions were drawn from the target
+STEPS = 9
+EVEN = torch.zeros(STEPS, dtype=torch.float64)  #: log w if all actions were drawn from the target
 
 
 def multipliers(**settings: Any) -> Multipliers:
@@ -199,7 +199,7 @@ def multipliers(**settings: Any) -> Multipliers:
 
 
 def advantages() -> Tensor:
-    return 3 * torch.randn(N, dtype=torch.float64, generator=generator())
+    return 3 * torch.randn(STEPS, dtype=torch.float64, generator=generator())
 
 
 def eta_gradient(duals: Multipliers, of: Tensor) -> Tensor:
@@ -211,7 +211,7 @@ def eta_gradient(duals: Multipliers, of: Tensor) -> Tensor:
 def test_the_temperature_learns_from_how_far_the_weights_are_from_uniform(eta: float) -> None:
     duals, of = multipliers(eta=eta, eta_limit=0.3), advantages()
     weights = duals.weights(of, EVEN)
-    divergence = torch.xlogy(weights, weights * N).sum()
+    divergence = torch.xlogy(weights, weights * STEPS).sum()
     torch.testing.assert_close(eta_gradient(duals, of), 0.3 - divergence, rtol=1e-12, atol=1e-14)
 
 
@@ -219,7 +219,7 @@ def test_the_temperature_learns_from_how_far_the_weights_are_from_uniform(eta: f
 def test_a_temperature_near_its_floor_still_has_a_finite_gradient_in_float32(eta: float) -> None:
     duals = Multipliers(VMPOConfig(eta=eta), real=False)
     gradient = eta_gradient(duals, 1e4 * advantages().float())
-    assert gradient.item() == pytest.approx(0.1 - math.log(N), rel=1e-3)
+    assert gradient.item() == pytest.approx(0.1 - math.log(STEPS), rel=1e-3)
 
 
 def test_an_action_of_half_the_weight_counts_as_half_an_action() -> None:
@@ -232,7 +232,7 @@ def test_an_action_of_half_the_weight_counts_as_half_an_action() -> None:
         halved[::2] /= 2
         weights = torch.cat([halved, halved[::2]])
         psi = duals.weights(twice, weights.log())
-        merged = psi[:N].clone()
-        merged[::2] += psi[N:]
+        merged = psi[:STEPS].clone()
+        merged[::2] += psi[STEPS:]
         torch.testing.assert_close(merged, plain)
         torch.testing.assert_close(duals.temperature_loss(twice, weights.log()), duals.temperature_loss(of, EVEN))

@@ -25,6 +25,11 @@ def unchanged(given: Any) -> Any:
     return given
 
 
+def faulty(base: type[Any], **methods: Any) -> type[Any]:
+    """One with these methods in place of its own."""
+    return type("Faulty", (base,), methods)
+
+
 def acting(
     sees: Callable[[StepInput], StepInput] = unchanged,
     draws: Callable[[Sampling], Sampling] = unchanged,
@@ -59,44 +64,11 @@ class NetworkOfItsOwn(PPO):
         return net
 
 
-class WithoutMemory(PPO):
-    def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
-        return super().act(net, inputs, core, sampling)[0], core
-
-
-class NeverAlike(PPO):
-    def divergence(self, net: PolicyAndValue, batch: Batch) -> Tensor:
-        return super().divergence(net, batch) + 1
-
-
-class ChangingCredit(PPOLearning):
-    @property
-    def credit(self) -> Any:
-        return "after_step" if self.due else "after_store"
-
-
-class AlwaysDue(PPOLearning):
-    @property
-    def due(self) -> bool:
-        return True
-
-
-class WithoutAnOptimiser(PPOLearning):
-    def load(self, state: dict[str, Any]) -> None:
-        """Forget what the optimiser had found out."""
-
-
 class GoingItsOwnWay(PPOLearning):
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         learned = super().update(batch, agent_steps)
         self.net.policy.weight.data += ranks.rank()
         return learned
-
-
-class ForgettingRows(SACLearning):
-    def recovered(self) -> tuple[()]:
-        super().recovered()
-        return ()
 
 
 class StoringLate(SACLearning):
@@ -132,11 +104,14 @@ FAULTS: list[tuple[type[Any], str]] = [
     ),
     (acting(draws=lambda sampling: sampling._replace(greedy=False)), "greedy acting is deterministic"),
     (acting(draws=seeded_elsewhere), "acting draws from its generator alone"),
-    (NeverAlike, "divergence is zero for the policy that acted"),
-    (WithoutMemory, "memory works or is refused"),
-    (ChangingCredit, "credit never changes"),
-    (ForgettingRows, "stored rows outlive the process"),
-    (AlwaysDue, "steps come due and end"),
+    (faulty(PPO, divergence=lambda *given: PPO.divergence(*given) + 1), "divergence is zero for the policy that acted"),
+    (faulty(PPO, act=lambda *given: (PPO.act(*given)[0], given[3])), "memory works or is refused"),
+    (
+        faulty(PPOLearning, credit=property(lambda self: "after_step" if self.due else "after_store")),
+        "credit never changes",
+    ),
+    (faulty(SACLearning, recovered=lambda self: SACLearning.recovered(self)[:0]), "stored rows outlive the process"),
+    (faulty(PPOLearning, due=True), "steps come due and end"),
     (learning(lambda batch: batch._replace(mask=batch.mask | True)), "void transitions are not learned from"),
     (learning(lambda batch: batch._replace(mask=~batch.first[1:])), "steps beyond the budget are not learned from"),
     (
@@ -144,7 +119,7 @@ FAULTS: list[tuple[type[Any], str]] = [
         "only a truncated end has a future",
     ),
     (learning(lambda batch: batch._replace(terminated=batch.terminated & False)), "only a truncated end has a future"),
-    (WithoutAnOptimiser, "training continues bit for bit"),
+    (faulty(PPOLearning, load=lambda *_: None), "training continues bit for bit"),
     (StoringLate, "the memory of rollouts may be used again"),
     (learning(tells=lambda learned: learned._replace(steps=1, skipped=0)), "what is not finite is skipped"),
     (

@@ -25,6 +25,22 @@ def mlp(x: Tensor, layers: list[Tensor]) -> Tensor:
     return hidden @ three + c
 
 
+def q_of(critic: list[Tensor], seen: Tensor, units: Tensor) -> Tensor:
+    """Values [N] of observations and of actions in units of their box, by a critic's layers."""
+    return mlp(torch.cat([seen, units], -1), critic)[:, 0]
+
+
+def units_of(actions: Tensor) -> Tensor:
+    """Actions of REACH in units of their box."""
+    return (actions - torch.tensor([0.0, 5.0])) / torch.tensor([2.0, 5.0])
+
+
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
 def of_policy(net: Any) -> list[Tensor]:
     """A copy of a policy's layers, for `mlp`."""
     found = [entry.detach().clone() for entry in net.mlp.parameters()]

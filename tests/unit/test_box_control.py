@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.build.batches import BOX, NESTED, ONES, REACH, generator, learner, transitions
-from tests.build.control import CONTROL, control, mlp, of_critics
+from tests.build.control import CONTROL, control, of_critics, q_of
 from zerobeast.common.settings.net import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
@@ -101,10 +101,9 @@ def test_an_encoder_learns_from_the_critics_alone(tmp_path: Path, name: str, env
 def test_stacked_critics_are_networks_side_by_side(j: int | None) -> None:
     critics = Critics(3, [5 + 2, 8, 8])
     vectors, actions = torch.randn(4, 5), torch.randn(4, 2)
-    written = [mlp(torch.cat([vectors, actions], -1), layers)[:, 0] for layers in of_critics(critics)]
+    written = [q_of(layers, vectors, actions) for layers in of_critics(critics)]
     torch.testing.assert_close(critics(vectors, actions, j), torch.stack(written[: j or 3]))
-    weights = [critics.first.weight, critics.second.weight, critics.out.weight]
-    for weight in weights:
+    for weight in (critics.first.weight, critics.second.weight, critics.out.weight):
         bound = weight.shape[1] ** -0.5
         assert bound / 2 < weight.abs().max() <= bound
         assert not torch.equal(weight[0], weight[1])

@@ -8,6 +8,7 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,13 +16,14 @@ import yaml
 
 from tests.build.batches import NESTED, VECTORS
 from tests.build.folders import policy_run
-from zerobeast.api.export import export
+from zerobeast.api.export import KINDS, export
 from zerobeast.api.saved import evaluate, load
 from zerobeast.common.config.load import load as settings
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import evaluations
 from zerobeast.exporting.card import command
 
+NAMES = {"README.md", "config.json", "model.safetensors"}
 OBS = np.random.default_rng(1).normal(size=(20, 5)).astype(np.float32)
 
 
@@ -32,17 +34,17 @@ def row(steps: int, *returns: float, env: str = "Vectors-v0") -> evaluations.Row
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return policy_run(tmp_path, "ppo", VECTORS, "--seed=7", "--ppo.learning_rate=0.001")
+    made = policy_run(tmp_path, "ppo", VECTORS, "--seed=7", "--ppo.learning_rate=0.001")
+    (made / "videos").mkdir()
+    return made
 
 
 def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_path: Path, run: Path) -> None:
     evaluations.write(run, [row(0, 1.0, 2.0), row(5, 7.0)])
-    (run / "videos").mkdir()
     for name in ("0.mp4", "9.gif"):
         (run / "videos" / name).write_bytes(name.encode())
     out = export(run, tmp_path / "out")
-    names = {"README.md", "config.json", "model.safetensors", "replay.mp4"}
-    assert {path.name for path in out.iterdir()} == names
+    assert {path.name for path in out.iterdir()} == {*NAMES, "replay.mp4"}
     assert (out / "replay.mp4").read_bytes() == b"0.mp4", "that of this policy"
     np.testing.assert_array_equal(load(out).predict(OBS)[0], load(run).predict(OBS)[0])
     card = (out / "README.md").read_text()
@@ -87,18 +89,15 @@ def test_parts_memory_and_normalisation_come_along(tmp_path: Path) -> None:
 
 
 def test_nothing_of_another_policy_comes_along(tmp_path: Path, run: Path) -> None:
-    (run / "videos").mkdir()
     (run / "videos/9.mp4").touch()
     (run / "videos/0.gif").symlink_to("/etc/passwd")
     evaluations.write(run, [row(9, 5.0)])
-    said: list[str] = []
-    out = export(run, tmp_path / "a", say=said.append)
-    assert {path.name for path in out.iterdir()} == {"README.md", "config.json", "model.safetensors"}
-    assert "has none of this policy" in said[0]
+    out = export(run, tmp_path / "a")
+    assert {path.name for path in out.iterdir()} == NAMES
     evaluations.write(run, [row(0, 5.0)])
     (run / "videos/0.mp4").touch()
     shutil.copy(run / "checkpoint.pt", run / "parent.pt")  # what the run began from, at a step that it has as well
-    out = export(run / "parent.pt", tmp_path / "b", say=said.append)
+    out = export(run / "parent.pt", tmp_path / "b")
     assert not (out / "replay.mp4").exists()
     assert "model-index" not in (out / "README.md").read_text()
 
@@ -157,18 +156,11 @@ def test_what_cannot_be_written_leaves_nothing_and_what_is_there_stays(
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine").touch()
     monkeypatch.chdir(tmp_path / "full")
-    for place in (tmp_path / "full", "."):
-        with pytest.raises(ConfigError, match="full"):
-            export(run, place)
-    with pytest.raises(ConfigError, match="onx"):
-        export(run, tmp_path / "out", "onx")
-    (run / "videos").mkdir()
+    for place, form in ((tmp_path / "full", KINDS[0]), (".", KINDS[0]), (tmp_path / "out", "onx")):
+        with pytest.raises(ConfigError):
+            export(run, place, form)
     (run / "videos/0.gif").write_bytes(b"film")
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copyfile", full)
+    monkeypatch.setattr(shutil, "copyfile", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(ConfigError, match="No space left"):
         export(run, tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} == {"run", "full"}
@@ -203,10 +195,8 @@ def out(tmp_path: Path, exported: Path) -> Path:
 def test_a_damaged_or_foreign_file_is_refused_by_its_name(out: Path, case: str) -> None:
     file, damaged = out / case.split()[0], DAMAGE[case]
     file.write_bytes(damaged(file.read_bytes())) if damaged else file.unlink()
-    with pytest.raises(BeastError) as refused:
+    with pytest.raises(BeastError, match=rf"^{file}: [^\n]*$"):
         load(out)
-    assert str(refused.value).startswith(f"{file}: ")
-    assert "\n" not in str(refused.value)
 
 
 CHANGES: dict[str, tuple[str, Any]] = {

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
 from tests.build.batches import (
-    MINATAR,
     PANEL,
     REACH,
     VECTORS,
@@ -54,16 +53,13 @@ def test_the_mean_is_the_sum_over_the_number_of_valid_transitions() -> None:
 
 
 def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one() -> None:
-    algorithm = impala(discount=0.0, reward_clipping="none")
+    algorithm = impala(discount=0.0, reward_clipping="none", net={"last_action_reward": "never"})
     net = algorithm.network()
     batch = on_policy(net, make_batch(algorithm))
-    torch.nn.init.zeros_(net.value.weight)
-    assert algorithm.loss(net, batch)[1]["explained_variance"].item() == pytest.approx(0.0, abs=1e-5)
-    net = algorithm.network()
-    with torch.no_grad():  # the value must not see the reward that it is to predict
-        net.value.weight[:, -1] = 0.0
     perfect = batch._replace(reward=torch.cat([batch.reward[:1], unrolled(net, batch)[1][:-1]]))
     assert algorithm.loss(net, perfect)[1]["explained_variance"].item() == pytest.approx(1.0, abs=1e-4)
+    torch.nn.init.zeros_(net.value.weight)
+    assert algorithm.loss(net, batch)[1]["explained_variance"].item() == pytest.approx(0.0, abs=1e-5)
 
 
 def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit() -> None:
@@ -182,7 +178,7 @@ def test_the_loss_is_that_of_returns_worked_out_one_by_one(env: EnvSpec, *, use_
 
 
 @pytest.mark.parametrize("lagging", [False, True], ids=["on policy", "behind"])
-@pytest.mark.parametrize("env", [VECTORS, MINATAR, PANEL, REACH], ids=lambda env: env.env_id)
+@pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
 def test_loss_and_gradients_equal_those_of_impala(env: EnvSpec, *, lagging: bool) -> None:
     settings = {**PLAIN, "trace_decay": 0.8, "reduction": "mean", "reward_clipping": "none"}
     one, two = a2c(env, **settings), algorithm_of("impala", env, **settings)

@@ -3,62 +3,24 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.algos.r2d2.algorithm import loss, unroll
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.replay.items import Sequences
 from zerobeast.rl.replay.replay import Drawn
 from zerobeast.services.learner.update import Trainer
-from zerobeast.testing.small_run import config_of
-from zerobeast.tools.bench.in_process import InProcess
+from zerobeast.testing.small_run import ENVS, B, SmallRun, T
 
-T, B, BURN_IN, LENGTH, ALPHA = 4, 3, 8, 10, 0.9
-CPU = torch.device("cpu")
-
-
-class Strides(gymnasium.Env[np.ndarray, int]):
-    """Observations never repeat; episodes of 1 to 24 steps, or of `length`, terminate or are truncated."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(3)
-
-    def __init__(self, length: int = 0) -> None:
-        self.length = length
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.left = self.length or int(self.np_random.integers(1, 25))
-        return self.seen(), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self.left -= 1
-        over, for_good = self.left == 0, bool(self.np_random.integers(2))
-        return self.seen(), 5 * self.np_random.normal() + action, over and for_good, over and not for_good, {}
-
-    def seen(self) -> np.ndarray:
-        return self.np_random.normal(size=2).astype(np.float32)
+BURN_IN, LENGTH, ALPHA = 2 * T, 10, 0.9
+SETTINGS = {"burn_in": BURN_IN, "sequence_length": LENGTH, "n_step": 3, "samples_per_insert": 1.0}
 
 
-gymnasium.register("Strides-v0", Strides)
-
-
-def run_config(root: Path, length: int = 0, **settings: Any) -> RunConfig:
-    own = {"burn_in": BURN_IN, "sequence_length": LENGTH, "n_step": 3, "replay_size": 2000, "replay_min_size": 60}
-    return config_of(
-        "r2d2",
-        {**own, "samples_per_insert": 2.0, "target_period": 3, **settings},
-        root=str(root),
-        env={"id": f"{__name__}:Strides-v0", "kwargs": {"length": length}},
-        net={"use_lstm": True, "lstm_size": 8},
-        broker={"precision": "float32"},
-        learner={"unroll_length": T, "batch_size": B},
-    )
+def small_run(root: Path, **settings: Any) -> SmallRun:
+    return SmallRun("r2d2", ENVS["one choice"], SETTINGS | settings, root, net={"use_lstm": True})
 
 
 class Played(NamedTuple):
@@ -81,17 +43,13 @@ class Played(NamedTuple):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    config = run_config(tmp_path_factory.mktemp("run"), replay_min_size=10**6)  # no step is due
-    with InProcess(config, lag=0) as run:
-        for parameter in run.trainer.net.parameters():
-            torch.nn.init.normal_(parameter, std=0.4)
-        run.keep()
-        rollouts = []
-        for _ in range(60):
-            rows = run.collect()
-            rollouts.append(rows.copy())
-            run.learn(rows)
+    with small_run(tmp_path_factory.mktemp("run"), replay_min_size=10**6) as run:  # no step is due
         trainer = run.trainer
+        for parameter in trainer.net.parameters():
+            torch.nn.init.normal_(parameter, std=0.4)
+        rollouts = run.rollouts(60, ends=0.1)
+        for rows in rollouts:
+            run.add(rows)
 
     def entries(name: str) -> Tensor:
         return torch.from_numpy(np.concatenate([rows[name][:, :T] for rows in rollouts], 1)).transpose(0, 1)
@@ -139,10 +97,10 @@ def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(play
 
 
 def test_the_pace_counts_the_steps_that_are_learned_from_and_no_padding(tmp_path: Path) -> None:
-    with InProcess(run_config(tmp_path, length=3), lag=0) as run:  # with the seam after it, an episode is a rollout
-        for _ in range(30):
-            run.learn(run.collect())
-        pace = run.trainer.learning.pace
-    # a step is due while 2 (360 - 60) - sampled is at least 4 x 10 steps, and learns from 4 x 3
+    with small_run(tmp_path) as run:
+        for rows in run.rollouts(30, ends=1.0):  # each episode is a step, and every other row the seam after it
+            run.feed(rows)
+        pace, updates = run.trainer.learning.pace, run.trainer.counters.updates
+    # a step is due while 720 - 20 - sampled is at least 4 x 10 steps, and learns from 4 x 1
     assert pace is not None
-    assert (pace.inserted, pace.sampled, run.trainer.counters.updates) == (360, 564, 47)
+    assert (pace.inserted, pace.sampled, updates) == (30 * B * T, 664, 166)

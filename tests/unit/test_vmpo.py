@@ -20,7 +20,6 @@ from tests.build.batches import (
     learner,
     make_batch,
     on_policy,
-    unrolled,
     with_logits,
 )
 from zerobeast.common.wire.specs import EnvSpec
@@ -66,7 +65,7 @@ def box_log_prob(batch: Batch, params: Tensor, t: int, b: int) -> float:
 def reference(algorithm: Any, batch: Batch, net: PolicyAndValue, target: Tensor) -> tuple[float, float]:
     """Both losses in float64, one step at a time, sorting instead of selecting, with torch's distributions."""
     c = algorithm.config.algorithm
-    logits, values = (entry.double() for entry in unrolled(net, batch))
+    logits, values = (entry.detach().double() for entry in unroll(net, batch))
     places = [(t, b) for b in range(B) for t in range(T) if batch.mask[t, b]]
     box = algorithm.env.action.kind == "box"
     log_probs = partial(box_log_prob if box else choice_log_prob, batch)
@@ -91,7 +90,7 @@ def reference(algorithm: Any, batch: Batch, net: PolicyAndValue, target: Tensor)
     pg = -sum(e / sum(raised) * log_probs(logits, *place) for e, place in zip(raised, best, strict=True))
     temperature = c.eta * c.eta_limit + c.eta * math.log(sum(raised) / sum(w))
     value = sum(0.5 * target_gain[place] ** 2 for place in places) / len(places)
-    old, new = algorithm.family.of(target.double()), algorithm.family.of(logits[:-1])
+    old, new = algorithm.family.of(target.double()), algorithm.family.of(logits)
     parts = [float(part[batch.mask].mean()) for part in old.kl_parts(new)]
     limits = [c.kl_mean_limit, c.kl_std_limit] if box else [c.kl_limit]
     pressure = sum(c.kl_weight * (limit - part) for limit, part in zip(limits, parts, strict=True))

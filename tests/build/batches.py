@@ -169,8 +169,3 @@ def on_policy(net: PolicyAndValue, batch: Batch) -> Batch:
 def weights(net: nn.Module) -> list[Tensor]:
     """A copy of all that a network learns: weights and statistics."""
     return [value.clone() for value in net.state_dict().values() if value.is_floating_point()]
-
-
-def same(one: list[Tensor], two: list[Tensor]) -> bool:
-    """Whether two lists of tensors are equal bit for bit."""
-    return all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

@@ -7,20 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.batches import (
-    ALGORITHMS,
-    NESTED,
-    PANEL,
-    REACH,
-    VECTORS,
-    B,
-    T,
-    algorithm_of,
-    learner,
-    make_batch,
-    on_policy,
-    with_logits,
-)
+from tests.build.batches import ALGORITHMS, NESTED, PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import unroll
 from zerobeast.rl.data.batch import Batch
@@ -93,7 +80,8 @@ def test_only_steps_with_a_choice_decide_which_policies_are_old() -> None:
 )
 def test_observations_join_the_statistics_once_however_often_they_are_used(name: str, settings: dict[str, Any]) -> None:
     algorithm = algorithm_of(name, net={"normalize_obs": True}, **settings)
-    (net, learning), batches = learner(algorithm), [make_batch(algorithm, seed=seed) for seed in (1, 2)]
+    net = algorithm.network()
+    learning, batches = algorithm.learning(net), [make_batch(algorithm, seed=seed) for seed in (1, 2)]
     for batch in batches:
         learning.update(batch, 0)
     norm = net.body.norm.arrays[0]
@@ -120,7 +108,8 @@ def test_equal_advantages_have_no_gradient_however_far_the_policy_has_moved(name
 def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net: dict[str, Any]) -> None:
     algorithm = algorithm_of(name, env, net=net)
     batch = on_policy(algorithm.network(), make_batch(algorithm, resets=0.3))
-    lagged = with_logits(batch, batch.extras["logits"] + 0.3 * torch.arange(algorithm.family.n_params))
+    moved = {"logits": batch.extras["logits"] + 0.3 * torch.arange(algorithm.family.n_params)}
+    lagged = batch._replace(extras=batch.extras | moved)
     acted, learns = (algorithm.family.of(each.extras["logits"], each.legal) for each in (lagged, batch))
     rhos = (learns.log_prob(batch.actions) - acted.log_prob(batch.actions)).exp()[batch.mask]
     kl = acted.kl(learns)[batch.mask].mean().item()
@@ -133,7 +122,8 @@ def test_lag_shows_in_the_curves(name: str, env: EnvSpec, net: dict[str, Any]) -
 @pytest.mark.parametrize("name", ACTOR_CRITICS)
 def test_a_batch_is_learned_from_with_the_normalisation_used_for_acting(name: str) -> None:
     algorithm = algorithm_of(name, net={"normalize_obs": True}, **PROMPT.get(name, {}))
-    net, learning = learner(algorithm)
+    net = algorithm.network()
+    learning = algorithm.learning(net)
     learning.update(make_batch(algorithm), 0)
     batch = make_batch(algorithm, seed=2)
     batch = on_policy(net, batch._replace(obs=5 * batch.obs + 3))

@@ -16,7 +16,6 @@ from zerobeast.common.config.load import dump, gather, load, settings_help
 from zerobeast.common.config.preset import fitting
 from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec
 from zerobeast.common.settings.section import Section, setting
-from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher import run_folder
@@ -173,21 +172,6 @@ def test_files_in_the_folder_install_nothing_beside_what_is_referred_to(tmp_path
     code = "from zerobeast.common.config.load import *; load(['--algo', 'mine:GOOD'], {}); settings_help()"
     run = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert not run.stdout
-
-
-def test_a_run_imports_its_own_algorithm_alone() -> None:
-    code = (
-        "import sys; from zerobeast.common.config.load import load; path = list(sys.path)\n"
-        "load(['--algo', 'ppo', '--env', 'CartPole-v1'], {})\n"
-        "print(*(name for name in sys.modules if name.endswith('.dqn.config')), *sys.path[len(path):])"
-    )
-    assert not subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def test_settings_of_an_algorithm_are_part_of_the_tree() -> None:
-    config = RunConfig.model_validate({"algo": "ppo", "ppo": {"clip": 0.3}})
-    assert RunConfig.model_validate(config.model_dump()) == config
-    assert {"ppo", "impala", "algorithm"} & config.model_dump().keys() == {"ppo"}
 
 
 MODULES = {

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
-from tests.build.batches import ONES, REACH, N, learner, same, transitions, weights
+from tests.build.batches import ONES, REACH, N, learner, transitions, weights
 from tests.build.control import assert_same_layers, control, descend, follow, mlp, of_critics, of_policy, q_of, units_of
 from zerobeast.rl.algos.sac.algorithm import draw
-from zerobeast.testing.small_run import ENVS, SmallRun, T
+from zerobeast.testing.small_run import ENVS, SmallRun, T, same
 
 
 def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.build.batches import ALGORITHMS, ENDLESS, HYBRID, MINATAR, REACH
+from tests.build.batches import ENDLESS, HYBRID, MINATAR, REACH
 from tests.build.nets import CARTPOLE
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
@@ -43,13 +43,6 @@ def test_what_cannot_be_learned_is_refused_before_a_network_is_made(config: RunC
         with pytest.raises(ConfigError, match=said) as refused:
             refuse(config, env)
         assert refused.value.args[0].count("; ") == 0, "one cause is said once"
-
-
-@pytest.mark.parametrize("algo", ALGORITHMS)
-def test_what_an_algorithm_takes_can_be_made(algo: str) -> None:
-    fitting = [env for env in (CARTPOLE, REACH, ATARI, MINATAR) if ALGORITHMS[algo].takes(env.action)]
-    for env in fitting:
-        assert make_algorithm(run(algo), env).env == env
 
 
 def test_rollouts_too_large_to_send_are_refused_with_the_largest_that_fit() -> None:

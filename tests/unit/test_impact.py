@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import B, T, algorithm_of, generator, make_batch, on_policy, same, weights, with_logits
+from tests.build.batches import B, T, algorithm_of, generator, make_batch, on_policy, weights, with_logits
 from zerobeast.rl.algos.impact.algorithm import CEILING, FLOOR, DivergenceWeight, ImpactLearning, loss
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.ops.tree import tree_map
+from zerobeast.testing.small_run import same
 
 impact = partial(algorithm_of, "impact")
 

@@ -8,24 +8,13 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
-from tests.build.batches import (
-    PANEL,
-    REACH,
-    VECTORS,
-    B,
-    T,
-    algorithm_of,
-    make_batch,
-    on_policy,
-    same,
-    unrolled,
-    weights,
-)
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled, weights
 from tests.build.errors import refused
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.impala.algorithm import ImpalaLearning
 from zerobeast.rl.algos.policy_gradient.one_step import OneStep
 from zerobeast.rl.data.batch import Batch
+from zerobeast.testing.small_run import same
 
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 

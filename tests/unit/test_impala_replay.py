@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.batches import B, T, algorithm_of, make_batch, same, weights
+from tests.build.batches import B, T, algorithm_of, make_batch, weights
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.impala import algorithm as module
@@ -16,6 +16,7 @@ from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.ops.frames import stack_frames
 from zerobeast.rl.ops.tree import leaves, tree_map
+from zerobeast.testing.small_run import same
 
 K = 3
 STACKED = EnvSpec("Stacked-v0", ArraySpace.box((5,)), ArraySpace.discrete(3), frame_stack=K)

@@ -7,13 +7,14 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.build.batches import same, weights
+from tests.build.batches import weights
 from tests.build.learners import ENV, POLICY, B, Scripted, T, answer, learn, rollout_rows, run_config
 from zerobeast.common.errors import Diverged
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer
+from zerobeast.testing.small_run import same
 
 CPU = torch.device("cpu")
 

@@ -19,7 +19,6 @@ from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory.contrastive import Contrastive
 from zerobeast.rl.memory.learning import STATE, MemoryLearning
 from zerobeast.rl.memory.rarity import Familiar
-from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.weights import flatten
 from zerobeast.services.learner.checkpoint import packed, restore_random_state, unpacked
 from zerobeast.services.learner.parent import Parent
@@ -147,20 +146,8 @@ def test_remembered_rollouts_join_the_batch_in_the_right_share_and_count_nowhere
         assert run.trainer.counters.agent_steps == 47 * 4 * 8
 
 
-class TwoHeads(Body):
-    """A body of another package: a feature more, and an entry for each head."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.out_size += 1
-
-    def forward(self, inputs: Any, core: Tensor) -> tuple[list[Tensor], Tensor]:
-        [features], core = super().forward(inputs, core)
-        return [torch.cat([features, features[..., :1]], -1)] * 2, core
-
-
-def test_networks_of_other_packages_have_it_too(tmp_path: Path) -> None:
-    with InProcess(run_config(tmp_path, torso=f"{__name__}:TwoHeads"), lag=0) as run:
+def test_torsos_of_other_packages_have_it_too(tmp_path: Path) -> None:
+    with InProcess(run_config(tmp_path, torso="tests.build.parts:Tokens"), lag=0) as run:
         practise(run, 25)
         assert int(run.trainer.net.body.memory.contents.written) > 0
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import VECTORS, B, T, generator, make_batch, same
+from tests.build.batches import VECTORS, B, T, generator, make_batch
 from tests.build.errors import refused
 from tests.build.nets import of_task
 from zerobeast.common.errors import RemoteProtocolError
@@ -22,6 +22,7 @@ from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.popart import PopArt
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.services.broker.sessions import Sessions
+from zerobeast.testing.small_run import same
 
 TASKS, WIDTH = 3, 5
 TASK = torch.tensor([2, 0, 2, 1])  #: task of each row of a batch

@@ -67,12 +67,7 @@ def test_the_football_net_is_seed_rls_and_gets_the_planes_of_each_frame_in_turn(
 
 @pytest.mark.parametrize(
     ("env", "convolutions", "width"),
-    [
-        (PONG, 3, 512),
-        (MINATAR, 1, 128),
-        (CARTPOLE, 0, 64),
-        (of_shape(2, 3, dtype="<f8", stack=3), 0, 64),
-    ],
+    [(PONG, 3, 512), (MINATAR, 1, 128), (CARTPOLE, 0, 64), (of_shape(2, 3, dtype="<f8", stack=3), 0, 64)],
 )
 def test_the_torso_is_chosen_by_the_observations(env: EnvSpec, convolutions: int, width: int) -> None:
     torso = make_torso(NetConfig(), env)

@@ -114,15 +114,6 @@ def test_one_epoch_over_one_on_policy_batch_equals_a_step_of_others(
     assert not same(mine, one.network())
 
 
-def test_a_network_with_memory_learns_from_whole_rollouts_and_their_states() -> None:
-    algorithm = ppo(net={"use_lstm": True}, minibatches=B)
-    batch = make_batch(algorithm, resets=0.2)
-    net, learned = updated(algorithm, batch)
-    assert learned.steps == 3 * B
-    elsewhere, _ = updated(algorithm, batch._replace(core_state=batch.core_state + 1))
-    assert not same(net, elsewhere)
-
-
 @pytest.mark.parametrize(("rows", "minibatches", "steps"), [(B, 12, 12), (2, 12, 6), (1, 12, 3), (1, 1, 1)])
 def test_minibatches_of_a_batch_with_few_rollouts_keep_their_size(rows: int, minibatches: int, steps: int) -> None:
     algorithm = ppo(minibatches=minibatches, epochs=1)

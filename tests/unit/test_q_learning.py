@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import ONES, VECTORS, N, algorithm_of, generator, learner, same, transitions, weights
+from tests.build.batches import ONES, VECTORS, N, algorithm_of, generator, learner, transitions, weights
 from tests.build.errors import refused
 from zerobeast.common.config.load import load
 from zerobeast.common.wire.specs import EnvSpec
@@ -18,6 +18,7 @@ from zerobeast.rl.learning.gradient_descent import Step
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.replay.items import Transitions
+from zerobeast.testing.small_run import same
 
 A = 3
 MASKED = replace(VECTORS, action_mask=True)

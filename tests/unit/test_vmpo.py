@@ -9,19 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import (
-    PANEL,
-    REACH,
-    VECTORS,
-    B,
-    T,
-    algorithm_of,
-    generator,
-    learner,
-    make_batch,
-    on_policy,
-    with_logits,
-)
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, learner, make_batch, on_policy, with_logits
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
@@ -46,7 +34,7 @@ def loss_of(
 def busy(net: PolicyAndValue, spread: float = 0.5) -> PolicyAndValue:
     """Make a policy differ between observations."""
     for parameter in net.policy.parameters():
-        nn.init.normal_(parameter, std=spread, generator=generator(5))
+        nn.init.normal_(parameter, std=spread, generator=torch.Generator().manual_seed(5))
     return net
 
 
@@ -198,7 +186,7 @@ def multipliers(**settings: Any) -> Multipliers:
 
 
 def advantages() -> Tensor:
-    return 3 * torch.randn(STEPS, dtype=torch.float64, generator=generator())
+    return 3 * torch.randn(STEPS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
 def eta_gradient(duals: Multipliers, of: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""V-trace against the paper's sum, against its special cases, and against episodes worked out by hand."""
+"""V-trace against the paper's sum and episodes worked out by hand, and the other terms of losses."""
 
 from typing import Any
 
@@ -7,6 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.build.batches import generator
+from zerobeast.rl.ops.losses import (
+    baseline_loss,
+    clipped_baseline_loss,
+    masked_reduce,
+    normalized,
+    policy_gradient_loss,
+)
 from zerobeast.rl.ops.vtrace import VTrace, vtrace
 
 CLIPS = {"rho_bar": 1.5, "c_bar": 0.8, "pg_rho_bar": 1.2, "trace_decay": 0.9}
@@ -128,3 +136,52 @@ def test_results_carry_no_gradient_and_keep_float32() -> None:
     assert not result.vs.requires_grad
     assert not pg_advantages(result).requires_grad
     assert result.vs.dtype == pg_advantages(result).dtype == torch.float32
+
+
+STEPS, ROWS = 5, 3
+
+
+@pytest.fixture
+def entries() -> Tensor:
+    return torch.randn(STEPS, ROWS, generator=generator(2), dtype=torch.float64)
+
+
+SOME = (torch.arange(STEPS * ROWS).view(STEPS, ROWS) % 3) > 0
+
+
+def test_masked_transitions_give_neither_loss_nor_gradient(entries: Tensor) -> None:
+    log_probs, soiled = (
+        torch.zeros(STEPS, ROWS, requires_grad=True),
+        entries.masked_fill(~SOME, torch.nan).requires_grad_(),
+    )
+    loss = policy_gradient_loss(log_probs=log_probs, advantages=soiled, mask=SOME, reduction="sum")
+    loss.backward()
+    assert soiled.grad is None, "advantages are data"
+    assert log_probs.grad is not None
+    torch.testing.assert_close(log_probs.grad, (-entries * SOME).float())
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_a_batch_without_a_valid_transition_has_loss_zero(entries: Tensor, reduction: str) -> None:
+    assert masked_reduce(entries, torch.zeros_like(SOME), reduction) == 0.0  # type: ignore[arg-type]
+
+
+def test_a_clipped_value_counts_where_it_is_worse() -> None:
+    values = torch.tensor([[0.0, 0.5, 1.0, 3.0]], dtype=torch.float64, requires_grad=True)
+    before, targets = torch.full_like(values, 1.0), torch.full_like(values, 2.0)
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    loss = clipped_baseline_loss(values=values, before=before, targets=targets, clip=0.25, mask=mask, reduction="sum")
+    # kept within 0.75 to 1.25: errors 1.25, 1.25, 1, 0.75 instead of 2, 1.5, 1, 1
+    torch.testing.assert_close(loss.item(), 0.5 * (4.0 + 2.25 + 1.0 + 1.0))
+    loss.backward()
+    assert values.grad.tolist() == [[-2.0, -1.5, -1.0, 1.0]]
+    wide = clipped_baseline_loss(values=values, before=before, targets=targets, clip=9.0, mask=mask, reduction="sum")
+    torch.testing.assert_close(wide, baseline_loss(values=values, targets=targets, mask=mask, reduction="sum"))
+
+
+def test_normalised_entries_have_mean_0_and_deviation_1_where_they_count(entries: Tensor) -> None:
+    soiled = entries.masked_fill(~SOME, 1e9)
+    valid = normalized(soiled, SOME)[SOME]
+    assert valid.mean().item() == pytest.approx(0.0, abs=1e-12)
+    assert valid.std(correction=0).item() == pytest.approx(1.0, abs=1e-6)
+    assert not normalized(torch.full_like(entries, 3.0), SOME)[SOME].any(), "nothing to tell apart"

@@ -27,8 +27,6 @@ SIGNAL = ROOT / "tests" / "build" / "parts.py"
 def test_cartpole_is_learned(tmp_path: Path, algo: str, steps: int, goal: float) -> None:
     rows = train(tmp_path / algo, "--env", "CartPole-v1", "--algo", algo, "--total_steps", str(steps), goal=goal)
     assert best(rows) >= goal, "a policy that does not learn is near 22"
-    if algo == "impact":
-        assert int(rows[-1]["optimizer_steps"]) > 3 * int(rows[-1]["updates"]), "it learns from old batches"
 
 
 @pytest.mark.parametrize(

@@ -27,14 +27,20 @@ def acting(rule: str, *, publish_every: int = 1) -> Sync:
     return sync
 
 
+def wants(sync: Sync, version: int, *entries: Any, at: float = 1.0, epoch: int = LEARNER) -> bool:
+    """Whether it takes weights after such news."""
+    sync.heard(news(version, *entries, epoch=epoch), at)
+    return sync.wants(at)
+
+
 def test_the_steps_of_the_run_come_with_the_news_whatever_weights_act() -> None:
     sync = acting("never")
     assert sync.agent_steps == 0
-    sync.heard(news(3), 1.0)
-    assert (sync.wants(1.0), sync.agent_steps) == (False, 300)
+    assert (wants(sync, 3), sync.agent_steps) == (False, 300)
     sync.heard(Header(Kind.NEWS, 0, epoch=LEARNER, seq=4, body=(4, [], None)), 2.0)
     assert sync.agent_steps == 0, "from a learner that does not send them"
-    sync.heard(news(5, epoch=LEARNER + 1), 3.0)
+    assert not wants(sync, 1000, at=math.inf)
+    assert wants(sync, 5, epoch=LEARNER + 1), "one version of each learner is taken"
     assert sync.agent_steps == 0, "another learner may have gone back to a checkpoint"
 
 
@@ -52,9 +58,7 @@ def test_an_invalid_rule_is_refused_and_one_that_needs_news_in_a_deterministic_r
 
 def test_every_n_counts_published_versions() -> None:
     sync = acting("every 3", publish_every=2)
-    for version, wanted in ((0, False), (2, False), (4, False), (6, True), (8, True)):
-        sync.heard(news(version), 1.0)
-        assert sync.wants(1.0) == wanted
+    assert [wants(sync, version) for version in (0, 2, 4, 6, 8)] == [False, False, False, True, True]
     sync.took(LEARNER, 8, 100, 1.0)
     assert not sync.wants(1.0)
     found = {"syncs": 2, "sync_bytes": 200, "sync_bytes_saved": 300}  # versions 2, 4 and 6
@@ -63,55 +67,37 @@ def test_every_n_counts_published_versions() -> None:
 
 def test_every_t_seconds_takes_what_is_newer_then() -> None:
     sync = acting("every 10 s")
-    sync.heard(news(0), 11.0)
-    assert not sync.wants(11.0), "there is nothing newer"
-    sync.heard(news(1), 11.0)
-    assert sync.wants(11.0)
+    assert not wants(sync, 0, at=11.0), "there is nothing newer"
+    assert wants(sync, 1, at=11.0)
     sync.took(LEARNER, 1, 100, 11.0)
-    sync.heard(news(2), 20.9)
-    assert not sync.wants(20.9)
+    assert not wants(sync, 2, at=20.9)
     assert sync.wants(21.0)
 
 
 def test_a_threshold_is_compared_with_the_divergence_of_the_weights_that_act() -> None:
     sync = acting("adaptive 0.5")
-    sync.heard(news(3, [ME, 0, 0.5], [8, 0, 9.0]), 1.0)
-    assert not sync.wants(1.0), "0.5 is not above 0.5, and 8 is another process"
-    sync.heard(news(4, [ME, 0, 0.6]), 1.0)
-    assert sync.wants(1.0)
+    assert not wants(sync, 3, [ME, 0, 0.5], [8, 0, 9.0]), "0.5 is not above 0.5, and 8 is another process"
+    assert wants(sync, 4, [ME, 0, 0.6])
     sync.took(LEARNER, 4, 100, 1.0)
     assert not sync.wants(1.0)
-    sync.heard(news(5, [ME, 0, 0.9]), 1.0)
-    assert not sync.wants(1.0), "rollouts of version 0 were still under way"
-    sync.heard(news(5, [ME, 4, 0.9]), 1.0)
-    assert sync.wants(1.0)
+    assert not wants(sync, 5, [ME, 0, 0.9]), "rollouts of version 0 were still under way"
+    assert wants(sync, 5, [ME, 4, 0.9])
 
 
 def test_a_measurement_of_a_killed_learners_weights_is_no_reason_to_keep_them() -> None:
     sync = acting("adaptive 0.5")
-    sync.heard(news(118, [ME, 118, 0.1]), 1.0)
-    sync.took(LEARNER, 118, 100, 1.0)
-    sync.heard(news(100, epoch=6), 2.0)
-    sync.took(6, 100, 100, 2.0)
-    sync.heard(news(101, [ME, 118, 0.1], epoch=6), 3.0)
-    assert sync.wants(3.0)
-    sync.took(6, 119, 100, 3.0)
-    sync.heard(news(120, [ME, 119, 0.1], epoch=6), 3.0)
-    assert not sync.wants(3.0)
-
-
-def test_never_takes_one_version_of_each_learner() -> None:
-    sync = acting("never")
-    sync.heard(news(1000), 1.0)
-    assert not sync.wants(math.inf)
-    sync.heard(news(0, epoch=6), 2.0)
-    assert sync.wants(2.0)
+    for version, epoch in ((118, LEARNER), (100, 6)):
+        sync.heard(news(version, [ME, version, 0.1], epoch=epoch), 1.0)
+        sync.took(epoch, version, 100, 1.0)
+    assert wants(sync, 101, [ME, 118, 0.1], epoch=6)
+    sync.took(6, 119, 100, 1.0)
+    assert not wants(sync, 120, [ME, 119, 0.1], epoch=6)
 
 
 @pytest.mark.parametrize("rule", ["every 3", "every 1e6 s", "adaptive 9"])
 def test_without_news_for_long_any_version_is_taken(rule: str) -> None:
     sync = acting(rule)
-    sync.heard(news(0), 5.0)
+    assert not wants(sync, 0, at=5.0)
     assert not sync.wants(5.0 + SILENCE_S)
     assert sync.wants(5.1 + SILENCE_S)
 

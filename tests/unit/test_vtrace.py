@@ -150,10 +150,8 @@ SOME = (torch.arange(STEPS * ROWS).view(STEPS, ROWS) % 3) > 0
 
 
 def test_masked_transitions_give_neither_loss_nor_gradient(entries: Tensor) -> None:
-    log_probs, soiled = (
-        torch.zeros(STEPS, ROWS, requires_grad=True),
-        entries.masked_fill(~SOME, torch.nan).requires_grad_(),
-    )
+    log_probs = torch.zeros(STEPS, ROWS, requires_grad=True)
+    soiled = entries.masked_fill(~SOME, torch.nan).requires_grad_()
     loss = policy_gradient_loss(log_probs=log_probs, advantages=soiled, mask=SOME, reduction="sum")
     loss.backward()
     assert soiled.grad is None, "advantages are data"

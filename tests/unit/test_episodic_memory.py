@@ -156,11 +156,9 @@ def test_nt_xent_is_the_double_loop_of_its_definition(dedup: bool) -> None:
     expected = torch.zeros(n)
     for i in range(2 * n):
         others = [j for j in range(2 * n) if j != i and (i % n == j % n or alike is None or not alike[i % n, j % n])]
-        positive, total = (
-            both[i] @ both[(i + n) % (2 * n)] / tau,
-            sum(torch.exp(both[i] @ both[j] / tau) for j in others),
-        )
-        expected[i % n] -= torch.log(torch.exp(positive) / total) / 2
+        positive = torch.exp(both[i] @ both[(i + n) % (2 * n)] / tau)
+        total = torch.stack([torch.exp(both[i] @ both[j] / tau) for j in others]).sum()
+        expected[i % n] -= torch.log(positive / total) / 2
     torch.testing.assert_close(found, expected)
 
 

@@ -21,11 +21,11 @@ from zerobeast.testing.rules import BrokenRule, Rule
 
 HERE = "tests.unit.test_network_contract"
 DOUBLES = EnvSpec("Stacked-v0", ArraySpace.box((4,), "<f8"), REACH.action, frame_stack=3)
-SEEN = {"goal": (2,), "others": (6, 2)}
 POINTS = CompositeSpace(
     "dict",
     (
-        *(Part(name, ArraySpace.box(shape)) for name, shape in SEEN.items()),
+        Part("goal", ArraySpace.box((2,))),
+        Part("others", ArraySpace.box((6, 2))),
         Part("present", ArraySpace("multi_binary", "|i1", (6,))),
     ),
 )

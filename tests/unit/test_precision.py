@@ -13,14 +13,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(
     ("gpus", "setting", "device"),
-    [
-        (0, "auto", "cpu"),
-        (2, "auto", "cuda"),
-        (2, "cpu", "cpu"),
-        (2, "cuda:1", "cuda:1"),
-        (0, "cuda", None),
-        (2, "cuda:2", None),
-    ],
+    [(0, "auto", "cpu"), (2, "auto", "cuda"), (2, "cuda:1", "cuda:1"), (0, "cuda", None), (2, "cuda:2", None)],
 )
 def test_auto_is_the_gpu_if_there_is_one_and_a_missing_device_is_refused(
     monkeypatch: pytest.MonkeyPatch, gpus: int, setting: str, device: str | None

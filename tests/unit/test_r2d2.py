@@ -116,16 +116,6 @@ def test_the_burn_in_moves_the_state_and_has_no_gradient() -> None:
         torch.testing.assert_close(whole, rest)
 
 
-def test_what_stands_before_an_episode_changes_nothing() -> None:
-    batch, net = sequences(), network()
-    opens = batch.inputs.first[BURN_IN]
-    other = batch._replace(core_state=torch.randn(N, 16), inputs=batch.inputs._replace(obs=batch.inputs.obs.clone()))
-    other.inputs.obs[:BURN_IN] += 1.0
-    same = [loss(config(), net, net, each, torch.ones(N)).priorities for each in (batch, other)]
-    assert torch.equal(same[0][opens], same[1][opens])
-    assert (same[0][~opens] != same[1][~opens]).all()
-
-
 def test_without_rescaling_targets_are_plain_and_clipping_is_the_learners_own_setting() -> None:
     batch, net = sequences(), network()
     reward = torch.full_like(batch.inputs.reward, 9.0)

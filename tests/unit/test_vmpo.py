@@ -207,19 +207,3 @@ def test_a_temperature_near_its_floor_still_has_a_finite_gradient_in_float32(eta
     duals = Multipliers(VMPOConfig(eta=eta), real=False)
     gradient = eta_gradient(duals, 1e4 * advantages().float())
     assert gradient.item() == pytest.approx(0.1 - math.log(STEPS), rel=1e-3)
-
-
-def test_an_action_of_half_the_weight_counts_as_half_an_action() -> None:
-    """Drawing every other action twice, at half its weight, leaves the sample the same; so does halving all weights."""
-    duals, of = multipliers(eta=0.7, eta_limit=0.3), advantages()
-    plain = duals.weights(of, EVEN)
-    for scale in (1.0, 0.5):
-        twice = torch.cat([of, of[::2]])
-        halved = torch.full_like(of, scale)
-        halved[::2] /= 2
-        weights = torch.cat([halved, halved[::2]])
-        psi = duals.weights(twice, weights.log())
-        merged = psi[:STEPS].clone()
-        merged[::2] += psi[STEPS:]
-        torch.testing.assert_close(merged, plain)
-        torch.testing.assert_close(duals.temperature_loss(twice, weights.log()), duals.temperature_loss(of, EVEN))

@@ -147,7 +147,7 @@ def test_a_new_one_has_a_long_memory() -> None:
     """Orthogonal recurrence of each gate, and a forget gate that is open at first."""
     lstm = LSTM(INPUT, H)
     for gate in lstm.from_hidden.weight.chunk(4):
-        torch.testing.assert_close(gate @ gate.STEPS, torch.eye(H))
+        torch.testing.assert_close(gate @ gate.T, torch.eye(H))
     assert lstm.from_input.bias.tolist() == [0.0] * H + [1.0] * H + [0.0] * 2 * H
 
 

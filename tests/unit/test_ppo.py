@@ -163,9 +163,9 @@ def test_the_value_clip_limits_how_far_values_move() -> None:
 def test_rewards_that_are_clipped_count_in_full_in_the_scale_of_returns() -> None:
     algorithm = ppo(normalize_returns=True, discount=0.0, trace_decay=0.0, vtrace=False)
     learning, seen = algorithm.learning(algorithm.network()), []
-    torch.manual_seed(1)
     for seed in range(40):  # rewards of 0.1 are common, and one in 200 is 1
-        batch, drawn = make_batch(algorithm, seed=seed), torch.rand(T + 1, B)
+        batch = make_batch(algorithm, seed=seed)
+        drawn = torch.rand(T + 1, B, generator=torch.Generator().manual_seed(seed))
         batch = batch._replace(reward=(drawn < 0.3) * 0.1 + (drawn > 0.995) * 0.9)
         seen.append(batch.reward[1:][batch.mask])
         learning.update(batch, 0)

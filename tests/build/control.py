@@ -41,9 +41,9 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     optimizer.step()
 
 
-def of_policy(net: Any) -> list[Tensor]:
+def of_policy(layers: Any) -> list[Tensor]:
     """A copy of a policy's layers, for `mlp`."""
-    found = [entry.detach().clone() for entry in net.mlp.parameters()]
+    found = [entry.detach().clone() for entry in layers.parameters()]
     return [(entry.T.contiguous() if entry.ndim == 2 else entry).requires_grad_() for entry in found]
 
 

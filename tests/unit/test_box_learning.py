@@ -17,7 +17,7 @@ from zerobeast.testing.small_run import ENVS, SmallRun, T, same
 def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
     own = {"learning_rate": 1e-2, "policy_rate": 0.5, "target_rate": 0.1, "priority_exponent": 0.5}
     net, learning = learner(control(tmp_path, "ddpg", **own))
-    policy, policy_target = of_policy(net), of_policy(net)
+    policy, policy_target = of_policy(net.mlp), of_policy(net.mlp)
     [critic], [critic_target] = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
     critic_adam, policy_adam = torch.optim.Adam(critic, 1e-2), torch.optim.Adam(policy, 1e-2 / 2)
     for seed in range(3):
@@ -31,7 +31,7 @@ def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
         descend(policy_adam, -q_of(critic, obs, torch.tanh(mlp(obs, policy))).mean())
         follow(critic_target, critic, 0.1)
         follow(policy_target, policy, 0.1)
-    assert_same_layers(of_policy(net), policy)
+    assert_same_layers(of_policy(net.mlp), policy)
     assert_same_layers(of_policy(learning.parts["policy_target"].copy), policy_target)
     assert_same_layers(of_critics(learning.parts["critics"])[0], critic)
     assert_same_layers(of_critics(learning.parts["critics_target"].copy)[0], critic_target)
@@ -91,7 +91,7 @@ def test_the_target_is_the_smaller_of_two_at_a_noisy_action(tmp_path: Path) -> N
     values = learning.next_values(later)
     torch.manual_seed(5)
     noise = torch.clamp(0.4 * torch.randn(N, 2), -0.5, 0.5)
-    action = torch.clamp(torch.tanh(mlp(later, of_policy(net))) + noise, -1, 1)
+    action = torch.clamp(torch.tanh(mlp(later, of_policy(net.mlp))) + noise, -1, 1)
     one, two = (q_of(layers, later, action) for layers in of_critics(learning.parts["critics_target"].copy))
     torch.testing.assert_close(values, torch.minimum(one, two))
     assert (one < two).any()
@@ -125,7 +125,7 @@ def test_densities_are_exact_also_near_the_bounds() -> None:
 
 def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
     net, learning = learner(control(tmp_path, "sac", learning_rate=1e-2, target_rate=0.1, temperature=0.5))
-    policy, log_alpha = of_policy(net), torch.tensor(math.log(0.5), requires_grad=True)
+    policy, log_alpha = of_policy(net.mlp), torch.tensor(math.log(0.5), requires_grad=True)
     critics, targets = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
     of_both, of_policies, of_alpha = (
         torch.optim.Adam(layers, 1e-2) for layers in ([*critics[0], *critics[1]], policy, [log_alpha])
@@ -159,7 +159,7 @@ def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
         assert metrics["critic_loss"].item() == pytest.approx(critic_loss.item(), rel=1e-3)
         assert metrics["temperature"].item() == pytest.approx(alpha)
         assert metrics["entropy"].item() == pytest.approx(-log_prob.mean().item(), rel=1e-3)
-    assert_same_layers(of_policy(net), policy)
+    assert_same_layers(of_policy(net.mlp), policy)
     for found, written in ((learning.parts["critics"], critics), (learning.parts["critics_target"].copy, targets)):
         for one, two in zip(of_critics(found), written, strict=True):
             assert_same_layers(one, two)

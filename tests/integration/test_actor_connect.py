@@ -1,12 +1,13 @@
-"""An actor whose servers are absent or several: it looks for them now and then, and gives up in time."""
+"""An actor whose servers are absent, several or at fault: it looks for them, gives up in time, and goes on."""
 
+import logging
 import math
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.build.envservers import running
@@ -17,24 +18,25 @@ from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import PeerLost
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, ServerPort
-from zerobeast.common.wire.messages import Plane, Reason
+from zerobeast.common.wire.messages import Header, Kind, Plane
+from zerobeast.common.wire.records import act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.common.wire.stream import HELLO_PERIOD_S
+from zerobeast.common.wire.specs import EnvSpec, PolicySpec
+from zerobeast.common.wire.stream import HELLO_PERIOD_S, LASTING_S, RESEND_LIMIT_S
+from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.waits import TIMEOUTS, Timeouts
 from zerobeast.services.envserver.service import EnvServer
 
 TIMEOUT_S = 60.0
-CARTPOLE_SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 PLANES = len([Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS])
 
 
+@dataclass
 class Time:
     """A clock that stands still unless it is moved."""
 
-    def __init__(self) -> None:
-        self.now = 1000.0
+    now: float = 1000.0
 
     def __call__(self) -> float:
         return self.now
@@ -102,58 +104,29 @@ def test_names_that_do_not_resolve_are_looked_up_now_and_then_without_spinning(
     actor.tick(time())
     wait_until(lambda: len(names.in_vain) == 2 * PLANES)
     assert math.isinf(actor.deadline()), "what is due cannot leave"
-    time.now += TIMEOUT_S
-    with pytest.raises(PeerLost, match="cannot resolve"):
-        wait_until(lambda: actor.tick(time()))
-
-
-def test_a_name_that_never_resolved_has_no_connection_to_make_anew(
-    make_actor: Callable[..., Actor], time: Time, names: Names
-) -> None:
-    actor = make_actor("somewhere.invalid")
-    for _ in range(20):
-        time.now += 0.1 * TIMEOUTS.silent
-        actor.tick(time())
-    assert actor.report()["reconnects"] == 0
+    time.now += TIMEOUTS.silent
+    actor.tick(time())
     names.hosts["somewhere.invalid"] = ["127.0.0.1"]
     wait_until(lambda: connected(actor, time, 0.1))
     actor.tick(time())
-    assert actor.report()["reconnects"] == 0, "it has only just been asked"
+    assert actor.report()["reconnects"] == 0, "there was no connection, and the server has only just been asked"
 
 
-def test_an_actor_reconnects_to_silent_servers_until_it_gives_up(make_actor: Callable[..., Actor], time: Time) -> None:
-    actor = make_actor("127.0.0.1")
-    poll(actor, 0)
-    time.now += TIMEOUTS.silent + 1
-    actor.tick(time())
-    assert actor.report()["reconnects"] == 1
-    assert actor.report()["moves"] == 0
+def test_an_actor_reconnects_to_silent_servers_until_it_gives_up_though_their_name_is_gone(
+    make_actor: Callable[..., Actor], time: Time, names: Names
+) -> None:
+    actor = make_actor("localhost")
+    wait_until(lambda: connected(actor, time))
+    del names.hosts["localhost"]
+    for count in range(1, 4):
+        time.now += TIMEOUTS.silent + 1
+        actor.tick(time())
+        poll(actor, 0)
+        wait_until(lambda: names.in_vain)
+        assert (actor.report()["reconnects"], actor.report()["moves"]) == (count, 0)
     time.now += TIMEOUT_S
     with pytest.raises(PeerLost, match="env-server at tcp://"):
         actor.tick(time())
-
-
-def test_a_full_server_is_named_as_full_and_its_connection_is_kept(
-    make_actor: Callable[..., Actor], time: Time, context: Context
-) -> None:
-    port = free_port(9)
-    with closing(ServerPort(context, Plane.STEPS, f"tcp://127.0.0.1:{port}")) as server:
-        actor = make_actor("127.0.0.1", port)
-
-        def refused() -> bool:
-            time.now += HELLO_PERIOD_S
-            poll(actor, 0.01)
-            while message := server.receive():
-                server.error(message.header, Reason.BUSY, "it hosts enough", epoch=1)
-            return all(group.steps.stream.busy for group in actor.groups)
-
-        wait_until(refused)
-        time.now += TIMEOUTS.silent + 1
-        actor.tick(time())
-        assert actor.report()["reconnects"] == 0
-        time.now += TIMEOUT_S
-        with pytest.raises(PeerLost, match="it hosts enough"):
-            actor.tick(time())
 
 
 def test_an_actors_own_standstill_is_not_taken_for_silence_of_its_servers(
@@ -171,21 +144,6 @@ def test_an_actors_own_standstill_is_not_taken_for_silence_of_its_servers(
     time.now += 1
     with pytest.raises(PeerLost, match="env-server"):
         actor.turn()
-
-
-def test_a_silent_server_whose_name_is_gone_may_still_come_back(
-    make_actor: Callable[..., Actor], time: Time, names: Names
-) -> None:
-    actor = make_actor("localhost")
-    wait_until(lambda: connected(actor, time))
-    del names.hosts["localhost"]
-    for count in range(1, 4):
-        time.now += TIMEOUTS.silent + 1
-        actor.tick(time())
-        poll(actor, 0)
-        wait_until(lambda: names.in_vain)
-        assert actor.report()["reconnects"] == count
-    assert time.now < TIMEOUT_S + actor.started_at
 
 
 PATIENT = Timeouts(absent=1e6)  #: on a busy machine a connection takes more turns than the clock here allows
@@ -241,45 +199,140 @@ def test_a_server_that_is_still_making_environments_is_waited_for(make_actor: Ca
     with running(f"tcp://127.0.0.1:{port}"):
         actor = make_actor("127.0.0.1", port, env=env, actor={"env_groups": 1, "envs_per_group": 1})
         stream = actor.groups[0].steps.stream
-        heard = 0
+        signs = 0
 
         def turn() -> bool:
-            nonlocal heard
+            nonlocal signs
             before = stream.heard_at
             poll(actor, 0.05)
             actor.tick(time())
-            told = stream.heard_at > before
-            heard += told
-            time.now += 1.0 if told else 0.1 * HELLO_PERIOD_S  # a HELLO that could not leave is sent again
+            signs += stream.heard_at > before
+            # a sign of life is worth a second; a HELLO that could not leave is sent again
+            time.now += 1.0 if stream.heard_at > before else 0.1 * HELLO_PERIOD_S
             return stream.open
 
-        wait_until(lambda: turn() or heard)
+        wait_until(lambda: turn() or signs)
         begun, reconnects = time.now, actor.report()["reconnects"]
         wait_until(turn)
         assert time.now - begun > TIMEOUTS.silent, "no client would wait that long in silence"
         assert actor.report()["reconnects"] == reconnects
 
 
-def test_if_every_server_is_slow_a_group_stays_longer_with_each_move(
-    make_actor: Callable[..., Actor], time: Time, context: Context
+ENV = EnvSpec("Masked-v0", ArraySpace.box((4,)), ArraySpace.discrete(2), action_mask=True)
+POLICY = PolicySpec(logits_and_value(2), 0)
+N, EPOCH, TURN_S = 2, 5, 0.02
+
+Frames = tuple[Any, ...]
+Fault = Callable[[Header], tuple[Header, Frames]]
+
+
+def obs(request: Header, *, reward: float = 0.0, legal: int = 1, **changes: Any) -> tuple[Header, Frames]:
+    rows = np.zeros(N, step_record(ENV).dtype)
+    rows["first"], rows["reward"][-1] = request.kind is Kind.RESET, reward
+    rows["action_mask"], rows["action_mask"][-1] = True, legal
+    return replace(request, kind=Kind.OBS, body=([],), **changes), (rows,)
+
+
+def answer(request: Header) -> tuple[Header, Frames]:
+    """A good answer, whichever server is asked."""
+    terms = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "window": 2}
+    others: dict[Kind, tuple[Kind, tuple[Any, ...], Frames]] = {
+        Kind.HELLO: (Kind.WELCOME, (terms,), ()),
+        Kind.INFER: (Kind.ACT, (0,), (np.zeros(N, act_record(ENV, POLICY).dtype),)),
+        Kind.ROLLOUT: (Kind.ACK, (request.seq, 2), ()),
+    }
+    if request.kind not in others:
+        return obs(request)
+    kind, body, frames = others[request.kind]
+    return replace(request, kind=kind, body=body, epoch=EPOCH), frames
+
+
+class Scene:
+    """An actor and its three servers in one thread, under a clock that stands still unless it is moved."""
+
+    def __init__(self, context: Context, folder: str, stack: ExitStack) -> None:
+        self.now, self.asked = 0.0, 0
+        self.fault: Fault | None = None  #: instead of the answers of the env-server
+        roles = {"envserver": Plane.STEPS, "broker": Plane.INFERENCE, "learner": Plane.ROLLOUTS}
+        settings: dict[str, Any] = {role: {"endpoint": f"ipc://{folder}/{role}"} for role in roles}
+        self.ports = [ServerPort(context, plane, settings[role]["endpoint"]) for role, plane in roles.items()]
+        for port in self.ports:
+            stack.callback(port.close)
+        settings["learner"]["unroll_length"] = 4
+        settings["actor"] = {"env_groups": 1, "envs_per_group": N, "connect_timeout_s": TIMEOUT_S}
+        self.actor = Actor(RunConfig.model_validate(settings), Instance(index=0), clock=lambda: self.now)
+        self.actor.open()
+        stack.enter_context(closing(self.actor))
+
+    def turn(self) -> None:
+        self.now += TURN_S
+        poll(self.actor, 0.001)
+        self.actor.tick(self.now)
+        for port in self.ports:
+            port.changes()
+            while message := port.receive():
+                steps, kind = port.plane is Plane.STEPS, message.header.kind
+                self.asked += steps
+                if kind is not Kind.BYE:
+                    faulty = self.fault if steps and kind is not Kind.HELLO else None
+                    header, frames = (faulty or answer)(message.header)
+                    port.send(header, *frames)
+
+    def play(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.turn()
+
+    @property
+    def page(self) -> dict[str, Any]:
+        return self.actor.report()
+
+    def trains(self) -> None:
+        """Wait until rollouts flow."""
+        before = self.page["rollouts_sent"]
+        wait_until(lambda: self.turn() or self.page["rollouts_sent"] > before + 2)
+
+
+@pytest.fixture
+def scene(context: Context, tmp_path: Any) -> Iterator[Scene]:
+    with ExitStack() as stack:
+        found = Scene(context, str(tmp_path), stack)
+        found.trains()
+        yield found
+
+
+def test_a_fault_that_repeats_is_on_the_page_and_once_in_the_log(
+    scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    port = free_port(9)
-    with ExitStack() as ports:
-        for host in ("127.0.0.2", "127.0.0.3"):  # accept messages and answer nothing
-            ports.enter_context(closing(ServerPort(context, Plane.STEPS, f"tcp://{host}:{port}")))
-        actor = make_actor("both", port, timeouts=PATIENT, actor={"env_groups": 1, "connect_timeout_s": 1e6})
-        wait_until(lambda: actor.tick(time()) or poll(actor, 0.01) or actor.servers[0].ports)
-        start, moved = time.now, [0.0]
-        while time.now < start + 30 * TIMEOUTS.silent:
-            time.now += 0.25
-            poll(actor, 0.0)
-            actor.tick(time())
-            for thread in threading.enumerate():
-                if thread.name == "lookup":  # a look-up takes no time on this clock
-                    thread.join()
-            actor.awake_since = start
-            if len(moved) <= actor.report()["moves"]:
-                moved.append(time.now - start)
-        stays = [after - before for before, after in pairwise(moved)]
-        assert stays[-2:] == pytest.approx([8 * TIMEOUTS.silent, 8 * TIMEOUTS.silent], abs=1.0)
-        assert len(stays) <= 6
+    assert scene.page["trouble"] == ""
+    scene.fault, scene.asked = lambda asked: obs(asked, legal=0), 0
+    with caplog.at_level(logging.WARNING):
+        scene.play(TIMEOUT_S - 5)
+    assert scene.asked < 60
+    assert "action_mask" in scene.page["trouble"]
+    assert "env-server at ipc://" in scene.page["trouble"]
+    assert scene.page["setbacks"] > 3
+    assert set(scene.page["refused_by_reason"]) == {"values"}
+    assert sum("less often" in record.message for record in caplog.records) == 1
+    assert len(caplog.records) < 5
+    scene.fault = None
+    scene.play(RESEND_LIMIT_S + LASTING_S + 1)
+    scene.trains()
+    assert scene.page["trouble"] == ""
+
+
+def test_an_actor_ends_after_a_minute_of_answers_that_cannot_be_used(scene: Scene) -> None:
+    scene.fault = lambda asked: obs(asked, reward=np.nan if scene.now % 10 < 5 else 0.0)
+    scene.play(TIMEOUT_S + 30)
+    scene.fault = lambda asked: obs(asked, reward=np.nan)
+    with pytest.raises(PeerLost, match="reward of row 1"):
+        scene.play(TIMEOUT_S + 15)
+
+
+def test_answers_to_no_request_are_not_reported_as_silence(scene: Scene) -> None:
+    scene.play(1.0)
+    scene.fault = lambda asked: obs(asked, epoch=EPOCH + 1)
+    scene.play(TIMEOUTS.silent + 1)
+    assert "no usable answer" in scene.page["trouble"]
+    with pytest.raises(PeerLost, match="env-server at ipc://"):
+        scene.play(TIMEOUT_S)

@@ -1,7 +1,8 @@
-"""The whole broker over real sockets: every client gets exactly its own answers."""
+"""The whole broker over real sockets: every client gets exactly its own answers, also while the device is busy."""
 
 import random
-import time
+import threading
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
@@ -10,17 +11,12 @@ from tests.build.brokers import ECHO_POLICY, Client, OpenStage, Stage
 from tests.helpers import wait_until
 from zerobeast.common.wire.messages import Kind
 from zerobeast.common.wire.stream import Reply
+from zerobeast.rl.acting.inference import Inference
 from zerobeast.services.broker import sessions
 
 
-def hears_of_work(client: Client) -> None:
-    """Repeat a request that has no answer yet until the broker replies with a sign of life."""
-    asked = time.monotonic()
-    wait_until(lambda: client.port.send(*client.message()) and client.turn() and client.stream.heard_at > asked)
-
-
 def test_every_client_gets_exactly_its_own_rows(endpoint: str, open_stage: OpenStage) -> None:
-    clients_in_all, requests = 32, 30
+    clients_in_all, requests = 32, 20
     the = open_stage(endpoint=endpoint, max_batch_rows=24, max_batch_delay_s=0.001)
     clients = [the.client(n) for n in random.Random(0).choices(range(1, 5), k=clients_in_all)]
     answers = dict.fromkeys(range(clients_in_all), 0)
@@ -74,9 +70,7 @@ def test_clients_get_welcome_at_once_and_answers_once_there_are_weights(open_sta
         client.until(Reply.WELCOME)
         assert client.stream.terms == {"policy": ECHO_POLICY.to_wire()}
         client.request()
-    for client in clients:
-        hears_of_work(client)
-    assert len(the.broker.batcher) == 2, "that is what fits; who has to wait is told, and nothing is computed"
+    wait_until(lambda: [client.turn() for client in clients] and len(the.broker.batcher) == 2)  # which is what fits
     assert the.broker.running is None
     the.learner.publish(7)
     for client in clients:
@@ -84,8 +78,12 @@ def test_clients_get_welcome_at_once_and_answers_once_there_are_weights(open_sta
         assert client.answer.version == 7
 
 
-def test_each_environment_has_its_own_memory_which_ends_at_first(the: Stage) -> None:
+def test_each_environment_has_its_own_memory_which_ends_at_first_and_with_its_session(
+    open_stage: OpenStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The echo algorithm counts steps in its core and in its action."""
+    monkeypatch.setattr(sessions, "MAX_SLOTS", 5)  # so that they are used again
+    the = open_stage()
     one, two = the.welcomed(3), the.welcomed(2)
     for _ in range(4):
         assert one.ask().cores is None, "the state travels only when it is wanted"
@@ -95,40 +93,17 @@ def test_each_environment_has_its_own_memory_which_ends_at_first(the: Stage) -> 
     assert answer.cores[:, 0].tolist() == [4, 0, 4], "the state before this observation"
     assert answer.rows["action"].tolist() == [5, 1, 5]
     one.rows["first"] = False
-    answer = one.ask(core=True)
-    assert answer.cores[:, 0].tolist() == [5, 1, 5]
+    assert one.ask(core=True).cores[:, 0].tolist() == [5, 1, 5]
     assert two.ask().rows["action"].tolist() == [2, 2]
-
-
-def test_a_new_session_never_gets_what_another_left_in_its_slots(
-    open_stage: OpenStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "MAX_SLOTS", 3)  # so that they are used again
-    the = open_stage()
-    old = the.welcomed(3)
-    for _ in range(3):
-        old.ask()
-    old.close()
-    wait_until(lambda: not the.broker.report()["clients"])
-    new = the.welcomed(3)
-    answer = new.ask(core=True)
+    one.close()
+    wait_until(lambda: the.broker.report()["clients"] == 1)
+    answer = the.welcomed(3).ask(core=True)
     assert answer.rows["action"].tolist() == [1, 1, 1]
     assert not answer.cores.any()
 
 
-def test_weights_change_between_batches_and_the_answer_names_those_used(the: Stage) -> None:
-    client = the.welcomed(2)
-    seen = [client.ask()]
-    for version in (2, 3, 5, 8):
-        the.learner.publish(version)
-        seen += [client.ask() for _ in range(20)]
-    wait_until(lambda: seen.append(client.ask()) or seen[-1].version == 8)
-    versions = [answer.version for answer in seen]
-    assert versions == sorted(versions), "they never go backwards"
-    assert [answer.rows["value"].tolist() for answer in seen] == [[version] * 2 for version in versions]
-
-
 def kinds_until_bye(client: Client) -> list[Kind]:
+    """What comes up to BYE, but for answers to messages that were repeated."""
     kinds: list[Kind] = []
 
     def goodbye() -> bool:
@@ -137,7 +112,7 @@ def kinds_until_bye(client: Client) -> list[Kind]:
         return Kind.BYE in kinds
 
     wait_until(goodbye)
-    return [kind for kind in kinds if kind not in (Kind.WELCOME, Kind.HERE)]  # answers to repeated messages
+    return [kind for kind in kinds if kind not in (Kind.WELCOME, Kind.HERE)]
 
 
 @pytest.mark.parametrize(("versions", "kinds"), [((1,), [Kind.ACT, Kind.BYE]), ((), [Kind.BYE])])
@@ -145,8 +120,8 @@ def test_stopping_answers_what_was_asked_if_there_are_weights_and_sends_bye(
     open_stage: OpenStage, versions: tuple[int, ...], kinds: list[Kind]
 ) -> None:
     the = open_stage(versions=versions, max_batch_delay_s=10.0)
-    asking, silent = clients = the.client(2), the.client(1)
-    for client in clients:
+    asking, silent = the.client(2), the.client(1)
+    for client in (asking, silent):
         client.until(Reply.WELCOME)
     asking.request()
     version = max(versions, default=-1)
@@ -154,15 +129,86 @@ def test_stopping_answers_what_was_asked_if_there_are_weights_and_sends_bye(
     wait_until(lambda: len(the.broker.batcher))
     the.broker.stop()
     assert kinds_until_bye(asking) == kinds
-    assert Kind.ACT not in kinds_until_bye(silent)
+    assert kinds_until_bye(silent) == [Kind.BYE]
 
 
-def test_the_page_counts_what_was_inferred(the: Stage) -> None:
-    client = the.welcomed(4)
-    for _ in range(5):
-        client.ask()
-    page = wait_until(lambda: the.broker.page if the.broker.page.get("batch_rows_mean") else None)
-    assert page["batch_rows_mean"] == 4
-    assert page["rows_per_s"] == pytest.approx(4 * page["requests_per_s"], abs=1)
-    assert 0 <= page["busy_fraction"] <= 1
-    assert (page["clients"], page["policy_version"], page["dropped"]) == (1, 1, 0)
+MAX_ROWS = 4
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Cleared while the device is busy."""
+    event = threading.Event()
+    event.set()
+    really: Callable[[Inference], bool] = Inference.done
+    monkeypatch.setattr(Inference, "done", lambda self: event.is_set() and really(self))
+    return event
+
+
+@pytest.fixture
+def paused(open_stage: OpenStage, idle: threading.Event) -> Iterator[Stage]:
+    yield open_stage(max_batch_rows=MAX_ROWS, max_batch_delay_s=0.0)
+    idle.set()
+
+
+def send(client: Client, value: float) -> None:
+    client.rows["obs"] = value
+    client.request(core=True)
+    wait_until(lambda: (client.turn(), client.stream.waiting)[1])
+
+
+def answered(client: Client, action: int) -> None:
+    client.until(Reply.ANSWER)
+    assert (client.answer.rows["logits"] == client.rows["obs"] + 1).all()
+    assert client.answer.rows["action"].tolist() == [action] * client.n
+
+
+def test_requests_are_collected_while_a_batch_is_computed(paused: Stage, idle: threading.Event) -> None:
+    running, collected, held = clients = [paused.welcomed(n) for n in (2, 3, 3)]
+    for step in (1, 2, 3):
+        idle.clear()
+        send(running, 10 * step)
+        wait_until(lambda: paused.broker.running)
+        send(collected, 20 * step)
+        wait_until(lambda: paused.broker.batcher.rows == 3)
+        send(held, 30 * step)
+        wait_until(lambda: paused.broker.held)
+        assert len(paused.broker.batcher) == 1, "what does not fit waits in the socket"
+        idle.set()
+        for client in clients:
+            answered(client, step)
+    assert max(seen.first.shape[1] for seen in paused.algorithms[0].seen) <= MAX_ROWS
+
+
+def test_weights_that_arrive_while_a_batch_is_computed_are_used_from_the_next_one_on(
+    paused: Stage, idle: threading.Event
+) -> None:
+    client = paused.welcomed(2)
+    idle.clear()
+    send(client, 1)
+    wait_until(lambda: paused.broker.running)
+    paused.learner.publish(2)
+    wait_until(lambda: paused.broker.report()["policy_version"] == 2)
+    idle.set()
+    answered(client, 1)
+    assert (client.answer.version, client.answer.rows["value"].tolist()) == (1, [1.0, 1.0])
+    assert client.ask().version == 2
+
+
+def test_slots_of_a_client_that_left_are_free_only_after_its_batch(
+    paused: Stage, idle: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_SLOTS", 4)
+    leaving = paused.welcomed(2)
+    idle.clear()
+    send(leaving, 1)
+    wait_until(lambda: paused.broker.running)
+    leaving.bye()
+    wait_until(lambda: not paused.broker.report()["clients"])
+    new, next_one = paused.welcomed(2), paused.client(2)
+    wait_until(lambda: (next_one.turn(), next_one.stream.busy)[1])
+    send(new, 5)
+    idle.set()
+    answered(new, 1)
+    next_one.until(Reply.WELCOME)
+    assert next_one.ask().rows["action"].tolist() == [1, 1]

@@ -9,12 +9,11 @@ import pytest
 
 from tests.build.envs import COUNTER
 from tests.build.envservers import running
-from tests.build.learners import B, Clock, FakeActor, Opener, OpenRun, rollout_rows
+from tests.build.learners import B, FakeActor, Opener, OpenRun, rollout_rows
 from tests.helpers import wait_until
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
 from zerobeast.services.envserver import sessions
-from zerobeast.services.learner import window
 
 STEPS: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 1, "seed": 0}
 
@@ -47,53 +46,12 @@ def test_sessions_that_only_send_hello_do_not_narrow_the_window_of_those_that_de
     delivers(run, run.welcomed(num_envs=1), greeters, batches=5)
 
 
-def test_streams_that_deliver_share_the_window_that_a_batch_needs(open_run: Opener) -> None:
-    clock = Clock()
-    run = open_run({"clock": clock}, window=1, batch_size=16)
-    actors = run.crowd(4)
-
-    def granted() -> set[int]:
-        return {window_of(actor) for actor in actors}
-
-    run.drive(actors, lambda: granted() == {4})  # the first to deliver can fill a batch alone
-    for actor in actors:
-        actor.push(1, rollout_rows(4, 1))
-    run.drive(actors, lambda: all(max(actor.acked, default=0) for actor in actors) and granted() == {1})
-    clock.skipped += window.ACTIVE_S
-    run.drive(actors, lambda: granted() == {4})
-
-
-def greeted(context: Context, endpoint: str, count: int, **changes: Any) -> list[ClientPort]:
-    """Clients that are subscribed to replies and have sent HELLO."""
-    ports = [ClientPort(context, Plane.STEPS, endpoint, random_id()) for _ in range(count)]
-    for port in ports:
-        wait_until(lambda port=port: port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, **changes},))))
-    return ports
-
-
-def replies(ports: list[ClientPort], **changes: Any) -> dict[int, Header]:
-    """The newest answer to each client; each repeats HELLO until there is one."""
-    found: dict[int, Header] = {}
-
-    def all_answered() -> bool:
-        for port in ports:
-            if port.sender not in found:
-                port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, **changes},)))
-            while heard := port.receive():
-                if heard.header.kind is not Kind.HERE:
-                    found[port.sender] = heard.header
-        return len(found) == len(ports)
-
-    wait_until(all_answered)
-    return found
-
-
 def test_a_storm_of_greetings_starts_few_processes_at_a_time(
     context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_IN_THE_MAKING", 2)
-    with running(endpoint, workers=1) as server:
-        ports = greeted(context, endpoint, 12, env={"id": COUNTER})
+    with running(endpoint, workers=1) as server, ExitStack() as stack:
+        ports = [ClientPort(context, Plane.STEPS, endpoint, random_id()) for _ in range(12)]
         most = 0
 
         def all_wait() -> bool:
@@ -104,11 +62,23 @@ def test_a_storm_of_greetings_starts_few_processes_at_a_time(
             most = max(most, sum(bool(env.files) for env in making))
             return len(server.table) == len(ports)
 
-        wait_until(all_wait)
         for port in ports:
-            port.close()
+            stack.callback(port.close)
+        wait_until(all_wait)
+        stack.close()
         wait_until(lambda: len(server.table) == 0)
         assert most <= 2
+
+
+def reply(port: ClientPort, **changes: Any) -> Header:
+    """The answer to HELLO, which is repeated until there is one."""
+
+    def answer() -> Header | None:
+        port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, **changes},)))
+        heard = port.receive()
+        return heard.header if heard and heard.header.kind is not Kind.HERE else None
+
+    return wait_until(answer)
 
 
 def test_a_server_without_file_descriptors_refuses_and_goes_on(context: Context, endpoint: str) -> None:
@@ -117,12 +87,12 @@ def test_a_server_without_file_descriptors_refuses_and_goes_on(context: Context,
         first, second = (
             stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id()))) for _ in range(2)
         )
-        assert replies([first])[first.sender].kind is Kind.WELCOME
+        assert reply(first).kind is Kind.WELCOME
         wait_until(lambda: second.send(Header(Kind.BYE, second.sender)) and server.port.hears(second.sender))
         taken = {int(file) for file in os.listdir("/proc/self/fd")}
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), limits[1]))
         try:
-            refused = replies([second], env={"id": COUNTER})[second.sender]
+            refused = reply(second, env={"id": COUNTER})
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert refused.body[0] == Reason.ENVIRONMENT

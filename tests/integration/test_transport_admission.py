@@ -8,7 +8,6 @@ from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zmq
@@ -32,12 +31,10 @@ from zerobeast.common.transport import (
     WeightsSubscriber,
     add_key,
     make_keys,
-    sockets,
 )
 from zerobeast.common.transport import context as admission_module
 from zerobeast.common.transport.context import Admission
 from zerobeast.common.transport.keys import CLIENTS, SERVERS
-from zerobeast.common.transport.sockets import Incoming
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
@@ -114,25 +111,17 @@ def refused(here: ServerPort, client: Context, place: str) -> None:
         assert not answered(here, there, next(SLOTS))
 
 
-def stepped(here: ServerPort) -> Incoming | None:
-    """The next message if it is a STEP; a HELLO that was repeated may precede it."""
-    message = here.receive()
-    return message if message and message.header.kind is Kind.STEP else None
-
-
 def test_holders_of_keys_talk_in_frames_of_any_size_and_an_ipc_path_needs_no_keys(
-    keys: Path, contexts: Make, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ServerPort, keys: Path, contexts: Make, place: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sockets, "MAX_FRAME_BYTES", 1 << 16)
-    buffer, envserver = bytearray(1 << 16), contexts(keys, "envserver")
-    with closing(ServerPort(envserver, Plane.STEPS, place)) as here:
-        assert heard(here, contexts(keys, "actor"), place, LONG_S)
-        assert here.refused.total() == 0
-        with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as there:
-            wait_until(lambda: there.send(Header(Kind.STEP, SENDER, 0, 1, 1), b"x" * (1 << 16)))
-            assert wait_until(lambda: stepped(here)).into(buffer)
+    buffer = bytearray(1 << 16)
+    with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as there:
+        assert greeted(server, there, LONG_S)
+        wait_until(lambda: there.send(Header(Kind.STEP, SENDER, 0, 1, 1), b"x" * (1 << 16)))
+        wait_until(lambda: (message := server.receive()) and message.header.kind is Kind.STEP and message.into(buffer))
     assert set(buffer) == {ord("x")}
-    with closing(ServerPort(envserver, Plane.STEPS, f"ipc://{tmp_path}/s")) as here:
+    assert server.refused.total() == 0
+    with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, f"ipc://{tmp_path}/s")) as here:
         assert heard(here, contexts(None, "actor"), f"ipc://{tmp_path}/s", LONG_S)
 
 
@@ -255,13 +244,18 @@ def test_a_request_for_admission_that_nobody_can_read_is_answered_and_the_next_t
     assert not admission.is_alive()
 
 
-def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew(contexts: Make, keys: Path, place: str) -> None:
+def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew_and_not_before_its_file_is_whole(
+    contexts: Make, keys: Path, place: str
+) -> None:
+    file = keys / "public/envserver.key"
     with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, place)) as here:
         there = ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)
-        assert greeted(here, there, LONG_S)
+        file.write_text("half of a fi")
+        there.reopen()
+        assert greeted(here, there, LONG_S), "with the key that it has"
     add_key(keys, "envserver")
-    for kind, suffix in (("public", "key"), ("secret", "key_secret")):
-        (keys / kind / f"envserver-2.{suffix}").replace(keys / kind / f"envserver.{suffix}")
+    (keys / "public/envserver-2.key").replace(file)
+    (keys / "secret/envserver-2.key_secret").replace(keys / "secret/envserver.key_secret")
     with (
         closing(there),
         closing(bound_again(partial(ServerPort, contexts(keys, "envserver"), Plane.STEPS, place))) as here,
@@ -269,15 +263,6 @@ def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew(contexts:
         assert not greeted(here, there, SHORT_S), "it still asks for the old key"
         there.reopen()
         assert greeted(here, there, LONG_S)
-
-
-def test_a_client_goes_on_with_the_key_it_has_while_the_servers_file_is_unreadable(
-    server: ServerPort, contexts: Make, keys: Path, place: str
-) -> None:
-    with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as there:
-        (keys / "public/envserver.key").write_text("half of a fi")
-        there.reopen()
-        assert greeted(server, there, LONG_S)
 
 
 def test_an_id_belongs_to_the_first_key_that_uses_it(
@@ -298,24 +283,16 @@ def test_an_id_belongs_to_the_first_key_that_uses_it(
         assert heard(server, second, place, LONG_S, SENDER + 1)
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "*", "[::]", "eth0"])
-@pytest.mark.parametrize("kind", [partial(ServerPort, plane=Plane.STEPS), WeightsPublisher], ids=["server", "weights"])
-def test_without_keys_nothing_is_bound_beyond_loopback(host: str, kind: Callable[..., Any]) -> None:
-    context = Context()
-    with pytest.raises(ConfigError, match="--security"):
-        kind(context, endpoint=f"tcp://{host}:5550")
-    context.term()
-
-
 @pytest.mark.parametrize("kind", [EnvServer, Broker, Learner])
 def test_a_server_beyond_loopback_needs_keys_or_the_flag_insecure(kind: type[Service], tmp_path: Path) -> None:
-    def service(**security: object) -> Service:
-        place = {"endpoint": f"tcp://*:{free_port()}"}
+    def service(host: str, **security: object) -> Service:
+        place = {"endpoint": f"tcp://{host}:{free_port()}"}
         run = {"name": "x", "root": str(tmp_path), "security": security, kind.role: place}
         return kind(RunConfig.model_validate(run), Instance())
 
-    with pytest.raises(ConfigError, match="--security"):
-        Loop([service()]).run()
-    told = service(insecure=True)
+    for host in ("*", "0.0.0.0", "[::]", "eth0"):
+        with pytest.raises(ConfigError, match="--security"):
+            Loop([service(host)]).run()
+    told = service("*", insecure=True)
     told.tick = lambda _now: told.stop()
     assert Loop([told]).run() == 0

@@ -1,11 +1,15 @@
-"""An endless flood from one peer costs its own connection, a counter or a turn of the loop, and never the others."""
+"""What a hostile peer sends costs its own connection, a counter or a turn, and shows it nothing of the others."""
 
-from contextlib import ExitStack, closing
+from collections import Counter
+from contextlib import ExitStack, closing, suppress
+from itertools import count
 
 import pytest
+import zmq
 
 from tests.helpers import wait_until
 from zerobeast.common.endpoints import Endpoint
+from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import (
     ClientPort,
     Context,
@@ -16,6 +20,7 @@ from zerobeast.common.transport import (
     weights,
 )
 from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
+from zerobeast.common.transport.subscriptions import Subscriptions
 from zerobeast.common.wire.messages import Header, Kind, Plane, pack_header, topic
 from zerobeast.tools.chaos.fuzz_peer import LONG, REPLIES, REQUESTS, WEIGHTS, RawPeer, message
 
@@ -39,11 +44,9 @@ def heard(server: ServerPort, client: ClientPort) -> bool:
 def ended(peer: RawPeer) -> bool:
     """Whether the other side has hung up."""
     peer.socket.settimeout(20.0)
-    try:
+    with suppress(ConnectionError):
         while peer.socket.recv(1 << 16):
             pass
-    except ConnectionError:
-        pass
     return True
 
 
@@ -70,7 +73,7 @@ def test_frames_after_a_header_that_takes_none_are_refused(server: ServerPort, p
     assert server.refused == {"payload": 3}
 
 
-@pytest.mark.parametrize("size", [2**31, 2**63, 2**64 - 1, MAX_FRAME_BYTES + CURVE_BYTES + 1])
+@pytest.mark.parametrize("size", [2**31, 2**64 - 1, MAX_FRAME_BYTES + CURVE_BYTES + 1])
 @pytest.mark.parametrize(("index", "kind"), [(REQUESTS, b"PUSH"), (REPLIES, b"SUB")])
 def test_an_announcement_of_gigabytes_ends_the_connection(
     server: ServerPort, place: Endpoint, size: int, index: int, kind: bytes
@@ -126,15 +129,85 @@ def test_messages_that_are_no_subscription_cost_a_weights_subscriber_at_most_a_v
         for _ in range(3):
             peer.send(*(message([b"\2"]) for _ in range(5)))
             subscribers.append(stack.enter_context(closing(WeightsSubscriber(context, endpoint))))
-        version, got = 0, [False] * 3
+        versions, got = count(1), [False] * 3
 
         def everyone_has_one() -> bool:
-            nonlocal version
-            version += 1
-            header = Header(Kind.WEIGHTS, 0, 0, 5, version, (version, 1, 10, 2, 1))
-            publisher.publish(header, bytes(10))
+            version = next(versions)
+            publisher.publish(Header(Kind.WEIGHTS, 0, 0, 5, version, (version, 1, 10, 2, 1)), bytes(10))
             for place, subscriber in enumerate(subscribers):
                 got[place] |= subscriber.receive() is not None
             return all(got)
 
         wait_until(everyone_has_one)
+
+
+PLANE = Plane.STEPS
+ME, OTHER = 7, 8
+
+
+def bye(seq: int, sender: int = ME) -> Header:
+    return Header(Kind.BYE, sender, seq=seq)
+
+
+def sees(server: ServerPort, sender: int) -> bool:
+    return sender in server.changes()
+
+
+@pytest.mark.parametrize(
+    "wanted", [b"", b"s", topic(PLANE, ME)[:8], topic(Plane.INFERENCE, ME), topic(PLANE, ME) + b"x"]
+)
+def test_no_client_gets_the_replies_of_others(
+    context: Context, endpoint: str, server: ServerPort, wanted: bytes
+) -> None:
+    with ExitStack() as stack:
+        curious = stack.enter_context(context.socket(zmq.SUB))
+        curious.subscribe(wanted)
+        curious.connect(Endpoint.parse(endpoint).socket(1))
+        wait_until(lambda: server.changes() == {} and server.refused["topic"])
+        client = stack.enter_context(closing(ClientPort(context, PLANE, endpoint, ME)))
+        wait_until(lambda: sees(server, ME))
+        curious.subscribe(topic(PLANE, OTHER))
+        wait_until(lambda: sees(server, OTHER))
+        server.send(bye(1))
+        server.send(bye(1, OTHER))
+        assert wait_until(client.receive)
+        assert wait_until(lambda: curious.poll(10) and curious.recv()).startswith(topic(PLANE, OTHER))
+        assert not curious.poll(0), "its own topic and nothing else"
+    departed: list[int] = []
+    wait_until(lambda: departed.extend(server.departures()) or len(departed) == 2)
+    assert set(departed) == {ME, OTHER}, "what was refused is no departure"
+
+
+def subscribe(socket: zmq.Socket[bytes], sender: int) -> None:
+    """Subscribe to a topic; an XSUB does so by hand and delivers every message, a SUB only those of its topics."""
+    wanted = topic(PLANE, sender)
+    _ = socket.send(b"\1" + wanted) if socket.type == zmq.XSUB else socket.subscribe(wanted)
+
+
+@pytest.mark.parametrize("message", [b"", b"\2", b"hello"])
+def test_a_message_among_subscriptions_gives_no_client_the_topic_of_another(message: bytes) -> None:
+    refused = Counter[str]()
+
+    def refuse(error: RemoteProtocolError) -> None:
+        refused[error.reason] += 1
+
+    with ExitStack() as stack:
+        context = stack.enter_context(zmq.Context())
+        kinds = (zmq.XPUB, zmq.XSUB, zmq.SUB, zmq.XSUB, zmq.SUB)
+        replies, curious, victim, accomplice, late = (stack.enter_context(context.socket(kind)) for kind in kinds)
+        subscriptions = Subscriptions(replies, PLANE, None, refuse)
+        replies.bind("inproc://replies")  # where everything arrives at once and in this order
+        curious.connect("inproc://replies")
+        curious.send(message)
+        for socket, sender in ((victim, ME), (accomplice, OTHER)):
+            socket.connect("inproc://replies")
+            subscribe(socket, sender)
+        subscriptions.read()
+        replies.send(topic(PLANE, ME) + b"secret")
+        assert refused == {"topic": 1}
+        assert not accomplice.poll(0)
+        late.connect("inproc://replies")
+        subscribe(late, 9)
+        subscriptions.read()
+        replies.send(topic(PLANE, 9) + b"later")
+        assert late.recv(zmq.NOBLOCK) == topic(PLANE, 9) + b"later", "those who come afterwards are heard"

@@ -115,12 +115,3 @@ def test_two_batches_take_turns_and_a_network_that_cannot_act_fails_at_once() ->
     assert batches[0] is batches[2] is not batches[1], "one collects while the other is computed"
     with pytest.raises(RuntimeError):
         serving(Broken())
-
-
-def test_the_same_seed_draws_the_same_actions() -> None:
-    algorithm = make_algorithm(RunConfig(), VECTORS)
-    rows = np.zeros(64, step_record(VECTORS).dtype)
-    rows["first"] = True
-    drawn = [ask(serving(algorithm, 64, seed=seed), rows, list(range(64)))["action"].tolist() for seed in (1, 1, 2)]
-    assert drawn[0] == drawn[1]
-    assert drawn[0] != drawn[2]

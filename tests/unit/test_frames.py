@@ -36,16 +36,7 @@ def test_stacks_are_those_that_the_policy_got_whatever_is_in_other_rows(
     frames, first = (torch.cat([each[part] for each in unrolls]) for part in range(2))
     stacks = stack_frames(frames, first, k).view(STEPS, len(rows), k)
     assert stacks.dtype == torch.uint8
+    pictures = stack_frames(frames[..., None, None].expand(-1, -1, 2, 3), first, k)
+    assert pictures.view(STEPS, len(rows), k, 6).equal(stacks[..., None].expand(-1, -1, -1, 6))
     for row, (_, _, seen) in enumerate(unrolls):
         assert stacks[:, row].tolist() == seen
-
-
-def test_pictures_keep_their_pixels() -> None:
-    frames = torch.arange(2 * 7 * 3 * 5).view(2, 7, 3, 5)
-    first = torch.zeros(2, 4, dtype=torch.bool)
-    first[1, 2] = True
-    stacks = stack_frames(frames, first, 4)
-    assert stacks.shape == (4, 2, 4, 3, 5)
-    assert stacks.is_contiguous()
-    assert torch.equal(stacks[3, 0], frames[0, 3:7])
-    assert torch.equal(stacks[3, 1], frames[1, [5, 5, 5, 6]])

@@ -13,7 +13,7 @@ from tests.helpers import finished, python
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.algos.impala.config import ImpalaConfig
-from zerobeast.rl.learning.gradient_descent import GradientDescent
+from zerobeast.rl.learning.gradient_descent import GradientDescent, squares_finite
 from zerobeast.rl.ops import optim
 from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
 
@@ -164,3 +164,12 @@ def test_optimisers_of_torch_take_the_same_steps_and_save_the_same(name: str, se
 
 def test_no_optimiser_loads_the_compiler() -> None:
     assert finished(python("-c", WITHOUT_COMPILER)) == (0, "", "")
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, torch.finfo(torch.float32).max ** 0.5 * 1.001])
+@pytest.mark.parametrize("at", [0, 9999])
+def test_one_bad_entry_of_ten_thousand_is_found(bad: float, at: int) -> None:
+    entries = torch.full((10_000,), torch.finfo(torch.float32).max ** 0.5 * 0.999)
+    assert squares_finite([torch.ones(2), -entries, torch.empty(0)])
+    entries[at] = bad
+    assert not squares_finite([torch.ones(2), entries.view(100, 100), torch.zeros(())])

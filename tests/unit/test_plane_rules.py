@@ -16,14 +16,10 @@ from zerobeast.testing.served import Counts, Request, Server
 
 FAULTS = {
     "it does the work twice": plane.a_repeated_request_is_answered_again_and_done_once,
-    "it does what is late": plane.a_late_request_is_not_done,
     "it answers a foreign epoch": plane.a_request_of_another_start_is_refused,
     "it ignores BYE": plane.bye_ends_the_session,
     "it keeps who has gone": plane.a_client_that_has_gone_makes_room,
     "it greets who does not listen": plane.a_client_that_does_not_listen_gets_no_session,
-    "it takes any terms": plane.terms_that_do_not_fit_are_refused_and_better_ones_accepted,
-    "it starts its numbers anew": plane.welcome_names_the_newest_request,
-    "it serves one at a time": plane.streams_of_a_client_are_sessions_of_their_own,
 }
 TERMS = {"num_envs": 1}
 
@@ -65,8 +61,7 @@ class Toy:
 
     def work(self, header: Header, session: Session[list[int]]) -> None:
         arrival = session.arrival(header.seq)
-        again = {Arrival.REPEATED: "it does the work twice", Arrival.STALE: "it does what is late"}
-        if again.get(arrival, self.fault) == self.fault:
+        if arrival is Arrival.NEW or (arrival is Arrival.REPEATED and self.fault == "it does the work twice"):
             session.state.append(header.seq)
             body = (len(session.state),)
             session.reply = Header(Kind.ACT, header.sender, header.slot, self.epoch, header.seq, body), (b"rows",)
@@ -74,16 +69,12 @@ class Toy:
             self.port.send(session.reply[0], *session.reply[1])
 
     def greet(self, header: Header) -> None:
-        if header.body[0] != TERMS and self.fault != "it takes any terms":
+        if header.body[0] != TERMS:
             raise RemoteProtocolError("num_envs: expected 1", "terms")
         if not self.port.hears(header.sender) and self.fault != "it greets who does not listen":
             return
-        session = self.table.of(header)
-        if session is None and self.fault == "it serves one at a time" and header.slot:
-            raise RemoteProtocolError("one stream is enough", "busy")
-        session = session or self.table.open(header, [], 0.0)
-        seq = 0 if self.fault == "it starts its numbers anew" else session.seq
-        self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, seq, ({},)))
+        session = self.table.of(header) or self.table.open(header, [], 0.0)
+        self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, session.seq, ({},)))
 
     def counts(self) -> Counts:
         work = sum(len(session.state) for session in self.table)

@@ -101,19 +101,6 @@ def test_an_answer_counts_exactly_the_requests_made_so_far(events: list[Event]) 
         assert talk.stream.seq - len(session.state) in (0, 1), "at most the newest is under way"
 
 
-def test_a_client_leaves_with_all_its_sessions() -> None:
-    table: SessionTable[None] = SessionTable(epoch=1, limit=3)
-    for sender, slot in ((1, 0), (1, 1), (2, 0), (2, 0)):
-        last = table.open(Header(Kind.HELLO, sender, slot), None, now=0.0)
-    assert (table.senders, table.full) == ({1, 2}, True)
-    assert [session.slot for session in table.leave(1)] == [0, 1]
-    assert [session.sender for session in table] == [2]
-    assert table.leave(1) == []
-    for _ in range(2):
-        table.close(last)
-    assert (len(table), table.full, set(table.senders)) == (0, False, set())
-
-
 def test_a_session_that_asks_for_nothing_is_unused_after_a_while() -> None:
     table: SessionTable[None] = SessionTable(epoch=1)
     silent, busy = (table.open(Header(Kind.HELLO, 1, slot), None, now=100.0) for slot in (0, 1))

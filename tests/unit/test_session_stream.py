@@ -1,14 +1,19 @@
 """The client's half of a conversation, with plain numbers for time: when it asks, and what it takes for an answer."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from zerobeast.common.errors import Refused
-from zerobeast.common.wire.messages import Frames, Header, Kind, Reason
+from tests.build.errors import refused
+from zerobeast.common.errors import Refused, RemoteProtocolError
+from zerobeast.common.wire.messages import MAX_INTEGER, Frames, Header, Kind, Reason
 from zerobeast.common.wire.stream import (
     BUSY_PERIOD_S,
     HELLO_PERIOD_S,
+    LASTING_S,
+    PROMPT_SETBACKS,
     RESEND_AFTER_S,
     RESEND_LIMIT_S,
     UNSENT_AFTER_S,
@@ -142,23 +147,11 @@ def test_a_stream_without_a_session_sends_hello_as_soon_as_a_server_is_here() ->
     assert found.due(100.01) is not None
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        said(Kind.OBS, 2, []),
-        said(Kind.OBS, 0, []),
-        said(Kind.OBS, 1, [], epoch=EPOCH + 1),
-        said(Kind.ACT, 1, 5),
-        said(Kind.BYE, 1, epoch=EPOCH - 1),
-        welcome(),
-        error(Reason.UNKNOWN_SESSION),
-    ],
-    ids=lambda header: f"{header.kind.name}-{header.seq}-{header.epoch}",
-)
-def test_the_answer_ends_a_request_and_anything_else_is_stale(message: Header) -> None:
+def test_the_answer_ends_a_request_and_anything_else_is_stale() -> None:
     found, answer = asked(), said(Kind.OBS, 1, [])
-    assert not found.expects(message)
-    assert found.accept(message, 0.5) is Reply.STALE
+    for message in (said(Kind.OBS, 0, []), said(Kind.ACT, 1, 5), welcome(), error(Reason.UNKNOWN_SESSION)):
+        assert not found.expects(message)
+        assert found.accept(message, 0.5) is Reply.STALE
     assert (found.open, found.waiting, found.seq, found.expects(answer)) == (True, True, 1, True)
     assert found.accept(answer, 0.6) is Reply.ANSWER
     assert (found.waiting, found.heard_at, found.expects(answer)) == (False, 0.6, False)
@@ -184,3 +177,133 @@ def test_a_server_in_the_same_process_is_named_without_its_address() -> None:
     with pytest.raises(Refused) as caught:
         found.accept(error(Reason.VERSION), 0.0)
     assert str(caught.value) == "no", "who runs a worker has started no broker"
+
+
+ROUND_TRIP_S = 0.0005
+
+
+@pytest.mark.parametrize("reason", [Reason.TERMS, Reason.ENVIRONMENT, "a reason of the future"])
+@pytest.mark.parametrize("epoch", [0, EPOCH])
+def test_a_refusal_of_the_newest_request_is_final_and_shown_without_control_characters(epoch: int, reason: str) -> None:
+    with pytest.raises(Refused) as caught:
+        asked().accept(said(Kind.ERROR, 1, str(reason), "\x1b[2Jno\r\n12:00:00 I all is well", epoch=epoch), 0.1)
+    exit_code = 1 if reason == Reason.ENVIRONMENT else 2  # a setting is wrong, unless the environment is broken
+    assert (caught.value.reason, caught.value.exit_code) == (reason, exit_code)
+    assert str(caught.value).isprintable()
+
+
+def test_a_refusal_of_an_old_request_does_not_answer_hello() -> None:
+    found = asked()
+    found.greet_again(0.1)
+    for header in (said(Kind.ERROR, 1, "terms", "no"), said(Kind.ERROR, 1, "busy", "no", epoch=0)):
+        assert found.accept(header, 0.1) is Reply.STALE
+    assert not found.busy
+    found.accept(said(Kind.ERROR, 0, "busy", "\x1b]0;mine\x07", epoch=0), 0.1)
+    assert found.busy.isprintable()
+    with pytest.raises(Refused):
+        found.accept(said(Kind.ERROR, 0, "terms", "no", epoch=5), 0.1)
+
+
+def test_a_welcome_that_leaves_no_sequence_numbers_is_refused() -> None:
+    found = Stream(ME, SLOT, {}, "x")
+    with refused(kind=RemoteProtocolError, reason="order"):
+        found.accept(said(Kind.WELCOME, MAX_INTEGER, {}), 0.0)
+    assert not found.open
+
+
+@dataclass
+class Liar:
+    """A server that answers every request, and HELLO if it does not welcome, with something else."""
+
+    kind: Kind
+    body: tuple[Any, ...] = ()
+    restarts: bool = False  #: each of those comes from another start
+    welcomes: bool = True
+    honest: bool = False
+    epoch: int = EPOCH
+
+    def reply(self, asked: Header) -> Header:
+        if asked.kind is Kind.HELLO and (self.honest or self.welcomes):
+            return said(Kind.WELCOME, 0, {}, epoch=self.epoch)
+        return said(Kind.OBS, asked.seq, [], epoch=self.epoch) if self.honest else self.lie(asked.seq)
+
+    def lie(self, seq: int) -> Header:
+        self.epoch += self.restarts
+        return said(self.kind, seq if self.kind is Kind.ERROR else 0, *self.body, epoch=self.epoch)
+
+
+LIARS: dict[str, Callable[[], Liar]] = {
+    "bye": lambda: Liar(Kind.BYE),
+    "here": lambda: Liar(Kind.HERE),
+    "here to hello": lambda: Liar(Kind.HERE, welcomes=False),
+    "here of another start": lambda: Liar(Kind.HERE, restarts=True),
+    "welcome": lambda: Liar(Kind.WELCOME, ({},), restarts=True),
+    "unknown": lambda: Liar(Kind.ERROR, (str(Reason.UNKNOWN_SESSION), "?")),
+}
+
+
+def converse(stream: Stream, server: Liar, now: float, until: float) -> int:
+    """Run a client that always has a next request; return how often it sent something."""
+    sent = 0
+    while now < until:
+        if stream.open and not stream.waiting:
+            stream.request(Kind.STEP, (), (), now)
+        if work := stream.due(now):
+            sent += 1
+            stream.sent(now)
+            now += ROUND_TRIP_S
+            if work[0].kind is not Kind.BYE:
+                stream.accept(server.reply(work[0]), now)
+        if stream.waiting or not stream.open:
+            now = max(now, min(stream.deadline(), until))
+    return sent
+
+
+@pytest.mark.parametrize("case", LIARS)
+def test_a_server_that_never_answers_is_asked_less_and_less_often_and_as_before_once_it_does(case: str) -> None:
+    server, stream = LIARS[case](), Stream(ME, SLOT, {}, "x")
+    rare = 5 if case == "here to hello" else 1  # a HELLO is repeated every 200 ms even if no server is there
+    assert converse(stream, server, 0.0, 60.0) < 60 * rare + 2 * PROMPT_SETBACKS
+    assert stream.setbacks > 3
+    assert stream.trouble
+    server.honest = True
+    assert converse(stream, server, 60.0, 60.0 + RESEND_LIMIT_S + LASTING_S + 1) > 1000
+    assert not stream.trouble
+
+
+@pytest.mark.parametrize("case", sorted(LIARS.keys() - {"here to hello"}))
+def test_a_restart_costs_no_wait_even_twice_in_a_row(case: str) -> None:
+    server, stream, now = LIARS[case](), Stream(ME, SLOT, {}, "x"), 0.0
+    server.honest = True
+    for _ in range(2):
+        converse(stream, server, now, now + 2 * LASTING_S)
+        now += 2 * LASTING_S
+        for _ in range(2):
+            stream.accept(server.lie(stream.seq), now)
+            assert stream.open or stream.deadline() <= now
+    assert stream.setbacks == 0
+    assert not stream.trouble
+
+
+def test_a_session_whose_answer_is_useless_is_ended_and_not_held_against_the_next_server() -> None:
+    stream = asked()
+    for _ in range(PROMPT_SETBACKS + 3):
+        stream.reject("nonsense", 1.0)
+    assert stream.trouble
+    stream.give_up(2.0)
+    assert not stream.trouble
+    farewell, hello = stream.due(2.0), stream.due(2.0)
+    assert (farewell[0].kind, farewell[0].epoch, farewell[0].slot) == (Kind.BYE, EPOCH, SLOT)
+    assert hello[0].kind is Kind.HELLO, "at once"
+    assert stream.accept(said(Kind.WELCOME, 0, {}, epoch=EPOCH + 1), 2.1) is Reply.WELCOME
+
+
+def test_silence_carries_over_to_the_next_server_only_if_an_answer_was_owed() -> None:
+    stream = asked()
+    stream.give_up(50.0)
+    assert stream.silent_s(60.0) == 60.0
+    stream = asked()
+    assert stream.accept(said(Kind.OBS, 1, []), 0.1) is Reply.ANSWER
+    assert stream.silent_s(50.0) == 0.0
+    stream.give_up(50.0)
+    assert stream.silent_s(60.0) == 10.0

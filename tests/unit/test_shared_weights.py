@@ -8,7 +8,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 
 from tests.helpers import wait_until
 from zerobeast.rl.acting.weights_inbox import LOOK_PERIOD_S, LocalWeights
-from zerobeast.rl.nets.shared_weights import STATE, VERSION, WRITTEN, WeightsReader, WeightsWriter
+from zerobeast.rl.nets.shared_weights import STATE, VERSION, WeightsReader, WeightsWriter
 from zerobeast.rl.nets.weights import as_kept, load_flat, sizes
 
 KILLS = 40
@@ -72,20 +72,6 @@ def test_each_version_is_read_once_as_it_was_written(tmp_path: Path) -> None:
     assert whole(taken(reader)[1]) == 6.0, "what is mapped outlives the writer"
 
 
-def test_a_version_that_is_being_written_is_never_taken_for_whole(tmp_path: Path) -> None:
-    writer = WeightsWriter(tmp_path / "w", Net(), epoch=1)
-    reader = WeightsReader(tmp_path / "w", Net())
-    writer.write(Net(1.0), 1)
-    header, places = writer.memory.header, writer.memory.places
-    header[STATE + 1] += 1  # killed in its second write
-    places[1][:100] = 9
-    assert whole(taken(reader)[1]) == 1.0
-    header[STATE] += 1  # as if the writer overtook the reader each time
-    header[WRITTEN] += 2
-    assert reader.read() is None
-    assert reader.newer(), "and tries again"
-
-
 def test_a_torn_copy_is_noticed_even_if_the_states_are_even(tmp_path: Path) -> None:
     """As on a processor that makes the stores of a state visible before those of the weights."""
     writer = WeightsWriter(tmp_path / "w", Net(), epoch=1)
@@ -108,12 +94,6 @@ def write_for_ever(place: Path) -> None:
     while True:
         writer.write(Net(float(version % 100)), version)
         version += 1
-
-
-def read_for_ever(place: Path) -> None:
-    reader = WeightsReader(place, Net())
-    while True:
-        taken(reader)
 
 
 @contextmanager
@@ -158,32 +138,16 @@ def test_whenever_a_writer_is_killed_its_last_version_is_whole_and_its_successor
     assert torn > 0, "some were killed while they wrote"
 
 
-def test_killed_readers_disturb_neither_the_writer_nor_other_readers(tmp_path: Path) -> None:
-    place = tmp_path / "w"
-    writer = WeightsWriter(place, Net(), epoch=1)
-    reader = WeightsReader(place, Net())
-    for version in range(10):
-        with to_be_killed(read_for_ever, place):
-            writer.write(Net(float(version)), version)
-            time.sleep(0.002)
-        assert reader.newer()
-        assert (taken(reader)[0], whole(taken(reader)[1])) == (version, version)
-
-
-class Renamed(Net):
-    def __init__(self) -> None:
-        super().__init__()
-        self.other = self.exact
-        del self.exact
-
-
-@pytest.mark.parametrize("other", [Net(size=3), Net().float(), Renamed()], ids=["size", "format", "names"])
-def test_weights_of_another_net_are_refused(tmp_path: Path, other: Net) -> None:
-    writer = WeightsWriter(tmp_path / "w", other, epoch=1)
-    with pytest.raises(ValueError, match="weights"):
-        WeightsReader(tmp_path / "w", Net())
-    assert WeightsReader(tmp_path / "w", other).epoch == 1
-    writer.close()
+def test_weights_of_another_net_are_refused(tmp_path: Path) -> None:
+    renamed = Net()
+    renamed.other = renamed.exact
+    del renamed.exact
+    for other in (Net(size=3), Net().float(), renamed):
+        writer = WeightsWriter(tmp_path / "w", other, epoch=1)
+        with pytest.raises(ValueError, match="weights"):
+            WeightsReader(tmp_path / "w", Net())
+        assert WeightsReader(tmp_path / "w", other).epoch == 1
+        writer.close()
 
 
 def test_memory_that_could_shrink_under_its_readers_is_not_read(tmp_path: Path) -> None:
@@ -211,14 +175,12 @@ def test_without_enough_memory_there_is_no_writer_and_no_file(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_parallel_runs_have_separate_memory_and_a_file_that_points_to_another_run_is_refused(tmp_path: Path) -> None:
-    first, second = (WeightsWriter(tmp_path / name, Net(), epoch) for name, epoch in (("a", 1), ("b", 2)))
-    first.write(Net(1.0), 10)
-    second.write(Net(2.0), 20)
-    readers = [WeightsReader(tmp_path / name, Net()) for name in ("a", "b")]
-    assert [(reader.epoch, taken(reader)[0], whole(taken(reader)[1])) for reader in readers] == [(1, 10, 1), (2, 20, 2)]
-    first_place, second_place = (tmp_path / "a").read_text().split(), (tmp_path / "b").read_text().split()
-    (tmp_path / "a").write_text(" ".join([*second_place[:3], first_place[3]]))
+def test_a_file_that_points_to_another_run_is_refused(tmp_path: Path) -> None:
+    for name, epoch in (("a", 1), ("b", 2)):
+        WeightsWriter(tmp_path / name, Net(), epoch)
+    assert [WeightsReader(tmp_path / name, Net()).epoch for name in ("a", "b")] == [1, 2]
+    first, second = ((tmp_path / name).read_text().split() for name in ("a", "b"))
+    (tmp_path / "a").write_text(" ".join([*second[:3], first[3]]))
     with pytest.raises(ValueError, match="learner"):
         WeightsReader(tmp_path / "a", Net())
 
@@ -227,24 +189,20 @@ def test_parallel_runs_have_separate_memory_and_a_file_that_points_to_another_ru
 def test_anything_in_place_of_the_file_is_an_error_for_readers_and_replaced_if_possible(
     tmp_path: Path, kind: str
 ) -> None:
-    place, here = tmp_path / "w", socket.socket(socket.AF_UNIX)
-    make = {
-        "folder": place.mkdir,
-        "pipe": lambda: os.mkfifo(place),
-        "endless": lambda: place.symlink_to("/dev/zero"),
-        "loop": lambda: place.symlink_to(place),
-        "socket": lambda: here.bind(str(place)),
-    }
-    make[kind]()
-    with pytest.raises((OSError, ValueError)):
-        WeightsReader(place, Net())
-    if kind == "folder":
-        with pytest.raises(OSError, match="directory"):
+    place = tmp_path / "w"
+    with socket.socket(socket.AF_UNIX) as here:
+        {
+            "folder": place.mkdir,
+            "pipe": lambda: os.mkfifo(place),
+            "endless": lambda: place.symlink_to("/dev/zero"),
+            "loop": lambda: place.symlink_to(place),
+            "socket": lambda: here.bind(str(place)),
+        }[kind]()
+        with pytest.raises((OSError, ValueError)):
+            WeightsReader(place, Net())
+        with pytest.raises(IsADirectoryError) if kind == "folder" else nullcontext():
             WeightsWriter(place, Net(), epoch=1)
-    else:
-        WeightsWriter(place, Net(), epoch=1)
-        assert WeightsReader(place, Net()).epoch == 1
-    here.close()
+            assert WeightsReader(place, Net()).epoch == 1
 
 
 def test_a_learner_that_was_started_again_is_followed_and_an_unusable_file_is_not(tmp_path: Path) -> None:

@@ -56,21 +56,9 @@ def test_fields_are_aligned_to_8_bytes_in_order_and_rows_to_64(spec: RecordSpec)
     end = 0
     for field, (name, dtype, shape, offset) in zip(spec.fields, row_layout(spec), strict=True):
         assert (name, dtype, shape) == (field.name, field.dtype, list(field.shape))
-        assert offset == -(-end // 8) * 8
+        assert offset == -(-end // 8) * 8 == spec.dtype.fields[name][1]  # type: ignore[index]
         end = offset + int(np.prod(shape)) * np.dtype(dtype).itemsize
     assert spec.row_bytes == max(64, -(-end // 64) * 64)
-
-
-@given(layouts, st.data())
-def test_the_fields_of_a_row_are_at_the_offsets_of_its_layout(spec: RecordSpec, data: st.DataObject) -> None:
-    name, dtype, shape, offset = data.draw(st.sampled_from(row_layout(spec)))
-    rows = np.zeros(3, spec.dtype)
-    rows[name] = 1
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = rows.view("u1").reshape(3, spec.row_bytes)
-    np.testing.assert_array_equal(raw[2, offset : offset + size].view(dtype), np.ones(int(np.prod(shape)), dtype))
-    raw[2, offset : offset + size] = 0
-    assert not raw[2].any()
 
 
 def test_a_row_that_fits_no_frame_is_refused_before_memory_is_taken() -> None:

@@ -36,16 +36,15 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher import start
 from zerobeast.tools.bench.options import parse
 
-HOSTILE = [
-    "!!python/object/apply:os.mkdir [trap-sprung]",
-    "!!python/object/new:os.mkdir [trap-sprung]",
-    "name: !!python/name:os.mkdir",
-    "name: !!python/module:os",
-    "env: {kwargs: {x: !!python/object/apply:os.mkdir [trap-sprung]}}",
-]
 
-
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!!python/object/apply:os.mkdir [trap-sprung]",
+        "name: !!python/name:os.mkdir",
+        "env: {kwargs: {x: !!python/object/apply:os.mkdir [trap-sprung]}}",
+    ],
+)
 def test_a_config_that_would_run_code_is_refused_without_running_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -82,6 +81,12 @@ def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: 
     assert not (tmp_path / "trap-sprung").exists()
 
 
+def test_a_service_imports_no_module_that_only_a_file_names(foreign: str, tmp_path: Path) -> None:
+    code, _, errors = finished(python("-m", "zerobeast.services.worker", "--config", "runs/gift/config.yaml"))
+    assert (code, foreign in errors) == (2, True)
+    assert not (tmp_path / "trap-sprung").exists()
+
+
 GIVEN = {
     "root": "/gift/runs",
     "env.id": "CartPole-v1,evil:Free-v0",
@@ -101,10 +106,6 @@ GIVEN = {
 }
 
 
-def text_of(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 @pytest.mark.parametrize(("path", "value"), GIVEN.items(), ids=GIVEN)
 @pytest.mark.parametrize("own", [TrainFlags, Instance], ids=["beast", "service"])
 def test_what_a_file_may_not_decide_is_refused_unless_a_flag_or_variable_gives_it(
@@ -114,14 +115,15 @@ def test_what_a_file_may_not_decide_is_refused_unless_a_flag_or_variable_gives_i
     monkeypatch.setenv("XDG_STATE_HOME", str(file))  # so that nothing can be remembered
     file.write_text(json.dumps({path: value, "preset": "classic"}))
     name = {"env.id": "env", "security.insecure": "insecure"}.get(path, path)
-    remedy = f"give --{name} {shlex.quote(text_of(value))} as well"
+    text = value if isinstance(value, str) else json.dumps(value)
     asked: list[object] = []
     keys = ["--security.keys", "k"] if path == "security.secret" else []
-    variable = {f"BEAST_{path.upper().replace('.', '__')}": text_of(value)}
+    variable = {f"BEAST_{path.upper().replace('.', '__')}": text}
     for flags, environ in ((["--config", str(file), *keys], {}), (keys, {"BEAST_CONFIG": str(file)})):
-        with refused(path, value=value, layer=f"file {file}: {path}", expected=remedy):
+        wanted = f"give --{name} {shlex.quote(text)} as well"
+        with refused(path, value=value, layer=f"file {file}: {path}", expected=wanted):
             gather(flags, environ, own=own, describe=asked.append)
-        for more, others in (([f"--{path}={text_of(value)}"], {}), ([], variable)):
+        for more, others in (([f"--{path}={text}"], {}), ([], variable)):
             config = gather([*flags, *more], {**environ, **others}, own=own).config
             assert value_at(config, path) == value
             handed_on = confirmation(decisive(config))
@@ -180,18 +182,14 @@ def test_a_text_that_declares_nothing_is_not_for_files(tmp_path: Path, monkeypat
 #: environments, and arguments with which their packages start programs, read or write files, unpickle or import
 ARGUMENTS: list[tuple[str, dict[str, object]]] = [
     ("envpool/Basic-v1", {"vzd_path": "/proc/self/cwd/runs/gift/go"}),
-    ("envpool/Basic-v1", {"game_args": "+logfile /any/path"}),
     ("envpool/Ant-v5", {"xml_file": "../gift.xml"}),
     ("CartPole-v1,envpool/Basic-v1", {"cfg_path": "gift.cfg"}),
     ("zipf(envpool/Basic-v1,CartPole-v1;1)", {"lmp_save_dir": "/any"}),
     ("gfootball/1_vs_1_easy", {"extra_players": ["replay:/=1,path=runs/gift/dump,right_players=1"]}),
-    ("gfootball/1_vs_1_easy", {"other_config_options": {"tracesdir": "/any"}}),
     ("gfootball/1_vs_1_easy", {"other_config_options": {"dump_full_episodes": True}}),
     ("gfootball/1_vs_1_easy", {"representation": "/gift"}),
     ("pettingzoo/classic/chess_v6", {"render_mode": "human"}),
     ("Own-v0", {"env_id": "evilmod:/x"}),
-    ("Own-v0", {"env_id": "0:x"}),
-    ("Own-v0", {"env_id": "cuda:x"}),
     ("Own-v0", {"inner": {"evilmod:x": 1}}),
     ("Own-v0", {"evilmod:x": 1}),
     ("Own-v0", {"port": "600{number}"}),
@@ -206,7 +204,7 @@ def test_arguments_with_which_environments_do_more_than_play_are_not_for_files(
         monkeypatch.delitem(sys.modules, engine, raising=False)
     file = given_by_file(tmp_path, env_id, kwargs)
     for more in ([], ["--env", env_id]):
-        with refused("env.kwargs", value=kwargs, expected=remedy(kwargs)):
+        with refused("env.kwargs", value=kwargs):
             gather(["--config", file, *more], {})
     assert not {"envpool", "gfootball"} & sys.modules.keys(), "nothing is imported to judge"
 
@@ -215,10 +213,6 @@ def given_by_file(folder: Path, env_id: str, kwargs: Mapping[str, object]) -> st
     """A file with an environment and its arguments."""
     (folder / "config.yaml").write_text(json.dumps({"env": {"id": env_id, "kwargs": kwargs}, "preset": "classic"}))
     return str(folder / "config.yaml")
-
-
-def remedy(kwargs: Mapping[str, object]) -> str:
-    return f"give --env.kwargs {shlex.quote(json.dumps(kwargs))} as well"
 
 
 def test_neither_a_run_nor_an_export_gives_its_environment_such_arguments(
@@ -232,58 +226,38 @@ def test_neither_a_run_nor_an_export_gives_its_environment_such_arguments(
     (run / "checkpoint.pt").touch()
     save_file({"w": torch.zeros(1)}, export / "model.safetensors")
     (export / "config.json").write_text(json.dumps({"format": 1, "agent_steps": 1, "env": {}, "settings": settings}))
-    for attempt in (
-        lambda: settled(Path("runs"), "--name", "gift"),
-        lambda: evaluate(["gift"]),
-        lambda: evaluate(["export"]),
-    ):
-        with refused("env.kwargs", value=kwargs, expected=remedy(kwargs)):
+    for attempt in (lambda: settled(Path("runs"), "--name", "gift"), lambda: evaluate(["export"])):
+        with refused("env.kwargs", value=kwargs):
             attempt()
 
 
-@pytest.mark.parametrize(
-    ("env_id", "kwargs"),
-    [
+def test_a_file_may_give_environments_numbers_and_the_words_that_their_backend_lists(tmp_path: Path) -> None:
+    for env_id, kwargs in (
         ("envpool/Basic-v1", {"use_combined_action": True, "max_episode_steps": 100, "agent_start_pos": [1, 1]}),
-        ("envpool/FetchReach-v4", {"reward_type": "dense"}),
-        ("gfootball/1_vs_1_easy", {"representation": "simple115v2", "rewards": "scoring,checkpoints", "stacked": True}),
-        ("gfootball/1_vs_1_easy,gfootball/5_vs_5", {"channel_dimensions": [96, 72], "rewards": "scoring"}),
-    ],
-)
-def test_a_file_may_give_environments_numbers_and_the_words_that_their_backend_lists(
-    tmp_path: Path, env_id: str, kwargs: dict[str, object]
-) -> None:
-    assert gather(["--config", given_by_file(tmp_path, env_id, kwargs)], {}).config.env.kwargs == kwargs
-
-
-def test_the_words_of_a_backend_are_texts_to_the_environment_of_a_reference(tmp_path: Path) -> None:
+        ("gfootball/1_vs_1_easy,gfootball/5_vs_5", {"representation": "simple115v2", "channel_dimensions": [96, 72]}),
+    ):
+        assert gather(["--config", given_by_file(tmp_path, env_id, kwargs)], {}).config.env.kwargs == kwargs
     flags = ["--config", given_by_file(tmp_path, "CartPole-v1", {"reward_type": "dense"}), "--env"]
     gather([*flags, "envpool/FetchReach-v4"], {})
-    with refused("env.kwargs"):
+    with refused("env.kwargs"):  # to the environment of a reference these are texts
         gather([*flags, "envpool/own.py:Own"], {})
 
 
 HARMLESS = {"symbol": "NASDAQ:AAPL", "host": "localhost:8080"}
 
 
-def own_run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> RunConfig:
-    """A run in ./runs that this user has begun with texts, read from its own config.yaml from then on."""
-    monkeypatch.chdir(folder)
-    spec = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
-    monkeypatch.setattr(start, "spec_of", lambda _: spec)
-    monkeypatch.setattr(start, "spec_for", lambda _: spec)
-    monkeypatch.setattr(start, "padded", lambda config: config)
-    monkeypatch.setattr(start, "first_check", lambda _: [])
-    kwargs = json.dumps(HARMLESS)
-    run = settled(Path("runs"), "--name=own", "--env=Own-v0", f"--env.kwargs={kwargs}", "--preset=classic")
-    with start.begun(run, {}, say=lambda _: None):
-        return run.config
-
-
 def test_what_was_confirmed_holds_for_those_values_of_that_folder_from_the_same_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own_run(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    spec = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
+    unasked = {"spec_of": lambda _: spec, "spec_for": lambda _: spec, "first_check": lambda _: []}
+    for name, instead in {**unasked, "padded": lambda config: config}.items():
+        monkeypatch.setattr(start, name, instead)
+    kwargs = json.dumps(HARMLESS)
+    run = settled(Path("runs"), "--name=own", "--env=Own-v0", f"--env.kwargs={kwargs}", "--preset=classic")
+    with start.begun(run, {}, say=lambda _: None):
+        pass
     assert settled(Path("runs"), "--name", "own").config.env.kwargs == HARMLESS
     gather(["--config", "runs/own/config.yaml", *ALONE], {})
     with refused("run"):  # it has no checkpoint, and there is no other reason
@@ -357,16 +331,3 @@ def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_p
     config, alone = gather(["--config", str(tmp_path / "config.yaml"), *ALONE], {}).config, RunConfig()
     assert (config.security, config.health) == (alone.security, alone.health)
     assert config.learner.endpoint == alone.learner.endpoint
-
-
-def test_a_service_imports_no_module_that_only_a_file_names(foreign: str, tmp_path: Path) -> None:
-    code, _, errors = finished(python("-m", "zerobeast.services.worker", "--config", "runs/gift/config.yaml"))
-    assert (code, f"give --env {foreign} as well" in errors) == (2, True)
-    assert not (tmp_path / "trap-sprung").exists()
-
-
-def test_a_user_who_names_the_module_may_have_it(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = EnvSpec(foreign, ArraySpace.box((3,)), ArraySpace.discrete(2))
-    monkeypatch.setattr(start, "spec_of", lambda _: spec)
-    for flags, environ in ((["--env", foreign], {}), ([], {"BEAST_ENV": foreign})):
-        assert settled(Path("runs"), "--name", "gift", *flags, environ=environ).config.env.id == foreign

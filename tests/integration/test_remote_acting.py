@@ -76,19 +76,6 @@ def test_estimates_of_the_example_end_where_an_environment_was_replaced_in_the_m
     assert example["advantages"](batch, values)[:, 0].tolist() == pytest.approx(expected)
 
 
-def test_workers_take_a_policy_once_it_is_far_from_theirs() -> None:
-    with acting("--sync.rule", "adaptive 0.05") as env:
-        policy = env.policy()
-        for _ in range(3):
-            assert (env.step(policy).policy_version == 0).all(), "it has not moved"
-        with torch.no_grad():
-            policy.policy.bias += torch.tensor([3.0, 0.0])
-        for _ in range(5):
-            newest = env.step(policy).policy_version
-        assert (newest >= 3).all(), "it has, and one divergence was enough"
-        assert env.syncs == 2
-
-
 def test_exploration_follows_the_steps_of_the_run_whatever_weights_act() -> None:
     """The policy prefers the last action so much that it takes another one only to explore."""
     flags = ["--dqn.exploration_steps", "100", "--dqn.exploration_final", "0", "--sync.rule", "never"]

@@ -115,17 +115,6 @@ def test_what_is_predicted_is_likeliest_or_best_by_the_parameters_of_the_checkpo
             absent(OBS)
 
 
-def test_values_of_scaled_rewards_are_in_the_environments_units(tmp_path: Path) -> None:
-    for algo, replay in (("impala", ()), ("dqn", ("--dqn.replay_size=10000",))):
-        raw, policy = (  # of the same weights
-            load(policy_run(tmp_path / algo / scale, algo, VECTORS, f"--{algo}.reward_scale={scale}", *replay))
-            for scale in ("1", "0.1")
-        )
-        torch.testing.assert_close(policy.value(OBS), 10 * raw.value(OBS))
-        assert raw.value(OBS).abs().max() > 1e-4
-    torch.testing.assert_close(policy.action_values(OBS), 10 * raw.action_values(OBS))
-
-
 def test_values_that_r2d2_has_rescaled_are_returns(tmp_path: Path) -> None:
     found = []
     for scale, rescaling in ((1, "false"), (0.5, "true")):

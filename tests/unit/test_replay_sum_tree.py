@@ -39,14 +39,6 @@ def test_items_are_drawn_as_often_as_they_weigh(n: int) -> None:
             assert chi_square(counts, 200_000 * weights / weights.sum()) < 4.0
 
 
-def test_each_stratum_is_drawn_from_once() -> None:
-    tree = SumTree(64)
-    tree.set(np.arange(64), 1.0)
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        assert np.array_equal(tree.find(tree.stratified(32, rng)) // 2, np.arange(32))
-
-
 @pytest.mark.parametrize("n", SIZES)
 def test_points_at_the_very_ends_find_items_of_some_weight(n: int) -> None:
     rng = np.random.default_rng(n)

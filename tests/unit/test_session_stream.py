@@ -171,14 +171,6 @@ def test_a_server_without_the_session_gets_hello_at_once(message: Header) -> Non
     assert found.accept(said(Kind.BYE, 1), 3.0) is Reply.STALE
 
 
-def test_a_server_in_the_same_process_is_named_without_its_address() -> None:
-    found = Stream(ME, SLOT, {}, "broker at inproc://broker")
-    assert found.server == "broker"
-    with pytest.raises(Refused) as caught:
-        found.accept(error(Reason.VERSION), 0.0)
-    assert str(caught.value) == "no", "who runs a worker has started no broker"
-
-
 ROUND_TRIP_S = 0.0005
 
 

@@ -89,10 +89,5 @@ class Numbered(Relay):
     possible_agents: ClassVar[list[Any]] = [1, 2, 3]
 
 
-class Odd(Relay):
-    def action_space(self, agent: str) -> Space[Any]:
-        raise KeyError(agent)
-
-
 class Unnamed(Relay):
     possible_agents: ClassVar[list[Any]] = []

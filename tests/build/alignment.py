@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -92,12 +92,8 @@ class StubLearner:
             header = message.header
             if header.kind is Kind.HELLO:
                 terms = header.body[0]
-                spec = rollout_record(
-                    EnvSpec.from_wire(terms["env"]),
-                    PolicySpec.from_wire(terms["policy"]),
-                    terms.get("unroll_length", T),
-                )
-                self.dtype = spec.dtype
+                specs = EnvSpec.from_wire(terms["env"]), PolicySpec.from_wire(terms["policy"])
+                self.dtype = rollout_record(*specs, terms.get("unroll_length", T)).dtype
                 offer = {"window": 1, "unroll_length": T}
                 self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, 0, (offer,)))
             elif header.kind is Kind.ROLLOUT:
@@ -134,21 +130,15 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
             "envserver": {"endpoint": f"ipc://{folder}/e"},
         }
     )
-    instance = Instance(index=0)
     context = Context()
     stub = StubLearner(context, config.learner.endpoint)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sessions, "make_algorithm", algorithm)
-        try:
-            with (
-                running(EnvServer(config, instance)),
-                running(Broker(config, instance)),
-                running(Actor(config, instance)),
-            ):
-                wait_until(stub.turn, 200)
-        finally:
-            stub.close()
-            context.term()
+    with ExitStack() as stack:
+        stack.callback(context.term)
+        stack.callback(stub.close)
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr(sessions, "make_algorithm", algorithm)
+        for service in (EnvServer, Broker, Actor):
+            stack.enter_context(running(service(config, Instance(index=0))))
+        wait_until(stub.turn, 200)
     return stub
 
 

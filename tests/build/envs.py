@@ -85,18 +85,6 @@ class Endless(Env):
         return np.zeros(2, np.float32), 1.0, False, False, {}
 
 
-def left_out() -> Info:
-    """Infos that cannot be sent, new ones each time."""
-    return {name: 1 for name in ("nd", "_hidden", "x" * 101)} | {
-        "text": "no",
-        "none": None,
-        "list": [1],
-        "large": np.zeros(10_000),
-        "deep": {"deeper": {"x": 1}},
-        "object": object(),
-    }
-
-
 class Walk(Env):
     """A random walk from `options["start"]`, of a random length, with infos of all kinds.
 
@@ -121,7 +109,7 @@ class Walk(Env):
         info: Info = {"pair": np.array([self.at, self.count]), "nested": {"count": self.count, "text": "no"}}
         if self.count % 2:
             info["odd"] = np.float32(self.at)
-        return np.array([self.at], np.float32), self.at, False, self.count >= self.length, info | left_out()
+        return np.array([self.at], np.float32), self.at, False, self.count >= self.length, info
 
 
 class Parts(Env):

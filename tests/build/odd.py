@@ -4,10 +4,10 @@ import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ def is_file(fd: int) -> bool:
 
 
 spoiled: list[bool] = []  #: whether no environment of this process works any more
-SLEEPER = [sys.executable, "-c", "import time; time.sleep(1000)"]
 #: how `Odd` can be told to misbehave in a step
 DEEDS: dict[str, Callable[[], Any]] = {
     "raise": lambda: 1 / 0,
@@ -44,13 +43,9 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "exit": lambda: os._exit(7),
     "say and exit": lambda: [os.write(2, b"all is well\n"), os._exit(2)],
     "answer": lambda: [os.write(fd, b"{") for fd in range(3, 64) if is_file(fd)],
-    "quit": sys.exit,
     "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "hang": hang,
     "rest": lambda: time.sleep(0.01),
-    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
-    "ignore": lambda: [signal.signal(signal.SIGTERM, signal.SIG_IGN), hang()],
-    "close": lambda: os.closerange(3, 256),
 }
 SAID = {"nan": float("nan"), "inf": float("inf")}
 #: observation spaces of choices
@@ -58,59 +53,46 @@ CHOICES: dict[str, spaces.Space[Any]] = {
     "bool": spaces.MultiBinary(2),
     "discrete": spaces.Discrete(5, start=2),
     "multi": spaces.MultiDiscrete([2, 5], start=[0, 3]),
-    "binary": spaces.MultiBinary(2),
 }
 
 
+@dataclass(eq=False)
 class Odd(Env):
-    """Answers and misbehaves as it is told to.
-
-    Args:
-      at: step of an episode at which it does so; 0: at none, -1: at every one.
-      deed: key of `DEEDS`.
-      answer: observation of that step; "nan" and "inf" stand for the numbers, which JSON lacks.
-      reward: reward of that step.
-      ends: whether that step terminates the episode.
-      dtype: dtype of the observation space, or a key of `CHOICES`.
-      once: a file; while it is missing nothing odd happens. It is deleted first; its content, if any, is the deed.
-      broken: a file; while it exists no environment can be made, and each attempt appends a byte to it.
-      family: a file to which every environment appends the ids of two processes it starts, one in a session of its own.
-      make_s: seconds that making it takes.
-      reset_s: seconds that a reset takes.
-      method: start method of a process that multiprocessing starts, whose id joins those in `family`.
-    """
+    """Answers and misbehaves as it is told to."""
 
     action_space = spaces.Discrete(2)
+    at: int = 0  #: step of an episode at which it does so; 0: at none, -1: at every one
+    deed: str = ""  #: key of `DEEDS`
+    answer: Any = None  #: observation of that step; "nan" and "inf" stand for the numbers, which JSON lacks
+    reward: Any = 1.0  #: of that step
+    ends: bool = False  #: whether that step terminates the episode
+    dtype: str = "float32"  #: of the observation space, or a key of `CHOICES`
+    once: str = (
+        ""  #: a file without which nothing odd happens; it is deleted first, and its content, if any, is the deed
+    )
+    broken: str = ""  #: a file; while it exists no environment can be made
+    family: str = ""  #: a file that gets the id of a process that each environment starts, and that would outlast it
+    method: str = "spawn"  #: by which multiprocessing starts that one
+    make_s: float = 0.0  #: that making it takes
+    reset_s: float = 0.0  #: that a reset takes
 
-    def __init__(
-        self,
-        at: int = 0,
-        deed: str = "",
-        answer: Any = None,
-        reward: Any = 1.0,
-        ends: bool = False,
-        dtype: str = "float32",
-        once: str = "",
-        broken: str = "",
-        family: str = "",
-        make_s: float = 0.0,
-        reset_s: float = 0.0,
-        method: str = "",
-    ) -> None:
-        self.observation_space = CHOICES[dtype] if dtype in CHOICES else spaces.Box(0, 255, (2,), np.dtype(dtype).type)
-        if dtype == "bool":
+    def __post_init__(self) -> None:
+        plain = spaces.Box(0, 255, (2,), np.dtype("float32" if self.dtype in CHOICES else self.dtype).type)
+        self.observation_space = CHOICES.get(self.dtype, plain)
+        if self.dtype == "bool":
             self.observation_space.dtype = np.dtype(bool)
-        self.at, self.deed, self.reward, self.once = at, deed, SAID.get(str(reward), reward), once
-        self.answer = [SAID.get(str(entry), entry) for entry in answer] if isinstance(answer, list) else answer
-        self.count, self.reset_s, self.ends = 0, reset_s, ends
-        if broken and Path(broken).exists():
-            with Path(broken).open("a") as file:
-                file.write("x")
+        self.reward = SAID.get(str(self.reward), self.reward)
+        if isinstance(self.answer, list):
+            self.answer = [SAID.get(str(entry), entry) for entry in self.answer]
+        if self.broken and Path(self.broken).exists():
             raise ConnectionError("what this environment needs is not there")
-        time.sleep(make_s)
-        if family:
-            with Path(family).open("a") as file:
-                file.writelines(f"{process.pid}\n" for process in started(method))
+        time.sleep(self.make_s)
+        if self.family:
+            context: Any = multiprocessing.get_context(self.method)
+            process = context.Process(target=time.sleep, args=(1000,))
+            process.start()
+            with Path(self.family).open("a") as file:
+                file.write(f"{process.pid}\n")
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         self.count = 0
@@ -143,16 +125,6 @@ class Odd(Env):
         self.deed = mine.read_text() or self.deed
         mine.unlink()
         return True
-
-
-def started(method: str) -> list[Any]:
-    """Processes that outlast their parent: one of multiprocessing, or two others."""
-    if not method:
-        return [subprocess.Popen(SLEEPER, start_new_session=apart) for apart in (False, True)]
-    context: Any = multiprocessing.get_context(method)
-    process = context.Process(target=time.sleep, args=(1000,))
-    process.start()
-    return [process]
 
 
 class Old(Odd):
@@ -215,11 +187,8 @@ class Drawn(Endless):
         return np.zeros((4, 6, 3), np.uint8) if self._die_at or self._raise_at else None
 
 
-class Loud(Env):
+def loud() -> Odd:
     """Prints, through `sys.stdout` and directly to its file descriptor."""
-
-    observation_space, action_space = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2)
-
-    def __init__(self) -> None:
-        sys.stdout.write("made here\n")
-        os.write(1, b"{}\n")
+    sys.stdout.write("made here\n")
+    os.write(1, b"{}\n")
+    return Odd()

@@ -3,18 +3,10 @@
 import re
 from pathlib import Path
 
-from tests.build.commands import TASKS, beast, done, played
-from tests.helpers import finished
+from tests.build.commands import done, played
 
 GAMES = ["MinAtar/Breakout-v1", "MinAtar/Seaquest-v1"]
 SHORT = ("--plain", "--total_steps", "1000", "--learner.batch_size", "16")
-
-
-def test_environments_that_cannot_be_alike_end_the_run_in_a_line(tmp_path: Path) -> None:
-    envs = f"{TASKS}:Cheap-v0,{TASKS}:Exact-v0"
-    code, _, error = finished(beast("train", "--plain", "--root", tmp_path, "--env", envs))
-    assert (code, error.count("\n")) == (2, 1)
-    assert all(part in error for part in (f"{TASKS}:Cheap-v0", f"{TASKS}:Exact-v0", "obs.dtype", "<f4", "|i1"))
 
 
 def test_games_of_unequal_sizes_train_one_policy_that_is_evaluated_in_each(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ TOUR = ROOT / "docs/examples/tour"
 
 
 @pytest.mark.timeout(900)  # on two busy cores; nine runs
-def test_every_cell_runs_and_the_progress_of_a_run_is_one_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_cell_runs_and_progress_is_one_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

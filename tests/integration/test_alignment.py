@@ -41,32 +41,20 @@ def test_every_rollout_continues_the_one_before_it(learner: StubLearner) -> None
             np.testing.assert_array_equal(before["obs"][:, -1], after["obs"][:, -T - 1])
 
 
-def test_the_stored_state_is_the_one_before_the_first_observation(learner: StubLearner) -> None:
-    for rollout in learner.each:
-        counted = rollout["obs"][:, -T - 1, 0]
-        np.testing.assert_array_equal(rollout["core_state"][:, 0], counted)
-
-
-def test_answers_belong_to_the_observation_beside_them(learner: StubLearner) -> None:
+def test_answers_belong_to_the_observation_beside_them_and_rewards_to_the_action_before(learner: StubLearner) -> None:
     for rollout in learner.each:
         obs = rollout["obs"][:, -T - 1 :, 0].astype(np.float32)
-        shown = rollout["logits"]
+        np.testing.assert_array_equal(rollout["core_state"][:, 0], obs[:, 0], "the state before the first observation")
+        shown, first, last_action = rollout["logits"], rollout["first"], rollout["last_action"]
         np.testing.assert_array_equal(shown[:, :, 0], obs[:, :T])
         np.testing.assert_array_equal(rollout["value"], obs[:, :T])
         np.testing.assert_array_equal(shown[:, :, 2], rollout["reward"][:, :T])
-        np.testing.assert_array_equal(rollout["last_action"][:, 1:], (obs[:, :T].astype(int) + 1) % 3)
-
-
-def test_rewards_and_ends_belong_to_the_action_before_them(learner: StubLearner) -> None:
-    for rollout in learner.each:
-        first, obs = rollout["first"], rollout["obs"][:, -T - 1 :, 0]
-        rewarded = np.where(first, 0, rollout["last_action"])
-        np.testing.assert_array_equal(rollout["reward"][:, 1:], rewarded[:, 1:])
+        np.testing.assert_array_equal(last_action[:, 1:], (obs[:, :T].astype(int) + 1) % 3)
+        np.testing.assert_array_equal(rollout["reward"][:, 1:], np.where(first, 0, last_action)[:, 1:])
         np.testing.assert_array_equal(rollout["terminated"] | rollout["truncated"], obs == Clock.LENGTH)
         np.testing.assert_array_equal(first, obs == 0)
 
 
 def test_episodes_are_whole_and_their_returns_exact(learner: StubLearner) -> None:
-    assert learner.episodes
     expected = sum((step + 1) % 3 for step in range(Clock.LENGTH))
     assert {tuple(episode) for episode in learner.episodes} == {(float(expected), Clock.LENGTH)}

@@ -1,20 +1,37 @@
-"""What an env-server refuses and why; the contract of a plane has what it does with messages of any kind."""
+"""What an env-server refuses, and sessions that take long to make; the contract of a plane has the rest."""
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
 from tests.build.envs import COUNTER
 from tests.build.envservers import running
-from tests.helpers import wait_until
-from zerobeast.common.wire.messages import Frames, Kind, Reason
+from tests.helpers import bring, wait_until
+from zerobeast.clients.env_client import EnvClient
+from zerobeast.common.errors import BeastError, ConfigError, LocalProtocolError
+from zerobeast.common.settings import EnvConfig
+from zerobeast.common.transport import Context
+from zerobeast.common.wire import session
+from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Header, Kind, Reason
 from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.envserver import sessions
+from zerobeast.services.envserver.backend import GROUP, Backend, VectorRequest
+from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.service import EnvServer
 from zerobeast.testing.served import Peer, env_server
+
+INFO = "tests.build.envs:Info-v0"
+PONG = "PongNoFrameskip-v4"
+N = 5  #: makes two parts of Atari games, and two slices of worker processes
 
 
 @pytest.fixture
@@ -81,3 +98,147 @@ def test_a_full_server_answers_busy(
         refusal = peer.hello()
         assert (refusal.kind, refusal.body[0], len(server.table)) == (Kind.ERROR, Reason.BUSY, 1)
         assert server.report()["refused_by_reason"].keys() == {"busy"}
+
+
+def test_a_process_that_ends_in_a_reset_is_replaced_by_one_like_it(context: Context, ipc: str, tmp_path: Path) -> None:
+    file, twin = tmp_path / "gone", gymnasium.make_vec(INFO, N, vectorization_mode="sync")
+    with running(ipc, workers=2) as server, EnvClient(context, ipc, {"id": INFO}, N, seed=0, infos=True) as client:
+        client.reset()
+        rows = client.reset(seed=9, options={"start": 4, "exit_once": str(file)})
+        assert file.exists()
+        assert rows["obs"].tolist() == [[4]] * N
+        twin.reset(seed=9, options={"start": 4})
+        rows, _, infos = client.step([0] * N)
+        np.testing.assert_array_equal(rows["obs"], twin.step(np.zeros(N, np.int64))[0])
+        assert infos["pair"].shape == (N, 2)
+        assert client.reset()["obs"].tolist() == [[0]] * N, "options are those of one reset"
+        wait_until(lambda: server.report()["env_errors"] > 0)
+        assert server.report()["infos_left_out"] >= N, "a text of each"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "wrong", "error", "named"),
+    [
+        (PONG, {"options": {}}, ConfigError, "options"),
+        (INFO, {"seed": 2**31}, ConfigError, "seed"),
+        (INFO, {"seed": ["x"]}, ConfigError, r"seed\[0\]"),
+        (INFO, {"options": {"start": bytes(MAX_OPTIONS_BYTES)}}, ConfigError, str(MAX_OPTIONS_BYTES)),
+        (INFO, {"options": {"start": object()}}, LocalProtocolError, "object"),
+        (INFO, {"options": {"start": "x"}}, ConfigError, "ValueError"),  # which ends the session
+    ],
+)
+def test_invalid_seeds_and_options_are_refused(
+    context: Context, ipc: str, env_id: str, wrong: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    with running(ipc, in_process=True), EnvClient(context, ipc, {"id": env_id}, 1, seed=0) as client:
+        with pytest.raises(error, match=named):
+            client.reset(**wrong)
+
+
+def test_an_invalid_mask_is_refused_and_the_session_goes_on(context: Context, ipc: str) -> None:
+    some = np.arange(N) == 2
+    with running(ipc, in_process=True):
+        with EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0) as client:
+            client.reset()
+            for wrong in ({"mask": some}, {"seed": [*range(N)]}):  # they are reset all together
+                with pytest.raises(ConfigError, match="reset_m"):
+                    client.reset(**wrong)
+            assert client.step([0] * N)[0]["reward"].all()
+        with EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0, reset_masks=True) as client:
+            with pytest.raises(ConfigError, match="RESET"):
+                client.reset(mask=some)
+            client.reset()
+            for mask in (np.zeros(N, np.bool_), np.ones(N + 1, np.bool_), np.ones(N, np.int64)):
+                with pytest.raises(ConfigError, match=f"mask: .* {N} booleans"):
+                    client.reset(mask=mask)
+            assert client.reset(mask=some)["first"].all(), "all are at their first"
+
+
+SLOW = "slow/CartPole-v1"
+AT_ONCE = 4  #: environments that the backend below makes in a turn
+
+
+begun: list[int] = []  #: seeds of all environments of SLOW whose making has begun
+
+
+def made_slowly(num_envs: int, seed: int) -> InlineEnvs:
+    begun.append(seed)
+    time.sleep(0.002)
+    return NativeVectorEnv(EnvConfig(id="CartPole-v1"), num_envs, seed)
+
+
+def make_vec(request: VectorRequest) -> InlineVectorEnv:
+    return InlineVectorEnv(made_slowly, request.num_envs, request.seed, min(AT_ONCE, request.num_envs))
+
+
+class Broken(InlineVectorEnv):
+    """Raises what a backend should not, in the call that its configuration names, and when it is closed."""
+
+    def __init__(self, request: VectorRequest) -> None:
+        self.at = request.config.kwargs["at"]
+        super().__init__(partial(NativeVectorEnv, EnvConfig(id="CartPole-v1")), 1, 0, 1)
+
+    def reset(self, *_: object) -> None:
+        raise KeyError("reset")
+
+    def collect(self) -> bool:
+        return super().collect() if self.at == "reset" else bool({}[self.at])
+
+    def close(self) -> None:
+        raise KeyError("close")
+
+
+BACKEND, BROKEN = Backend(make_vec=make_vec), Backend(make_vec=Broken)
+
+
+@pytest.fixture(autouse=True)
+def _brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    begun.clear()
+    monkeypatch.syspath_prepend(tmp_path)
+    with bring(tmp_path, GROUP, {"slow-1.0": f"slow/* = {__name__}:BACKEND\nbroken/* = {__name__}:BROKEN"}):
+        yield
+
+
+def waiting(server: EnvServer, endpoint: str, seed: int, num_envs: int, making: int) -> Peer:
+    """A client that is told to wait while so many sessions are made."""
+    terms = {"env": {"id": SLOW}, "num_envs": num_envs, "seed": seed}
+    peer = Peer(replace(env_server(endpoint, {}), terms=terms))
+    peer.sent_until(Header(Kind.HELLO, peer.port.sender, body=(terms,)), (), lambda heard: heard.kind is Kind.HERE)
+    wait_until(lambda: server.report()["sessions_making"] == making)
+    return peer
+
+
+@pytest.mark.parametrize("how", ["BYE", "its connection ends"])
+def test_a_client_that_leaves_while_it_waits_costs_nothing(ipc: str, how: str) -> None:
+    with running(ipc) as server, waiting(server, ipc, 0, 4096, making=1) as first:
+        with waiting(server, ipc, 5000, 1, making=2) as second:
+            if how == "BYE":
+                second.bye()
+                wait_until(lambda: server.report()["sessions_making"] == 1)
+        wait_until(lambda: server.report()["sessions_making"] == 1)
+        first.close()
+        wait_until(lambda: len(server.table) == 0)
+    assert 0 <= max(begun) < 4096, "only the first was ever begun, and left half made"
+    assert len(begun) < 4096 / AT_ONCE
+
+
+def test_a_session_in_the_making_is_not_closed_as_unused(ipc: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "UNUSED_S", -1.0)
+    monkeypatch.setattr(session, "SWEEP_PERIOD_S", 0.0)
+    with running(ipc) as server, waiting(server, ipc, 0, 200, making=1) as peer:
+        peer.send(Header(Kind.HELLO, peer.port.sender, body=(peer.server.terms,)))
+        wait_until(lambda: len(server.table) == 0)
+    assert len(begun) == 200 / AT_ONCE, "it is made once and to the end, and only then looks unused"
+
+
+@pytest.mark.parametrize("at", ["collect", "reset"])
+def test_whatever_a_backend_raises_ends_its_own_session_alone(context: Context, ipc: str, at: str) -> None:
+    env = {"id": "broken/A-v0", "kwargs": {"at": at}}
+    with running(ipc) as server, EnvClient(context, ipc, {"id": "CartPole-v1"}, 1, seed=0) as other:
+        with (
+            pytest.raises(BeastError, match=f"KeyError: '{at}'"),
+            EnvClient(context, ipc, env, 1, seed=0) as client,
+        ):
+            client.reset()
+        other.reset()
+        assert len(server.table) == 1

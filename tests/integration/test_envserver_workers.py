@@ -1,8 +1,10 @@
-"""Environments that raise, die, hang or outlive their server, each in a real worker process."""
+"""Worker processes: environments that raise, die, hang or outlive their server; numbers, wear, and what kills them."""
 
 import contextlib
+import os
 import select
-import threading
+import signal
+import subprocess
 import time
 from functools import partial
 from pathlib import Path
@@ -14,17 +16,21 @@ import pytest
 
 from tests.build.envs import COUNTER, ON_PURPOSE
 from tests.build.envservers import running
-from tests.build.odd import ODD
+from tests.build.odd import HOME, NUMBERED, ODD
 from tests.helpers import killed_at_last, python, running_still, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
-from zerobeast.common.settings import EnvConfig
+from zerobeast.common.process import endings, usage
+from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.transport import Context
 from zerobeast.services.envserver import service, workers
 from zerobeast.services.envserver.agents import shard
 from zerobeast.services.envserver.catalogue import make_env
+from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.shard import FRESH_AFTER
+from zerobeast.services.envserver.worker import Wear
 from zerobeast.services.envserver.workers import WorkerVectorEnv
+from zerobeast.testing.sessions import Session, session
 
 
 def counter(**kwargs: Any) -> dict[str, Any]:
@@ -61,9 +67,7 @@ def test_an_environment_that_fails_for_good_ends_its_session_with_the_reason(con
             assert server.report()["env_errors"] == before + 2, "the environment and its session"
 
 
-def test_after_some_failures_in_a_row_the_next_try_is_in_a_fresh_process(
-    context: Context, ipc: str, tmp_path: Path
-) -> None:
+def test_after_some_failures_the_next_try_is_in_a_fresh_process(context: Context, ipc: str, tmp_path: Path) -> None:
     once = tmp_path / "once"
     env = {"id": ODD, "kwargs": {"at": -1, "deed": "spoil", "once": str(once)}}
     with running(ipc) as server, EnvClient(context, ipc, env, 1, seed=0) as client:
@@ -74,9 +78,7 @@ def test_after_some_failures_in_a_row_the_next_try_is_in_a_fresh_process(
         assert server.report()["env_errors"] == FRESH_AFTER
 
 
-def test_a_process_whose_environments_cannot_be_made_anew_is_replaced_too(
-    context: Context, ipc: str, tmp_path: Path
-) -> None:
+def test_a_process_that_can_make_no_environment_is_replaced_too(context: Context, ipc: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     env = {"id": ODD, "kwargs": {"broken": str(broken)}}
     with running(ipc) as server, EnvClient(context, ipc, env, 1, seed=0) as client:
@@ -109,7 +111,7 @@ def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, 
         assert client.lost == ()
 
 
-def test_an_environment_that_ends_its_process_in_each_first_step_loses_those_episodes_and_its_session(
+def test_a_process_that_ends_in_each_step_loses_the_session(
     context: Context, ipc: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "MAX_DEATHS", 3)
@@ -124,7 +126,7 @@ def test_an_environment_that_ends_its_process_in_each_first_step_loses_those_epi
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_environments_may_start_processes_which_end_with_their_worker_however_it_ends(
+def test_what_environments_start_ends_with_their_worker(
     context: Context, ipc: str, tmp_path: Path, method: str
 ) -> None:
     family = tmp_path / "family"
@@ -141,9 +143,7 @@ def test_environments_may_start_processes_which_end_with_their_worker_however_it
 
 
 @pytest.mark.parametrize(("together", "longest"), [(False, "0.1"), (True, "0.4")])
-def test_the_limit_is_that_of_each_environment_and_the_sentence_names_its_setting(
-    monkeypatch: pytest.MonkeyPatch, together: bool, longest: str
-) -> None:
+def test_the_limit_is_that_of_each_environment(monkeypatch: pytest.MonkeyPatch, together: bool, longest: str) -> None:
     monkeypatch.setattr(workers, "MAX_DEATHS", 1)
     kwargs = {"reset_s": 0.3, "at": 1, "deed": "hang"}
     make = partial(shard, ODD, partial(make_env, ODD, kwargs), config=EnvConfig(id=ODD))
@@ -169,20 +169,16 @@ def test_the_limit_is_that_of_each_environment_and_the_sentence_names_its_settin
 
 def test_an_environment_that_hangs_holds_up_no_other_session(context: Context, ipc: str, tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    answered = threading.Event()
     with running(ipc), EnvClient(context, ipc, counter(block_file=str(lock)), 1, seed=0) as slow:
         slow.reset()
         lock.touch()
-        thread = threading.Thread(target=lambda: (slow.step([4]), answered.set()))
-        thread.start()
+        slow.begin_step([4])
         for env in ({"id": "CartPole-v1"}, counter()):
             with EnvClient(context, ipc, env, 2, seed=0) as fast:
                 fast.reset()
                 fast.step([0, 1])
-        assert not answered.is_set()
         lock.unlink()
-        thread.join(timeout=20)
-        assert answered.is_set()
+        assert slow.finish()[0]["reward"] == 4
 
 
 def test_an_environment_that_never_answers_is_killed_when_its_client_goes_and_others_with_the_server(
@@ -225,3 +221,116 @@ def test_workers_end_with_a_server_that_is_killed(context: Context, ipc: str, tm
         server.wait()
         assert not psutil.wait_procs(processes, timeout=60)[1]
     client.close()
+
+
+def numbered(folder: Path) -> dict[str, Any]:
+    given = {"number": "{number}", "port": "1900{number}", "deep": [{"at": "{x}{number}", "n": '0"{number}'}]}
+    return {"id": NUMBERED, "kwargs": {"folder": str(folder), **given}}
+
+
+def alive(folder: Path) -> dict[str, str]:
+    """Which numbers are in use, and by which process."""
+    found = {file.name: file.read_text() for file in folder.glob("[0-9]*")}
+    return {number: pid for number, pid in found.items() if psutil.pid_exists(int(pid))}
+
+
+def test_every_environment_of_any_server_has_a_number_of_its_own(context: Context, ipc: str, tmp_path: Path) -> None:
+    env = numbered(tmp_path)
+    with running(ipc, workers=2), EnvClient(context, ipc, env, 3, seed=0) as client:
+        client.reset()
+        with running(f"{ipc}.2", in_process=True), EnvClient(context, f"{ipc}.2", env, 2, seed=0) as other:
+            other.reset()
+            assert len(alive(tmp_path)) == 5
+            assert look(RunConfig(env=EnvConfig(**env)), env["id"])[1] == 1, "it makes a sixth"
+        before = alive(tmp_path)
+        assert len(before) == 3
+        victim = max(before.values(), key=list(before.values()).count)
+        os.kill(int(victim), signal.SIGKILL)
+        client.step([0, 0, 0])
+        client.step([0, 0, 0])
+        after = alive(tmp_path)
+        assert len(after) == 3
+        assert victim not in after.values()
+
+
+def test_environments_of_a_mix_have_a_number_each_and_those_without_it_may_step_as_a_vector(tmp_path: Path) -> None:
+    ids = f"uniform({NUMBERED},{HOME}:Twin)"
+    for _ in range(2):
+        with session(ids, {"kwargs": numbered(tmp_path)["kwargs"]}, envs=2):
+            assert len(alive(tmp_path)) == 4
+        assert not alive(tmp_path)
+    with pytest.raises(EnvError, match=r"TypeError: .*'port'"):  # as a single one, with that argument
+        Session("CartPole-v1", {"kwargs": {"port": "{number}"}}, envs=1)
+
+
+def test_first_processes_wear_at_different_times() -> None:
+    limits = [Wear(100).sooner(seed) for seed in range(8)]
+    assert len({limit.share for limit in limits}) == 8
+    assert all(not limit.after(74) and limit.after(26) for limit in limits)
+    assert [Wear(1).sooner(seed).after(1) for seed in range(8)] == ["1 episode"] * 8
+    assert not Wear(5).after(4)
+    assert not Wear().after(10**6)
+    own = usage.memory_bytes()
+    assert not Wear(memory_bytes=own * 9 // 10).after(0), "an episode is not cut off if its end may come soon enough"
+    assert Wear(memory_bytes=own * 9 // 10).after(1)
+    assert Wear(memory_bytes=own * 6 // 10).after(0)
+    for seed in range(8):
+        Wear(memory_bytes=own * 11 // 10).sooner(seed).begin()
+
+
+def test_a_worn_process_is_replaced_between_two_episodes(context: Context, ipc: str, tmp_path: Path) -> None:
+    with (
+        running(ipc, workers=2, max_episodes_per_process=2) as server,
+        EnvClient(context, ipc, numbered(tmp_path), 2, seed=0) as client,
+    ):
+        client.reset()
+        pids = []
+        for step in range(12):  # of 3 rows each, which is 4 episodes
+            rows = client.step([0, 0])[0]
+            assert rows["first"].tolist() == [step % 3 == 2] * 2
+            pids.append(rows["reward"].tolist())
+        assert server.report()["env_recycled"] == 4
+        assert server.report()["env_errors"] == 0
+        assert server.report()["episodes"] == 8
+        assert len({pid for pair in pids for pid in pair if pid}) == 4
+        assert len(alive(tmp_path)) == 2, "those of the third processes"
+
+
+def test_memory_is_that_of_what_a_process_has_started_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage, "MEMORY_PERIOD_S", 1e-9)
+    before = usage.memory_bytes()
+    child = python("-Sc", "x = b'1' * (100 << 20); print(flush=True); input()", stdin=subprocess.PIPE)
+    with killed_at_last(child):
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert usage.memory_bytes() > before + (90 << 20)
+
+
+def test_a_bound_on_memory_below_that_of_a_fresh_process_is_refused(context: Context, ipc: str, tmp_path: Path) -> None:
+    with (
+        running(ipc, max_process_memory_mb=20),
+        EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client,
+        pytest.raises(ConfigError, match=r"envserver\.max_process_memory_mb"),
+    ):
+        client.reset()
+
+
+def test_a_process_that_is_killed_is_reported_as_killed(
+    context: Context, ipc: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, machine = tmp_path / "memory.oom_control", tmp_path / "vmstat"
+    group.write_text("oom_kill_disable 0\noom_kill 4\n")
+    machine.write_text("oom_kill 4\n")
+    monkeypatch.setattr(endings, "COUNTERS", {group: "here", machine: "elsewhere"})
+    with running(ipc), EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client:
+        client.reset()
+        machine.write_text("oom_kill 5\n")
+        os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)
+        client.step([0])
+        assert "`kill -9`" in caplog.text
+        group.write_text("oom_kill 6\n")
+        os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)
+        client.step([0])
+        assert "OOM killer has ended 2" in caplog.text
+    group.unlink()
+    assert endings.oom_kills() == {"elsewhere": 5}

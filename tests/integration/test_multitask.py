@@ -62,9 +62,7 @@ def test_every_row_is_learned_from_under_the_environment_of_its_stream(open_run:
     assert run.page["peers"] == 3, "the run is open to those who fit"
 
 
-def test_units_and_returns_of_each_environment_go_on_after_a_restart(
-    tmp_path: Path, actor_of: Callable[..., FakeActor]
-) -> None:
+def test_units_and_returns_go_on_after_a_restart(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
     config = run_config(tmp_path, env=TASKS, impala=POPART, endpoint=f"ipc://{tmp_path}/l")
     actor = actor_of(config, **terms("Two-v0"))
     learned(config, actor, range(1, 4))

@@ -1,28 +1,39 @@
-"""Recordings show what an evaluation plays."""
+"""Environments that can be seen step as those of the env-server, and recordings show what an evaluation plays."""
 
+import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from ctypes.util import find_library
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import av
+import numpy as np
 import pytest
 
 import zerobeast as zb
+from tests.build.envs import ON_PURPOSE
 from tests.build.envservers import running
 from tests.build.folders import policy_run
-from tests.build.odd import DRAWN
+from tests.build.odd import DRAWN, ODD
 from zerobeast.api.saved import load
 from zerobeast.cli.record import main
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.services.envserver import atari
 from zerobeast.services.envserver.check import look
+from zerobeast.services.envserver.rendering import RenderedEnv
+from zerobeast.services.envserver.scenes import drawn, scene, scene_of
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.service import Evaluator
 from zerobeast.services.evaluator.video import record
+from zerobeast.testing.sessions import session
 
 
 def policy_for(
@@ -37,35 +48,39 @@ def policy_for(
 
 
 @pytest.mark.parametrize(
-    ("env_id", "actions", "sizes"),
+    ("env_id", "actions", "episodes", "sizes"),
     [
-        ("CartPole-v1", "sampled", {"pad_obs": [6], "pad_actions": 3}),
-        ("ALE/Freeway-v5", "greedy", {}),
-        ("Pendulum-v1", "sampled", {}),
+        ("CartPole-v1", "sampled", 1, {"pad_obs": [6], "pad_actions": 3}),
+        ("ALE/Freeway-v5", "greedy", 1, {}),
+        ("Pendulum-v1", "greedy", 3, {}),  # those of several environments
     ],
 )
-def test_it_plays_what_the_evaluator_plays(tmp_path: Path, env_id: str, actions: str, sizes: dict[str, Any]) -> None:
+def test_it_plays_what_the_evaluator_plays(
+    tmp_path: Path, env_id: str, actions: str, episodes: int, sizes: dict[str, Any]
+) -> None:
     policy, config = policy_for(tmp_path, env_id, actions=actions, **sizes)
-    found = record(policy, config, tmp_path / "x.mp4")
+    steps: list[tuple[int, int]] = []
+    path = tmp_path / "videos" / "x.mp4"
+    found = record(policy, config, path, episodes=episodes, watch=lambda *at: steps.append(at))
+    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"episodes": episodes})})
     with running(endpoint := f"ipc://{tmp_path}/envs"):
         played = play(policy, config, endpoint)
     assert played.deterministic == (actions == "greedy")
-    assert (found.returns, found.lengths, sum(found.bounded)) == (played.returns, played.lengths, played.bounded)
-
-
-def test_several_episodes_are_those_of_several_environments(tmp_path: Path) -> None:
-    policy, config = policy_for(tmp_path, "Pendulum-v1", actions="greedy")
-    steps: list[tuple[int, int]] = []
-    path = tmp_path / "videos" / "x.mp4"
-    found = record(policy, config, path, episodes=3, watch=lambda *at: steps.append(at))
-    three = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"episodes": 3})})
-    with running(endpoint := f"ipc://{tmp_path}/envs"):
-        played = play(policy, three, endpoint)
     assert found.returns == pytest.approx(played.returns, rel=1e-4)
-    assert (found.bounded, steps[0], steps[-1]) == ([True] * 3, (1, 1), (3, 15))
-    with av.open(str(path)) as container:
-        frames = sum(1 for _ in container.decode(video=0))
-    assert frames == 3 * (15 + 45), "each step, and 1.5 s for each end"
+    assert (found.lengths, sum(found.bounded)) == (played.lengths, played.bounded)
+    assert (steps[0], steps[-1]) == ((1, 1), (episodes, found.lengths[-1]))
+    if episodes == 3:
+        with av.open(str(path)) as container:
+            frames = sum(1 for _ in container.decode(video=0))
+        assert frames == episodes * (15 + 45), "each step, and 1.5 s for each end"
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"raise_at": 3}])
+def test_an_environment_that_fails_leaves_no_video(tmp_path: Path, kwargs: dict[str, Any]) -> None:
+    policy, config = policy_for(tmp_path, DRAWN, kwargs=kwargs)
+    with pytest.raises(EnvError):
+        record(policy, config, tmp_path / "videos" / "x.mp4")
+    assert not list(tmp_path.glob("videos/*"))
 
 
 def test_the_command_reports_what_it_has_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,3 +140,92 @@ def test_no_video_costs_an_evaluator_a_line_of_its_log(
     assert "no video" in record_of.getMessage()
     assert record_of.exc_info in (None, False)
     assert not list(config.folder.glob("videos/*"))
+
+
+SEED = 7
+
+
+@contextmanager
+def rendered(env_id: str, **settings: Any) -> Iterator[RenderedEnv]:
+    with closing(RenderedEnv(EnvConfig(id=env_id, **settings), 60.0)) as env:
+        env.reset(SEED)
+        yield env
+
+
+@pytest.mark.parametrize(
+    ("env_id", "count", "settings"),
+    [
+        ("ALE/Breakout-v5", 300, {"frame_skip": 3, "max_episode_frames": 400}),  # sticky actions, over the end of games
+        ("MinAtar/Breakout-v1", 30, {}),
+        ("zipf/Gridworld-small", 60, {}),
+        ("envpool/MiniGrid-Empty-Random-5x5-v0", 30, {}),
+        ("Pendulum-v1", 20, {}),
+    ],
+)
+def test_it_steps_as_the_environment_of_the_env_server(env_id: str, count: int, settings: dict[str, Any]) -> None:
+    ends = 0
+    with rendered(env_id, **settings) as env, session(env_id, settings, envs=1, seed=SEED) as other:
+        other.reset()
+        assert env.spec == other.env.spec
+        for actions in (other.draw() for _ in range(count)):
+            assert np.array_equal(env.rows, other.rows)
+            env.step(lambda into, actions=actions: np.copyto(into, actions))  # type: ignore[misc]
+            other.step(actions)
+            ends += int(env.rows["terminated"][0] | env.rows["truncated"][0])
+        assert np.array_equal(env.rows, other.rows)
+        assert env.scene.picture.shape[2] == 3
+        if "MinAtar" in env_id:
+            assert env.scene.names == ["no-op", "left", "right"]
+            assert env.scene.picture.max() > 1, "its reals up to 1 are bytes up to 255"
+    assert ends or "Breakout" not in env_id
+
+
+def test_atari_is_drawn_in_colour_and_at_its_own_size_with_the_names_of_its_actions() -> None:
+    with rendered("PongNoFrameskip-v4") as env:
+        assert env.scene.picture.shape == (210, 160, 3)
+        assert (env.scene.fps, env.scene.names[:3]) == (15.0, ["NOOP", "FIRE", "RIGHT"])
+        assert len(np.unique(env.scene.picture.reshape(-1, 3), axis=0)) >= 3
+        grey = env.scene.picture @ np.array([0.299, 0.587, 0.114])
+        assert abs(grey.mean() - env.rows["obs"].mean()) < 2, "the same moment"
+
+
+def test_an_emulator_that_goes_another_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = atari.RenderedAtari(EnvConfig(id="ALE/Pong-v5"), SEED)
+    env.reset()
+    env.twin.reset(seed=np.array([SEED + 1]))
+    with pytest.raises(EnvError, match="emulators"):
+        [env.step(np.array([2])) for _ in range(200)]
+    env.close()
+
+
+@pytest.mark.skipif(find_library("EGL") is None, reason="there is no libEGL, as Debian's libegl1 brings it")
+def test_mujoco_draws_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL"):
+        monkeypatch.delenv(name, raising=False)
+    with rendered("InvertedPendulum-v5", kwargs={"width": 64, "height": 48}) as env:
+        assert (env.scene.picture.shape, env.scene.fps) == ((48, 64, 3), 25.0)
+        assert env.scene.picture.std() > 1
+    assert "MUJOCO_GL" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "named"),
+    [
+        (DRAWN, {}, "returned None"),
+        (ODD, {"at": -1}, "render_mode"),
+        (DRAWN, {"die_at": 2}, "process ended"),
+        (DRAWN, {"raise_at": 2}, ON_PURPOSE),
+        ("football/5_vs_5", {}, "no pictures"),
+        ("envpool/Taxi-v3", {}, "RuntimeError"),
+    ],
+)
+def test_what_cannot_be_drawn_or_fails_is_refused(env_id: str, kwargs: dict[str, Any], named: str) -> None:
+    with pytest.raises(EnvError, match=named), rendered(env_id, kwargs=kwargs) as env:
+        [env.step(lambda into: into.fill(0)) for _ in range(5)]
+
+
+@pytest.mark.parametrize("fps", [None, "fast", -1, float("nan")])
+def test_a_pace_that_is_none_becomes_a_usual_one_and_pictures_lose_their_transparency(fps: Any) -> None:
+    picture = drawn(SimpleNamespace(render=lambda: np.full((2, 4, 4), 9, np.uint8)), "x")
+    found = scene_of(scene(picture, fps, []))
+    assert (found.fps, found.picture.tolist()) == (15.0, [[[9, 9, 9]] * 4] * 2)

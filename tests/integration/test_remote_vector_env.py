@@ -1,7 +1,7 @@
-"""RemoteVectorEnv shows what a local vector environment shows, and refuses in sentences what it cannot do."""
+"""RemoteVectorEnv shows what a local vector environment shows, and the client below it refuses invalid answers."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import gymnasium
@@ -12,23 +12,34 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.build.envs import COUNTER
 from tests.build.envservers import running
-from zerobeast import RemoteVectorEnv
-from zerobeast.common.errors import BeastError, ConfigError, PeerLost
+from zerobeast.clients import env_client
+from zerobeast.clients.env_client import EnvClient
+from zerobeast.clients.env_session import EnvAnswer
+from zerobeast.clients.remote import part
+from zerobeast.clients.remote.cluster import ClusterVectorEnv
+from zerobeast.clients.remote.vector_env import RemoteVectorEnv, RowsVectorEnv
+from zerobeast.common.errors import BeastError, ConfigError, PeerLost, RemoteProtocolError
+from zerobeast.common.transport import Context
+from zerobeast.common.wire.messages import Plane
+from zerobeast.common.wire.records import step_record
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.catalogue import make_env
+from zerobeast.testing.scripted import Client, serving
 
 pytestmark = pytest.mark.timeout(600)
 
-INFO = "tests.build.envs:Info-v0"
 PARTS = "tests.build.envs:Parts"
-CARTPOLE, CHEETAH, PONG = "CartPole-v1", "HalfCheetah-v5", "PongNoFrameskip-v4"
+CARTPOLE, PENDULUM, PONG = "CartPole-v1", "Pendulum-v1", "PongNoFrameskip-v4"
 FRAMES = 400  #: after which a game of Pong is truncated
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 STEPS = 250  #: between two resets
+SPEC = EnvSpec("Fake-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))
 #: id -> number of environments, settings
 WORK: dict[str, tuple[int, dict[str, Any]]] = {
     CARTPOLE: (5, {}),
     PARTS: (5, {}),
-    CHEETAH: (2, {"kwargs": {"max_episode_steps": 70}}),
+    PENDULUM: (2, {"kwargs": {"max_episode_steps": 70}}),
     PONG: (2, {"max_episode_frames": FRAMES, "frame_stack": 1}),
 }
 
@@ -85,7 +96,7 @@ def test_every_step_is_that_of_a_local_vector_environment(ipc: str, env_id: str,
         assert envs.single_action_space == twin.single_action_space
         assert envs.action_space == twin.action_space
         assert (envs.spec and envs.spec.id, envs.metadata) == (env_id, {"autoreset_mode": mode})
-        if env_id not in (CHEETAH, PONG):  # float64 travels as float32, and there is no stack of one
+        if env_id != PONG:  # a local one has no stack of one
             assert envs.single_observation_space == twin.single_observation_space
             assert envs.observation_space == twin.observation_space
         envs.action_space.seed(3)
@@ -221,9 +232,83 @@ def test_environments_that_cannot_be_opened_are_refused(ipc: str) -> None:
             RemoteVectorEnv(ipc, CARTPOLE, 11, timeout_s=0.5)
 
 
-def test_a_server_that_is_gone_is_a_lost_peer(ipc: str) -> None:
-    with running(ipc):
-        envs = RemoteVectorEnv(ipc, CARTPOLE, 2, timeout_s=0.5)
+class Script:
+    """A source of two environments that gives scripted answers to whatever it is asked for."""
+
+    spec = EnvSpec("Script-v0", ArraySpace.box((), "|u1"), ArraySpace.discrete(2))
+
+    def __init__(self, *answers: EnvAnswer) -> None:
+        self._answers: Iterator[EnvAnswer] = iter(answers)
+
+    def begin_reset(self, seed: int | None, options: dict[str, Any] | None, mask: Any) -> None: ...
+    def begin_step(self, actions: Any) -> None: ...
+    def close(self) -> None: ...
+
+    def finish(self) -> EnvAnswer:
+        return next(self._answers)
+
+
+def answer(obs: list[int], lost: list[bool], **flags: list[bool]) -> EnvAnswer:
+    rows = np.zeros(2, step_record(Script.spec).dtype)
+    rows["obs"], rows["reward"] = obs, np.not_equal(obs, 0)
+    for name, values in flags.items():
+        rows[name] = values
+    return EnvAnswer(rows, {}, [], np.array(lost))
+
+
+def test_an_environment_that_is_back_while_others_reset_is_shown_and_not_reported_lost() -> None:
+    no, yes = False, True
+    script = Script(
+        answer([0, 0], [no, no], first=[yes, yes]),
+        answer([1, 0], [no, yes]),
+        answer([2, 0], [no, yes], terminated=[yes, no]),
+        answer([0, 0], [no, no], first=[yes, yes]),  # answers the reset of the first environment
+        answer([1, 1], [no, no]),
+    )
+    with closing(RowsVectorEnv(lambda *_: script, "Script-v0", 2, None, AutoresetMode.SAME_STEP, None)) as envs:
         envs.reset()
-    with closing(envs), pytest.raises(PeerLost, match="env-server at"):
-        envs.step([0, 0])
+        seen = [envs.step(np.zeros(2, int)) for _ in range(3)]
+    assert [obs.tolist() for obs, *_ in seen] == [[1, 0], [0, 0], [1, 1]]
+    assert [terminated.tolist() for _, _, terminated, _, _ in seen] == [[no, no], [yes, no], [no, no]]
+    assert [truncated.tolist() for _, _, _, truncated, _ in seen] == [[no, yes], [no, no], [no, no]]
+    assert [infos["lost"].tolist() if "lost" in infos else None for *_, infos in seen] == [[no, yes], None, None]
+
+
+def test_a_server_that_stays_silent_is_reported_long_before_the_time_is_up(
+    ipc: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(env_client, "QUIET_S", 0.1)
+    monkeypatch.setattr(part, "SILENCE_S", 0.1)
+    with pytest.raises(PeerLost):
+        RemoteVectorEnv(ipc, "CartPole-v1", 1, timeout_s=0.4)
+    with pytest.raises(PeerLost):
+        ClusterVectorEnv([ipc], "CartPole-v1", 1, timeout_s=0.8)
+    assert [ipc in message and "0.1 s" in message for message in caplog.messages] == [True, True]
+
+
+ROWS = np.zeros(3, step_record(SPEC).dtype)
+NUMBERS = ROWS["reward"][:2]
+
+
+@pytest.mark.parametrize(
+    ("infos", "frames", "named"),
+    [
+        ({}, (b"short",), "OBS"),
+        ({}, (), "OBS"),
+        ({}, (ROWS,), "OBS"),
+        ({1: NUMBERS}, (ROWS[:2],), "info 1"),
+        ({"x": NUMBERS, "_x": NUMBERS}, (ROWS[:2],), "info '_x'"),
+        ({"x": ROWS["reward"]}, (ROWS[:2],), "info 'x'"),
+    ],
+)
+def test_an_invalid_answer_is_named(
+    context: Context, ipc: str, infos: dict[Any, Any], frames: tuple[Any, ...], named: str
+) -> None:
+    fake = Client(Plane.STEPS, {"env": SPEC.to_wire()}, lambda _asked: (([], infos), frames), lambda *_: nullcontext())
+    with serving(fake, ipc, context=context):
+        client = EnvClient(context, ipc, {}, 2, seed=0)
+        with pytest.raises(RemoteProtocolError, match=named):
+            client.reset()
+        with pytest.raises(PeerLost):
+            client.step([0, 0])
+        client.close()

@@ -1,14 +1,15 @@
-"""The contract of a backend, kept by each that comes with the package, by that of an example and by a reference."""
+"""The contract of a backend: it is kept by each that comes with the package and by examples, and notices each fault."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.build.faulty import FAULTS, LEAKED
 from tests.helpers import ROOT, bring
 from zerobeast.services.envserver.backend import GROUP
 from zerobeast.testing import backend
-from zerobeast.testing.rules import Rule
+from zerobeast.testing.rules import BrokenRule, Rule
 
 CARTPOLE = "gymnasium.envs:CartPole-v1"  #: as single environments
 EXAMPLE = ROOT / "docs" / "examples" / "own_everything"
@@ -33,7 +34,8 @@ def _brought(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         patch.syspath_prepend(EXAMPLE)
-        with bring(folder, GROUP, {"own-1.0": "point/* = own_everything.backend:BACKEND"}):
+        entries = {"own": "point/* = own_everything.backend:BACKEND", "faulty": "faulty/* = tests.build.faulty:BACKEND"}
+        with bring(folder, GROUP, {f"{name}-1.0": entry for name, entry in entries.items()}):
             yield
 
 
@@ -42,3 +44,26 @@ def _brought(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def test_every_backend_keeps_the_contract(rule: Rule, name: str) -> None:
     env_id, settings = BACKENDS[name]
     rule(env_id, **settings)
+
+
+@pytest.fixture
+def _ended() -> Iterator[None]:
+    """End what a fault has left behind."""
+    yield
+    for process in LEAKED:
+        process.kill()
+        process.wait()
+    LEAKED.clear()
+
+
+@pytest.mark.usefixtures("_ended")
+@pytest.mark.parametrize("fault", [fault for fault, broken in FAULTS.items() if broken])
+def test_a_fault_breaks_the_rule_that_forbids_it(fault: str) -> None:
+    (rule,) = (rule for rule in backend.RULES if str(rule) == FAULTS[fault])
+    with pytest.raises(BrokenRule, match=f"^{rule}: "):
+        rule(f"faulty/{fault}")
+    rule("faulty/none")
+
+
+def test_there_is_a_fault_for_each_rule() -> None:
+    assert {str(rule) for rule in backend.RULES} == {*FAULTS.values()} - {""}

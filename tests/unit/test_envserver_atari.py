@@ -1,16 +1,24 @@
 """The emulator's rows against ale-py's own vector environment, and whole games through lost lives."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from ale_py.vector_env import AtariVectorEnv as Reference
 
+from tests.helpers import ROOT
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.atari import AtariVectorEnv
-from zerobeast.services.envserver.inline import InlineVectorEnv
+from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
+from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
+from zerobeast.services.envserver.vector import rows_for
+from zerobeast.testing.sessions import Session
 
 
 def begin(rom: str, num_envs: int = 2, seed: int = 1, **settings: Any) -> AtariVectorEnv:
@@ -109,9 +117,7 @@ def test_settings_reach_the_emulator() -> None:
     ("env_id", "settings", "sticky"),
     [("ALE/Pong-v5", {}, 0.25), ("PongNoFrameskip-v4", {}, 0.0), ("ALE/Pong-v5", {"sticky_actions": 0.9}, 0.9)],
 )
-def test_sticky_actions_follow_gymnasiums_meaning_of_the_id(
-    env_id: str, settings: dict[str, float], sticky: float
-) -> None:
+def test_sticky_actions_are_those_that_the_id_means(env_id: str, settings: dict[str, float], sticky: float) -> None:
     def frames(**given: Any) -> np.ndarray:
         env = begin("pong", 1, noop_max=0, **given)
         return np.stack([played(env, actions)["obs"].copy() for actions in random_actions(env, 60)])
@@ -127,3 +133,78 @@ def test_an_error_of_the_emulator_ends_the_session_with_a_sentence() -> None:
         pass
     with pytest.raises(EnvError, match="'any'"):
         env.step(np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        ("ALE/Pong-v5", {"mode": 1}),
+        ("PongNoFrameskip-v4", {"obs_type": "ram"}),
+        ("ALE/Pong-ram-v5", {}),
+    ],
+)
+def test_modes_and_ram_are_refused_with_the_id_that_takes_them(env_id: str, kwargs: dict[str, Any]) -> None:
+    with pytest.raises(EnvError) as refusal:
+        Session(env_id, {"kwargs": kwargs}, envs=1)
+    way_out = re.search(r"--env (ale_py:\S+)", str(refusal.value))
+    assert way_out
+    env = Session(way_out[1], {"kwargs": kwargs or {"obs_type": "ram"}}, envs=1).env
+    assert env.spec.obs.arrays[0].shape == ((128,) if "-ram" in env_id or "obs_type" in kwargs else (210, 160, 3))
+
+
+def test_the_file_of_the_page_gives_a_game_in_another_mode_the_usual_frames(tmp_path: Path) -> None:
+    pytest.importorskip("cv2", reason="gymnasium's frames of Atari's games need opencv")
+    page = (ROOT / "docs" / "environments.md").read_text()
+    (code,) = re.findall(r"```python\n(import ale_py\n.*?)```", page, re.DOTALL)
+    (tmp_path / "atari_modes.py").write_text(code)
+    asked = {"game": "ALE/Freeway-v5", "mode": 1, "difficulty": 1}
+    session = Session(f"{tmp_path}/atari_modes.py:make", {"kwargs": asked}, envs=1)
+    assert (session.env.spec.obs.arrays[0].shape, session.env.spec.obs.arrays[0].image_size) == ((4, 84, 84), (84, 84))
+    session.reset()
+    assert session.step()["obs"].any()
+
+
+BREAKOUT = EnvConfig(id="ALE/Breakout-v5", frame_skip=4)
+
+
+def test_each_turn_makes_a_part_or_resets_it_and_the_rows_are_those_of_one_vector_environment() -> None:
+    asked = []
+
+    def make(n: int, seed: int) -> InlineEnvs:
+        asked.append((n, seed))
+        return AtariVectorEnv("breakout", BREAKOUT, n, seed, threads=1)
+
+    whole, parts = InlineVectorEnv(make, 5, 3, 5), InlineVectorEnv(make, 5, 3, most=2)
+    turns = [(parts.collect(), len(asked)) for _ in range(6)]
+    assert turns == [(False, 1), (False, 1), (False, 2), (False, 2), (False, 3), (True, 3)]
+    assert asked == [(2, 3), (2, 5), (1, 7)]
+    while not whole.collect():
+        pass
+    assert parts.spec == whole.spec
+    generator, ends = np.random.default_rng(0), 0
+    for t in range(400):
+        if t % 300 == 0:
+            for env in (whole, parts):
+                env.reset()  # of which the first is the one that has seeded them
+                assert env.collect()
+                assert not env.collect()
+        assert (parts.rows == whole.rows).all()
+        assert parts.episodes == whole.episodes
+        ends += len(whole.episodes)
+        actions = generator.integers(0, 4, 5)
+        for env in (whole, parts):
+            env.step(actions.copy())
+            assert env.collect()
+    assert ends > 0
+    parts.close()
+    whole.close()
+
+
+def test_an_observed_choice_out_of_range_is_refused() -> None:
+    env = NativeVectorEnv(EnvConfig(id="CartPole-v1"), 2, 0)
+    env.spec = env.own = EnvSpec("Choice-v0", ArraySpace.discrete(5), ArraySpace.discrete(2))
+    env.write_to(rows_for(env.spec, 2))
+    env.fill_first(np.array([4, 0]))
+    with pytest.raises(EnvError, match="the choice 5"):
+        env.fill_first(np.array([0, 5]))
+    env.close()

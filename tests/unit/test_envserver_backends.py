@@ -1,5 +1,4 @@
-"""Environments of other packages: backends by entry point, classes and functions by reference, a sentence for each way
-to fail."""
+"""Which backend makes an environment: by id, by entry point of a package or by reference, and the ways to fail."""
 
 import json
 import os
@@ -13,12 +12,13 @@ import gymnasium
 import pytest
 
 from tests.helpers import bring, finished, python
-from zerobeast.common import plugins
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.launcher.fleet import child_environ, service_command
+from zerobeast.services.envserver.atari import games
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
-from zerobeast.services.envserver.vector import VectorEnv
+from zerobeast.services.envserver.workers import WorkerVectorEnv
+from zerobeast.testing.sessions import Session, session
 
 COURTS = """
 import gymnasium, numpy as np
@@ -75,20 +75,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         gymnasium.registry.pop(name, None)
 
 
-def made(env_id: str, **settings: Any) -> VectorEnv:
-    config = EnvConfig.model_validate({"id": env_id, **settings})
-    env = make_vector_env(config, 1, 5, EnvServerConfig(in_process=True))
-    while not env.collect():
-        pass
-    return env
-
-
 def refusal(env_id: str, **settings: Any) -> str:
     """The sentence with which an environment is refused."""
-    with pytest.raises(EnvError) as caught:
-        made(env_id, **settings).close()
+    with pytest.raises(EnvError) as caught, session(env_id, settings, envs=1):
+        pass
     assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith(f"env.id {env_id!r}")
+    assert str(caught.value).startswith("env.")
     return str(caught.value)
 
 
@@ -112,23 +104,43 @@ def brought(folder: Path) -> Iterator[None]:
         ("no/A-v0", "makes no single"),
         ("needy/A-v0", "'no_courts'"),
         ("cuort/Clay-v0", "court/Clay-v0?"),
-        ("a/b/c", "*NoFr"),
     ],
 )
-def test_what_is_wrong_with_a_backend_is_reported_in_one_sentence_and_disturbs_no_other(
-    env_id: str, named: str
-) -> None:
+def test_what_is_wrong_with_a_backend_is_one_sentence_and_disturbs_no_other(env_id: str, named: str) -> None:
     assert named in refusal(env_id)
     for other in ("court/Clay-v0", "New-v0", "CartPole-v9"):
-        made(other).close()
+        Session(other, {}, envs=1).close()
 
 
 def test_two_packages_may_not_claim_the_same_ids(folder: Path) -> None:
     with bring(folder, "zerobeast.environments", ENTRIES):
         sentence = refusal("court/Clay-v0")
-        made("New-v0").close()
+        Session("New-v0", {}, envs=1).close()
     assert "courts:SINGLE of court" in sentence
     assert "courts:NOT_ENV of other" in sentence
+
+
+DESCRIBE = """
+import json, os, sys
+from zerobeast.common.config.load import load
+from zerobeast.services.envserver.catalogue import make_vector_env
+config = load(sys.argv[1:], os.environ)
+for _ in range(2):
+    env = make_vector_env(config.env, 1, 0, config.envserver)
+    while not env.collect():
+        pass
+    env.close()
+    os.chdir("/")  # as an environment might do
+print(json.dumps(env.spec.to_wire()))
+"""
+
+
+def described(folder: Path, env_id: str, in_process: str) -> Any:
+    """The spec of an environment that a service in this folder makes, itself or in a worker process, or the error."""
+    environ = {name: value for name, value in child_environ(os.environ).items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-P", "-c", DESCRIBE, "--env", env_id, "--envserver.in_process", in_process]
+    found = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True)
+    return found.stderr if found.returncode else json.loads(found.stdout)
 
 
 @pytest.mark.parametrize("in_process", ["true", "false"])
@@ -139,43 +151,8 @@ def test_a_package_description_in_the_current_folder_claims_no_id(folder: Path, 
     (trap / "entry_points.txt").write_text(
         "[zerobeast.environments]\nBlackjack-v1 = courts:SINGLE\nTrap-v0 = courts:SINGLE\n"
     )
-    described = describe(folder, "--env=Blackjack-v1", "--envserver.in_process", in_process)
-    assert json.loads(described.stdout)["env_id"] == "Blackjack-v1", described.stderr
-    assert json.loads(described.stdout)["action"]["sizes"] == [2], "gymnasium's"
-    assert b"'Trap-v0' is unknown" in describe(folder, "--env=Trap-v0").stderr
-
-
-IN_A_WORKER = """
-import json, os, sys
-from zerobeast.common.config.load import load
-from zerobeast.services.envserver.catalogue import make_vector_env
-config = load(sys.argv[1:], os.environ)
-env = make_vector_env(config.env, 1, 0, config.envserver)
-while not env.collect():
-    pass
-print(json.dumps(env.spec.to_wire()))
-env.close()
-"""
-
-
-def describe(folder: Path, *flags: str) -> "subprocess.CompletedProcess[bytes]":
-    environ = {name: value for name, value in child_environ(os.environ).items() if name != "PYTHONPATH"}
-    command = service_command("envserver", "describe", *flags)
-    if "false" in flags:
-        command = [sys.executable, "-P", "-c", IN_A_WORKER, *flags]
-    return subprocess.run(command, env=environ, cwd=folder, capture_output=True)
-
-
-@pytest.mark.parametrize("in_process", ["true", "false"])
-def test_a_file_that_is_named_relative_to_the_current_folder_provides_environments(
-    tmp_path: Path, in_process: str
-) -> None:
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "mine.py").write_text(f"import beside\n{COURTS}\nif __name__ == '__main__':\n    1 / 0")
-    (tmp_path / "scripts" / "beside.py").touch()
-    flags = ("--env=scripts/mine.py:wrapped", "--env.kwargs={size: 2}", "--envserver.in_process", in_process)
-    described = describe(tmp_path, *flags)
-    assert json.loads(described.stdout)["env_id"] == "scripts/mine.py:wrapped", described.stderr
+    assert described(folder, "Blackjack-v1", in_process)["action"]["sizes"] == [2], "gymnasium's"
+    assert "'Trap-v0' is unknown" in described(folder, "Trap-v0", in_process)
 
 
 TRAIN = """
@@ -186,9 +163,7 @@ print(reference_to(wrapped, "env"))
 
 
 @pytest.mark.parametrize(("package", "in_process"), [(True, "false"), (False, "true")])
-def test_a_class_in_a_package_beside_a_script_is_found_from_any_folder(
-    tmp_path: Path, package: bool, in_process: str
-) -> None:
+def test_what_is_beside_a_script_is_found_from_any_folder(tmp_path: Path, package: bool, in_process: str) -> None:
     (tmp_path / "elsewhere").mkdir()
     games = tmp_path / "my project" / "games"
     games.mkdir(parents=True)
@@ -197,21 +172,23 @@ def test_a_class_in_a_package_beside_a_script_is_found_from_any_folder(
     (games / "walk.py").write_text("from .courts import wrapped as made\ndef wrapped():\n    return made(size=2)")
     (games / "courts.py").write_text(COURTS)
     (games.parent / "train.py").write_text(TRAIN)
+    (games.parent / "mine.py").write_text(f"import beside\n{COURTS}\nif __name__ == '__main__':\n    1 / 0")
+    (games.parent / "beside.py").touch()
     code, out, error = finished(python(games.parent / "train.py", cwd=tmp_path / "elsewhere"))
     assert (code, out) == (0, f"{games}.walk:wrapped\n"), error
-    described = describe(tmp_path / "elsewhere", f"--env={out.strip()}", "--envserver.in_process", in_process)
-    assert json.loads(described.stdout)["env_id"] == out.strip(), described.stderr
-    described = describe(tmp_path, "--env=my project/games.walk:wrapped", "--envserver.in_process", in_process)
-    assert described.returncode == 0, described.stderr
+    for cwd, env_id in (
+        ("elsewhere", out.strip()),
+        (".", "my project/games.walk:wrapped"),
+        (".", "my project/mine.py:wrapped"),
+    ):
+        assert described(tmp_path / cwd, env_id, in_process)["env_id"] == env_id
 
 
 @pytest.mark.parametrize("in_process", ["true", "false"])
 def test_an_environment_inherits_no_secret_but_those_that_are_passed_on(tmp_path: Path, in_process: str) -> None:
-    seen = (
-        'kept = [name for name in ("WANDB_API_KEY", "HF_TOKEN", "OPENAI_API_KEY", "SIMULATOR") if name in os.environ]'
-    )
-    (tmp_path / "own.py").write_text(f"import os\n{seen}\nraise SystemExit(kept)")
     given = {"WANDB_API_KEY": "k", "HF_TOKEN": "t", "OPENAI_API_KEY": "k", "SIMULATOR": "s"}
+    kept = f"[name for name in {[*given]} if name in os.environ]"
+    (tmp_path / "own.py").write_text(f"import os\nraise SystemExit({kept})")
     environ = {**os.environ, **given, "ZEROBEAST_PASS_ON": "OPENAI_API_KEY"}  # of an env-server that is started by hand
     command = service_command("envserver", "describe", "--env=own:Env", "--envserver.in_process", in_process)
     described = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True)
@@ -251,7 +228,6 @@ def test_a_reference_names_a_class_a_function_or_an_id(name: str, limited: bool)
         ("ends:A", {}, "SystemExit"),
         (":A", {}, "ValueError"),
         ("courts:Cuort", {}, "Court?"),
-        ("courts:", {}, "''"),
         ("courts:THREE", {}, "type int"),
         ("courts:Backend", {}, "returned Backend"),
         ("courts:Spaceless", {}, "action_space"),
@@ -259,20 +235,76 @@ def test_a_reference_names_a_class_a_function_or_an_id(name: str, limited: bool)
         ("courts:Court", {"sise": 1}, "TypeError"),
     ],
 )
-def test_what_is_wrong_with_a_reference_is_reported_in_one_sentence(
-    env_id: str, kwargs: dict[str, Any], named: str
-) -> None:
+def test_what_is_wrong_with_a_reference_is_one_sentence(env_id: str, kwargs: dict[str, Any], named: str) -> None:
     assert named in refusal(env_id, kwargs=kwargs)
 
 
-def test_an_environment_that_changes_the_folder_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "roams.py").write_text(
-        f"{COURTS}\nimport os\nclass Roams(Court):\n    def reset(self, **_):\n        return 0, os.chdir('/')"
-    )
-    monkeypatch.chdir(tmp_path)
-    plugins.start_folder.cache_clear()
-    try:
-        for _ in range(2):
-            make_env("roams.py:Roams", {}).reset()
-    finally:
-        plugins.start_folder.cache_clear()
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5", "PongNoFrameskip-v4", "zipf/Gridworld-small"])
+def test_ids_with_a_vectorised_implementation_use_it(env_id: str) -> None:
+    assert make_vector_env(EnvConfig(id=env_id), 3, 0, EnvServerConfig()).processes == 0
+
+
+def test_a_vectorised_implementation_with_another_autoreset_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    class SameStep(gymnasium.vector.VectorEnv):
+        metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    cartpole = "gymnasium.envs.classic_control:CartPoleEnv"
+    spec = gymnasium.envs.registration.EnvSpec("SameStep-v0", cartpole, vector_entry_point=SameStep)
+    monkeypatch.setitem(gymnasium.registry, "SameStep-v0", spec)
+    assert isinstance(make_vector_env(EnvConfig(id="SameStep-v0"), 1, 0, EnvServerConfig()), WorkerVectorEnv)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "meant"),
+    [
+        ("ALE/Brekout-v5", "ALE/Breakout-v5"),
+        ("ALE/-v5", ""),
+        ("SpaceInvaderNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4"),
+        ("CartPole", "CartPole-v1"),
+        ("Acrobot-v7", "Acrobot-v1"),
+        ("breakout", "ALE/Breakout-v5 or BreakoutNoFrameskip-v4 or MinAtar/Breakout-v1"),
+        ("MinAtar/Brekout-v1", "`Breakout`"),
+        ("pettingzoo/classic/conect_four_v3", "pettingzoo/classic/connect_four_v3"),
+        ("zipf/Gridworld-smal", "zipf/Gridworld-small"),
+        ("envpool/CartPol-v1", "envpool/CartPole-v1"),
+        ("envpool/gfootball/academy_empty_goal-v1", "gfootball/academy_empty_goal"),
+        ("football/academy_emty_goal", "football/academy_empty_goal"),
+        ("football/golf", ""),
+        ("../../etc/passwd", ""),
+        *((f"{raw}", "ALE/Pong-v5 or PongNoFrameskip-v4") for raw in ("Pong-v4", "PongNoFrameskip-v0", "ALE/Pong-v4")),
+    ],
+)
+def test_an_unknown_id_is_refused_with_what_was_probably_meant(env_id: str, meant: str) -> None:
+    games()  # importing the emulator registers raw ids of Atari games with gymnasium
+    sentence = refusal(env_id)
+    assert sentence.startswith(f"env.id {env_id!r}")
+    assert meant in sentence
+
+
+def test_a_missing_package_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(**_: Any) -> gymnasium.Env[Any, Any]:
+        raise gymnasium.error.DependencyNotInstalled('Thing is not installed, run `pip install "gymnasium[thing]"`')
+
+    monkeypatch.setitem(gymnasium.registry, "Thing-v0", gymnasium.envs.registration.EnvSpec("Thing-v0", make))
+    assert 'pip install "gymnasium[thing]"' in refusal("Thing-v0")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "minatar"]:
+        monkeypatch.delitem(sys.modules, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [])
+        assert "zerobeast[minatar]" in refusal("MinAtar/Breakout-v1")
+    for package, env_id in (("ale_py", "ALE/Pong-v5"), ("gymnasium", "Acrobot-v1")):
+        monkeypatch.setitem(sys.modules, package, None)
+        assert "zerobeast[envserver]" in refusal(env_id)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "named"),
+    [
+        ("ALE/Pong-v5", {"mode": 1}, "ale_py:ALE/Pong-v5"),
+        ("ALE/Pong-v5", {"maxpool": "yes"}, "maxpool"),
+        ("CartPole-v1", {"gravity": 1}, "gravity"),
+        *(("zipf/Gridworld", {"exponent": wrong}, repr(wrong)) for wrong in (-1, "two")),
+    ],
+)
+def test_arguments_of_no_use_are_refused(env_id: str, kwargs: dict[str, Any], named: str) -> None:
+    assert named in refusal(env_id, kwargs=kwargs)

@@ -1,22 +1,24 @@
-"""EnvPool's environments as rows, beside the same environments of the packages that they stand for."""
+"""Environments of EnvPool, and football by the package gfootball, which is built from source."""
 
-from typing import Any, cast
+import sys
+from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire.bits import unpacked_rows
-from zerobeast.services.envserver import football
+from zerobeast.services.envserver import football, gfootball
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
 from zerobeast.services.envserver.envpool import PoolEnvs
 from zerobeast.services.envserver.football import Football
+from zerobeast.services.envserver.gfootball import CONTROLLED, Match
+from zerobeast.testing.sessions import Session
 
 FOOTBALL = "football/academy_empty_goal"
-IDLE, RIGHT, SHOT = 0, 5, 12
+IDLE, RUN, SHOT = 0, 5, 12
 
 
 def pool(env_id: str, num_envs: int = 1, seed: int | None = 0, **settings: Any) -> PoolEnvs:
@@ -24,20 +26,6 @@ def pool(env_id: str, num_envs: int = 1, seed: int | None = 0, **settings: Any) 
     envs = kind(EnvConfig.model_validate({"id": env_id, **settings}), num_envs, seed)
     envs.reset()
     return envs
-
-
-def test_every_step_is_what_gymnasium_does() -> None:
-    envs, other = pool("envpool/HalfCheetah-v5"), cast("Any", gymnasium.make("HalfCheetah-v5").unwrapped)
-    begun = envs.rows["obs"][0].astype(np.float64)
-    other.reset()
-    other.set_state(np.concatenate([[0.0], begun[:8]]), begun[8:])
-    rng = np.random.default_rng(0)
-    for _ in range(20):  # rounding of float32 grows in MuJoCo from step to step
-        action = rng.uniform(-1, 1, (1, *envs.spec.action.shape)).astype(np.float32)
-        envs.step(action)
-        obs, reward, *_ = other.step(action[0])
-        np.testing.assert_allclose(envs.rows["obs"][0], obs, rtol=1e-3, atol=1e-3)
-        assert envs.rows["reward"] == pytest.approx(reward, rel=1e-3, abs=1e-3)
 
 
 def test_a_minigrid_is_what_minigrid_does_over_whole_episodes() -> None:
@@ -81,7 +69,7 @@ def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
     assert unpacked_rows(envs.rows, envs.spec)["obs"].any((1, 2)).all(), "each plane has a point"
     episodes = []
     for t in range(120):
-        attack = RIGHT if t % 60 < 30 else SHOT
+        attack = RUN if t % 60 < 30 else SHOT
         envs.step(np.array([attack, attack, IDLE, IDLE]))
         episodes += envs.episodes
     assert {total for total, *_ in episodes} == {0.0, 1.0}
@@ -118,3 +106,75 @@ def test_footballs_scenarios_are_those_of_envpool() -> None:
 
     found = {task for task in envpool.list_all_envs() if "football" in task}
     assert {f"g{env_id}-v1" for env_id in football.ids()} == found
+
+
+EMPTY_GOAL = "gfootball/academy_empty_goal"
+LEFT, RIGHT = (CONTROLLED.format(team) for team in ("left", "right"))
+VECTORS = {"representation": "simple115v2"}
+
+
+@pytest.fixture
+def package() -> None:
+    pytest.importorskip("gfootball", reason="gfootball is built from source")
+
+
+def match(**kwargs: Any) -> Match:
+    found = make_env(EMPTY_GOAL, VECTORS | kwargs, several=True)
+    assert isinstance(found, Match)
+    return found
+
+
+def session(env_id: str, agents: int, **kwargs: Any) -> Session:
+    env = Session(env_id, {"kwargs": kwargs, "agents": agents}, envs=1, seed=0)
+    env.reset()
+    return env
+
+
+def test_what_the_package_does_not_have_is_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kwargs, named in (({"players": 2}, "'players'"), ({"rewards": "checkpoints"}, "rewards")):
+        with pytest.raises(EnvError, match=named):
+            match(**kwargs)
+    monkeypatch.setitem(sys.modules, "gfootball.env.config", None)
+    with pytest.raises(EnvError, match="source"):
+        match()
+
+
+@pytest.mark.usefixtures("package")
+def test_a_goal_brings_what_is_left_of_the_ten_checkpoints() -> None:
+    for kwargs in ({LEFT: 3}, {LEFT: 0}, {RIGHT: 1, "representation": "pixels"}):
+        with pytest.raises(EnvError):  # a scenario that has no such players
+            match(**kwargs)
+    env = session(EMPTY_GOAL, 1, rewards="scoring,checkpoints")
+    assert (env.env.spec.obs.arrays[0].dtype, env.env.spec.obs.arrays[0].shape) == ("|b1", (72, 96, 16))
+    assert env.rows["obs"].any((1, 2)).all(), "each plane has a point"
+    checkpoints = sum(env.step(np.array([RUN]))["reward"].item() for _ in range(20))
+    assert checkpoints == pytest.approx(round(checkpoints, 1))
+    assert 0 < checkpoints < 1
+    while not env.episodes:
+        env.step(np.array([SHOT]))
+    total, _, found = env.episodes[0]
+    assert total == pytest.approx(2)
+    assert found == {"goals": 1, "goals_conceded": 0, "goal_difference": 1, "is_success": 1}
+
+
+@pytest.mark.usefixtures("package")
+def test_players_of_both_teams_are_agents_that_see_the_pitch_from_their_side() -> None:
+    env = session(EMPTY_GOAL, 2, **VECTORS, **{RIGHT: 1})
+    np.testing.assert_allclose(env.rows["obs"][1, 88:90], -env.rows["obs"][0, 88:90], err_msg="where the ball is")
+    for t in range(80):
+        env.step(np.array([RUN if t < 20 else SHOT, IDLE]))
+        if not env.episodes:
+            continue
+        (left, _, of_left), (right, _, of_right) = env.episodes
+        assert (left, right) == (1, -1) == (of_left["return.left"], of_right["return.right"])
+        assert (of_left["is_success"], of_right["goals_conceded"]) == (1, 1)
+        return
+    raise AssertionError("no episode has ended")
+
+
+@pytest.mark.usefixtures("package")
+def test_scenarios_are_those_of_the_package() -> None:
+    from gfootball.env.scenario_builder import all_scenarios
+
+    examples = {"gfootball/tests", "gfootball/test_example_multiagent"}
+    assert {f"gfootball/{name}" for name in all_scenarios()} - examples == set(gfootball.ids())

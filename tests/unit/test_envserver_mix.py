@@ -1,17 +1,23 @@
-"""Mixes of environments: which is drawn how often, in what the policy sees them, and ids that are refused."""
+"""Environments of unequal sizes as equals, in a mix or of one run: odds, paddings, masks, and refusals."""
 
+import json
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from zerobeast.common.errors import EnvError, WrongInterface
+from zerobeast.common.wire import EnvSpec
 from zerobeast.services.envserver.backend import backend_at, reference_for
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.mix import Mixture
 from zerobeast.services.envserver.odds import LEVELS
+from zerobeast.services.envserver.padding import Padding, alike, sizes_of
+from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.testing.sessions import session
 
 SMALL, LARGE, PLAIN, MASKED, OLD = (f"{__name__}:{name}" for name in ("Small", "Large", "Plain", "Masked", "Old"))
@@ -133,9 +139,9 @@ def test_a_policy_gets_equal_spaces_and_the_choices_of_the_current_environment()
     assert rewards == {5.0, 3.0}, "choices of an environment count from where its own space starts"
 
 
-@pytest.mark.parametrize("ids", [(PLAIN, MASKED), (MASKED, PLAIN)])
-def test_each_environment_has_its_own_mask_under_its_own_name(ids: tuple[str, str]) -> None:
-    with session(f"uniform({','.join(ids)})", {}, envs=2) as env:
+@pytest.mark.parametrize(("ids", "key"), [((PLAIN, MASKED), ""), ((MASKED, PLAIN), "legal")])
+def test_each_environment_has_its_own_mask_under_its_own_name(ids: tuple[str, str], key: str) -> None:
+    with session(f"uniform({','.join(ids)})", {"action_mask": key}, envs=2) as env:
         rows = [env.reset(), *(env.step(np.full(2, 2)) for _ in range(30))]
         masks = {tuple(mask) for each in rows for mask in each["action_mask"].tolist()}
         assert masks == {(True, True, True), (False, False, True)}
@@ -170,3 +176,76 @@ def test_wrong_ids_are_refused(env_id: str, named: str) -> None:
 def test_two_asterisks_of_a_pattern_stand_for_any_characters() -> None:
     assert reference_for("zipf(a/b,c/d;1)").endswith("mix:BACKEND")
     assert reference_for("a/zipf(b)").endswith("gymnasium_backend:BACKEND")
+
+
+def spec(obs: Space[Any], actions: Space[Any], **more: int) -> EnvSpec:
+    return env_spec("Any-v0", obs, actions, **more)
+
+
+def test_a_smaller_observation_is_in_the_corner_and_its_own_mask_within_the_larger_one() -> None:
+    with session(SMALL, {"action_mask": "action_mask", "pad_obs": [3], "pad_actions": 4}, envs=2) as env:
+        for rows in (env.reset(), env.step(np.array([0, 0])), env.reset(only=np.array([True, False]))):
+            assert rows["action_mask"].tolist() == [[True, False, False, False]] * 2
+            assert (rows["obs"].astype(bool) == [True, False, False]).all()
+        with pytest.raises(EnvError, match="environment 1 is 3"):  # a choice that only padding has
+            env.step(np.array([0, 3]))
+
+
+def test_the_sizes_of_an_environment_are_known_to_policies() -> None:
+    assert sizes_of(spec(Box(0, 1, (2, 5)), Discrete(4, start=3))) == (4, 3, 2, 5)
+    tasks, pads = "CartPole-v1,Acrobot-v1", ["--env.pad_obs", "7", "--env.pad_actions", "3"]
+    command = [sys.executable, "-m", "zerobeast.services.envserver", "describe", "--env", tasks, *pads]
+    described = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=100).stdout)
+    assert described["obs"]["shape"] == [7]
+    assert described["settings"]["sizes"] == {"CartPole-v1": [2, 0, 4], "Acrobot-v1": [3, 0, 6]}
+
+
+BOX, LONG, TALL = Box(0, 1, (4,)), Box(0, 1, (6,)), Box(0, 1, (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("specs", "sizes"),
+    [
+        ([spec(BOX, Discrete(2)), spec(Box(0, 1, (9,)), Discrete(2))], Padding((9,))),
+        ([spec(BOX, Discrete(2)), spec(BOX, Discrete(3)), spec(BOX, Discrete(1))], Padding((), 3)),
+        ([spec(Box(0, 1, (2, 5)), Discrete(2)), spec(Box(0, 1, (4, 3)), Discrete(4))], Padding((4, 5), 4)),
+        ([spec(BOX, Discrete(2)), spec(BOX, Discrete(2), masked=True)], Padding((), 2)),
+        ([spec(BOX, Discrete(2)), spec(TALL, Discrete(2))], Padding()),
+        ([spec(Dict(a=BOX), Discrete(2)), spec(BOX, Discrete(2))], Padding()),
+    ],
+)
+def test_only_sizes_that_differ_are_padded_to_the_largest(specs: list[EnvSpec], sizes: Padding) -> None:
+    assert Padding.among(specs) == sizes
+    if any(sizes):
+        assert len({sizes.of(each).for_policies() for each in specs}) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wrong", "setting"),
+    [
+        (Padding((3,)), spec(BOX, Discrete(2)), "env.pad_obs"),
+        (Padding((9, 9)), spec(BOX, Discrete(2)), "env.pad_obs"),
+        (Padding((9,)), spec(Dict(a=BOX), Discrete(2)), "env.pad_obs"),
+        (Padding((), 2), spec(BOX, Discrete(3)), "env.pad_actions"),
+        (Padding((), 2), spec(BOX, BOX), "env.pad_actions"),
+        (Padding((65_536, 65_536)), spec(TALL, Discrete(2)), "env.id"),
+    ],
+)
+def test_what_does_not_fit_is_refused(sizes: Padding, wrong: EnvSpec, setting: str) -> None:
+    with pytest.raises(EnvError, match=f"^{setting} "):
+        sizes.of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("spaces", "odd_one"),
+    [
+        ([(BOX, Discrete(2)), (LONG, Discrete(3)), (BOX, BOX)], 2),
+        ([(BOX, Discrete(2)), (LONG, Discrete(2)), (TALL, Discrete(2))], 2),
+        ([(BOX, Discrete(2)), (Box(0, 1, (70_000,)), Discrete(2))], 1),
+    ],
+)
+def test_the_one_that_cannot_be_like_the_others_is_named(
+    spaces: list[tuple[Space[Any], Space[Any]]], odd_one: int
+) -> None:
+    with pytest.raises(EnvError, match=f"^env.id {odd_one}: "):
+        alike([env_spec(str(i), *each) for i, each in enumerate(spaces)])

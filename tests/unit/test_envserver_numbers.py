@@ -42,11 +42,14 @@ def names(place: Path, *suffixes: int) -> list[Path]:
     return [place / f"zerobeast-{os.getuid()}-{suffix}" for suffix in suffixes]
 
 
-def test_every_process_has_numbers_of_its_own_and_the_lowest_that_are_free(make: Make) -> None:
+def test_every_process_has_the_lowest_numbers_free(place: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [make(), make(), make()] == [0, 1, 2]
     with closing(numbers.Numbered(noted)) as another:
         assert [another(0), another(1), another(0)] == [3, 4, 3]
     assert make() == 3
+    monkeypatch.setattr(numbers, "PLACE", "/nonexistent")  # a folder for all
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(place))
+    assert make() == 4, "in that of this process"
 
 
 def test_other_users_can_hold_no_number(place: Path, make: Make) -> None:
@@ -79,12 +82,3 @@ def test_a_name_that_another_user_removes_meanwhile_is_passed_over(
     glob, gone = Path.glob, names(place, 0)[0].with_name(f"zerobeast-{os.getuid()}-")
     monkeypatch.setattr(Path, "glob", lambda path, pattern: [gone, *glob(path, pattern)])
     assert make() == 1
-
-
-def test_without_the_folder_for_all_numbers_are_in_that_of_this_process(
-    place: Path, make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(numbers, "PLACE", "/nonexistent")
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(place))
-    assert make() == 0
-    assert names(place, 0)[0].is_dir()

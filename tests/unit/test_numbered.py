@@ -1,7 +1,5 @@
 """Checkpoints under other names: at which steps, which stay, and that the last policy is evaluated once."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +55,7 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
 
 
 @pytest.mark.parametrize(("actions", "again"), [("greedy", []), ("sampled", [100])])
-def test_a_run_that_is_started_again_after_its_end_is_evaluated_again_with_other_actions_alone(
+def test_a_finished_run_is_evaluated_again_with_other_actions(
     config: RunConfig, actions: str, again: list[int]
 ) -> None:
     evaluations.append(config.folder, [row(100, actions="greedy")])
@@ -105,9 +103,7 @@ def checkpoint(config: RunConfig, steps: int, score: float) -> None:
     torch.save(parts | own, path)
 
 
-def test_a_run_that_continues_from_an_earlier_step_keeps_nothing_of_later_ones(
-    config: RunConfig, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_that_goes_back_keeps_nothing_of_later_steps(config: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
     numbered = NumberedCheckpoints(config, 0)
     save(numbered, 30, 55, 60)
     for at in (30, 55, 60):
@@ -126,37 +122,8 @@ def test_a_run_that_continues_from_an_earlier_step_keeps_nothing_of_later_ones(
     assert [video.exists() for video in videos] == [True, False, True]
 
 
-def test_an_evaluation_that_is_being_written_while_the_run_goes_back_is_dropped_too(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(NumberedCheckpoints(config, 0), 55)
-    assert steps(config, run_files.TO_EVALUATE) == [55]
-    write, writes, goes_on = evaluations.write, threading.Event(), threading.Event()
-
-    def slow(folder: Path, rows: list[dict[str, Any]]) -> None:
-        writes.set()
-        assert goes_on.wait(60)
-        write(folder, rows)
-
-    def append() -> None:  # as the evaluator does
-        with evaluations.table_lock(config.folder):
-            evaluations.append(config.folder, [row(55)])
-
-    monkeypatch.setattr(evaluations, "write", slow)
-    with ThreadPoolExecutor(2) as threads:
-        evaluator = threads.submit(append)
-        assert writes.wait(60)
-        learner = threads.submit(NumberedCheckpoints, config, 30)
-        wait([learner], timeout=0.3)  # without a lock it is done by then
-        goes_on.set()
-        learner.result()
-        evaluator.result()
-    assert evaluations.read(config.folder) == []
-
-
-def test_a_table_that_another_process_never_lets_go_is_worth_another_start(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_stays_locked_is_worth_another_start(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it drops of later steps is not written at the same time, so that it needs the lock of the evaluator."""
     monkeypatch.setattr(evaluations, "TRIES", 2)
     (config.folder / run_files.TO_EVALUATE).mkdir()
     with evaluations.table_lock(config.folder), pytest.raises(DiskError, match="csv"):

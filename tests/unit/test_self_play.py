@@ -32,16 +32,13 @@ def env(agents: int = 2, opponent: str = "past", opponents: Any = ()) -> EnvConf
 @pytest.mark.parametrize(
     ("config", "rows", "opposed"),
     [
-        (env(2), 6, [0, 1, 1, 0, 0, 1]),
         (env(2, opponents="0"), 4, [1, 0, 1, 0]),
         (env(4), 8, [0, 0, 1, 1, 1, 1, 0, 0]),
         (env(3), 6, [0, 0, 1, 1, 1, 0]),
         (env(3, opponents=[0, 2]), 3, [1, 0, 1]),
     ],
 )
-def test_the_other_side_is_half_of_the_agents_in_each_environment_or_those_that_are_named(
-    config: EnvConfig, rows: int, opposed: list[int]
-) -> None:
+def test_the_other_side_is_half_of_the_agents_or_those_named(config: EnvConfig, rows: int, opposed: list[int]) -> None:
     found = config.opposed(rows)
     assert found is not None
     assert found.astype(int).tolist() == opposed
@@ -73,42 +70,46 @@ def test_settings_that_do_not_go_together() -> None:
     assert relation.paths == ("env.opponents", "env.opponent")
 
 
+class Seats:
+    """The sides of an actor, of whose environments new episodes have begun."""
+
+    def __init__(self, config: EnvConfig, count: int) -> None:
+        opposed = config.opposed(count)
+        assert opposed is not None
+        self.sides, self.rows = Sides(opposed, config), np.zeros(count, step_record(ECHO_ENV).dtype)
+        assert self.judged(first=True) == []
+        self.rows["first"] = False
+
+    def judged(self, *ended: Episode, **changes: Any) -> list[Episode]:
+        """What is reported of rows in which this is different from the ones before."""
+        for name, values in changes.items():
+            self.rows[name] = values
+        return self.sides.judged(self.rows, ended)
+
+
 def test_agents_that_have_left_still_count_for_their_side_until_the_game_is_over() -> None:
-    config = env(3, opponents="1,2")
-    sides = Sides(config.opposed(3), config)  # type: ignore[arg-type]
-    rows = np.zeros(3, step_record(ECHO_ENV).dtype)
-    rows["first"] = True
-    sides.judged(rows, ())
-    rows["first"], rows["reward"], rows["terminated"] = False, [0, 5, 0], [False, True, False]
-    assert sides.judged(rows, (Episode(5.0, 1, {}),)) == []
-    rows["first"], rows["reward"], rows["terminated"] = [False, True, False], [1, 0, 0], [True, False, False]
+    seats = Seats(env(3, opponents="1,2"), 3)
+    assert seats.judged(Episode(5.0, 1, {}), reward=[0, 5, 0], terminated=[False, True, False]) == []
     many = {f"x{number}": 1.0 for number in range(MAX_NAMES)}
-    (episode,) = sides.judged(rows, (Episode(1.0, 2, many),))
+    over = {"first": [False, True, False], "reward": [1, 0, 0], "terminated": [True, False, False]}
+    (episode,) = seats.judged(Episode(1.0, 2, many), **over)
     assert episode.infos["win"] == 0.0
     assert are_infos(episode.infos)
 
 
 def test_an_episode_reports_who_has_won_against_whom() -> None:
-    config = env()
-    sides = Sides(config.opposed(4), config)  # type: ignore[arg-type]
-    rows = np.zeros(4, step_record(ECHO_ENV).dtype)
-    rows["first"] = True
-    assert sides.judged(rows, ()) == []
-    sides.face([500, 0])
-    rows["first"], rows["reward"] = False, [1, 2, 3, 3]
-    assert sides.judged(rows, ()) == []
-    rows["terminated"], rows["reward"] = True, [0, -2, 0, 0]
+    seats = Seats(env(), 4)
+    seats.sides.face([500, 0])
+    assert seats.judged(reward=[1, 2, 3, 3]) == []
     ended = tuple(Episode(float(number), 2, {"x": 1.0}) for number in (1, 0, 3, 3))
-    assert sides.judged(rows, ended) == [
+    assert seats.judged(*ended, terminated=True, reward=[0, -2, 0, 0]) == [
         Episode(1.0, 2, {"x": 1.0, "win": 1.0, "opponent": 500.0, "win.quarter4": 1.0}),
         Episode(3.0, 2, {"x": 1.0, "win": 0.5}),
     ]
-    assert sides.judged(rows, ended[:3]) == [], "an env-server that reports others"
+    assert seats.judged(*ended[:3]) == [], "an env-server that reports others"
 
 
-@pytest.mark.parametrize(
-    ("episodes", "opponents", "expected"), [(1, "", 4), (3, "", 4), (10, "", 8), (100, "", 16), (10, "1", 10)]
-)
+@pytest.mark.parametrize(("episodes", "opponents", "expected"), [(1, "", 4), (10, "", 8), (100, "", 16), (10, "1", 10)])
 def test_both_seats_play_as_many_games_of_an_evaluation(episodes: int, opponents: str, expected: int) -> None:
     config = RunConfig(env=env(opponents=opponents), evaluate=EvaluateConfig(episodes=episodes))
     assert rows_of(config, opposed=True) == expected
@@ -130,19 +131,14 @@ def test_both_seats_play_as_many_games_of_an_evaluation(episodes: int, opponents
     ],
 )
 def test_a_game_counts_if_one_opponent_played_all_of_it(faced: list[Any], infos: dict[str, float]) -> None:
-    config = env()
-    sides = Sides(config.opposed(4), config)  # type: ignore[arg-type]
-    rows = np.zeros(4, step_record(ECHO_ENV).dtype)
-    rows["first"] = True
-    sides.judged(rows, ())
-    sides.face([1000, 1000])
-    sides.judged(rows, ())
-    rows["first"], rows["reward"] = False, [1, 0, 0, 0]
+    seats = Seats(env(), 4)
+    seats.sides.face([1000, 1000])
+    seats.judged(first=True)
+    seats.rows["first"] = False
     for versions in faced:
-        sides.face(versions)
-        assert sides.judged(rows, ()) == []
-    rows["terminated"] = True
-    assert sides.judged(rows, (Episode(1.0, 2),) * 4)[0].infos == infos
+        seats.sides.face(versions)
+        assert seats.judged(reward=[1, 0, 0, 0]) == []
+    assert seats.judged(*(Episode(1.0, 2),) * 4, terminated=True)[0].infos == infos
 
 
 @pytest.mark.parametrize("spec", [ECHO_ENV, STACKED])
@@ -161,7 +157,7 @@ def test_each_row_is_acted_for_by_the_network_of_its_side(spec: Any) -> None:
 
 
 @pytest.mark.parametrize(("algo", "actions", "varies"), [("r2d2", "sampled", False), ("ppo", "greedy", True)])
-def test_a_saved_opponent_draws_its_actions_unless_that_explores_whatever_evaluations_do(
+def test_a_saved_opponent_draws_actions_unless_it_explores(
     tmp_path: Path, algo: str, actions: str, *, varies: bool
 ) -> None:
     config = settings(tmp_path, "other", algo=algo, evaluate={"actions": actions})
@@ -234,23 +230,22 @@ def test_a_past_version_that_cannot_be_read_is_reported_once(tmp_path: Path, cap
 def test_a_saved_run_is_the_opponent_if_it_fits(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.yaml").touch()
-    policy = make()
+    policy, saved = make(), tmp_path / "other" / "checkpoint.pt"
 
-    def opponents(name: str) -> Opponents:
+    def opponents(name: str = "other") -> Opponents:
         return Opponents(settings(tmp_path, name), policy, 0.0)
 
     with refused("env.opponent", value="other"):
-        opponents("other")
-    checkpoint(tmp_path / "other" / "checkpoint.pt", 3)
-    found = opponents("other")
+        opponents()
+    checkpoint(saved, 3)
+    found = opponents()
     assert found.steps[found.draw()] == 3
     policy.batch.sides[0] = found.draw()
     assert infer(policy, [0], obs=0)["value"].tolist() == [3.0]
     with refused("run", value="other:7"):
         opponents("other:7")
-    checkpoint(tmp_path / "other" / "checkpoint.pt", 3, env=STACKED.to_wire())
-    with refused("env.opponent", value="other"):
-        opponents("other")
-    checkpoint(tmp_path / "other" / "checkpoint.pt", 3, model={"weight": torch.zeros(2)})
-    with pytest.raises(ConfigError):
-        opponents("other")
+    changes: list[dict[str, Any]] = [{"env": STACKED.to_wire()}, {"model": {"weight": torch.zeros(2)}}]
+    for changed in changes:
+        checkpoint(saved, 3, **changed)
+        with pytest.raises(ConfigError):
+            opponents()

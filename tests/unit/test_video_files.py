@@ -1,4 +1,4 @@
-"""Videos are whole or not there, whatever happens while they are written, and of limited size."""
+"""Videos are whole or not there, of limited size, and show what policies of every kind say beside the environment."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
+from tests.build.batches import REACH
+from tests.build.folders import policy_run
 from tests.helpers import no_file_longer_than
+from zerobeast.api.saved import load
 from zerobeast.common.errors import ConfigError, DiskError, EnvError
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.evaluator import video_files
+from zerobeast.services.evaluator.outlook import Choice, Outlook, Span, outlook
+from zerobeast.services.evaluator.pictures import BAR, CURVE, PANEL, TAKEN, Moment, Painter
 from zerobeast.services.evaluator.video_files import MAX_GIF_PICTURES, check_path, mp4, video_file
 
 
@@ -52,7 +59,7 @@ def test_a_fast_simulation_plays_in_real_time_and_its_end_stays_for_a_moment(tmp
     assert shown[-1] == pytest.approx(1.5, abs=0.2)
 
 
-def test_a_long_gif_keeps_pictures_over_its_whole_length_and_its_end(tmp_path: Path) -> None:
+def test_a_long_gif_shows_fewer_pictures_until_it_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with video_file(tmp_path / "x.gif", 15.0) as add:
         for i in range(3000):
             picture = np.full((8, 8, 3), i * 255 // 2999, np.uint8)
@@ -65,14 +72,8 @@ def test_a_long_gif_keeps_pictures_over_its_whole_length_and_its_end(tmp_path: P
         assert abs(np.asarray(image.convert("RGB")).mean() - 128) < 10
         image.seek(image.n_frames - 1)  # type: ignore[attr-defined]
         assert np.asarray(image.convert("RGB")).max() > 250
-
-
-def test_a_gif_of_noise_shows_fewer_pictures_until_it_is_small_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(video_files, "MAX_GIF_BYTES", 100_000)
-    noise = np.random.default_rng(0).integers(0, 256, (130, 40, 60, 3), np.uint8)
-    write(tmp_path / "x.gif", 15.0, noise)
+    write(tmp_path / "x.gif", 15.0, np.random.default_rng(0).integers(0, 256, (130, 40, 60, 3), np.uint8))
     assert 0 < (tmp_path / "x.gif").stat().st_size <= 100_000
     with Image.open(tmp_path / "x.gif") as image:
         assert image.size == (60, 40)
@@ -108,9 +109,7 @@ def test_a_link_in_place_of_the_draft_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "x.mp4").is_symlink()
 
 
-def test_what_cannot_be_written_is_refused_before_anything_is_played(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_refused_before_the_play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder.mp4").mkdir()
     (tmp_path / "file").touch()
     for name in ("x.avi", "x", "folder.mp4"):
@@ -121,3 +120,76 @@ def test_what_cannot_be_written_is_refused_before_anything_is_played(
     monkeypatch.setattr(video_files, "CODEC", "nonesuch")
     with pytest.raises(ConfigError, match="nonesuch"), mp4(tmp_path / "x.mp4", 15.0):
         pytest.fail("it was begun")
+
+
+MASKED = EnvSpec("Masked-v0", ArraySpace.box((3,)), ArraySpace.discrete(4), action_mask=True)
+KINDS = (Part("kind", ArraySpace.multi_discrete(2, 3)), Part("force", ArraySpace.box((2,), low=(-1.0,), high=(3.0,))))
+HYBRID = EnvSpec("Hybrid-v0", ArraySpace.box((3,)), CompositeSpace("dict", KINDS))
+MASK = np.array([[True, False, True, True]])
+
+
+def moment(view: Outlook | None, size: tuple[int, int] = (210, 160), remark: str = "") -> Moment:
+    return Moment(np.full((*size, 3), 200, np.uint8), ("left", "right"), "Env-v0", 1234, -20.5, view, remark)
+
+
+def colours(picture: np.ndarray) -> set[str]:
+    return {f"#{colour:06x}" for colour in np.unique(picture @ np.array([1 << 16, 1 << 8, 1])).tolist()}
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "heading"),
+    [
+        ("ppo", MASKED, "action probabilities"),
+        ("dqn", MASKED, "action values"),  # bars between the lowest and the highest legal one
+        ("sac", REACH, "actions, median and deviation"),
+        ("td3", REACH, "actions"),
+        ("impala", HYBRID, None),
+    ],
+)
+def test_what_a_policy_of_any_kind_says_is_drawn(tmp_path: Path, algo: str, env: EnvSpec, heading: str | None) -> None:
+    small = [f"--{algo}.replay_size=10000"] if algo in ("dqn", "sac", "td3") else []
+    policy = load(policy_run(tmp_path, algo, env, *small))
+    obs = np.ones((1, *env.obs.arrays[0].shape), np.float32)
+    given = {"action_mask": MASK} if env is MASKED else {}
+    actions, _ = policy.predict(obs, **given)
+    found = outlook(policy, obs, None, actions, **given)
+    assert heading in (found.heading, None)
+    assert (found.value is None) == (env is REACH)
+    for part in found.components:
+        if isinstance(part, Choice):
+            assert part.taken == int(np.argmax(part.bars))
+            assert env is HYBRID or part.bars[1] == 0.0, "it is not legal"
+        else:
+            assert (part.band is None) == (algo == "td3"), "it is not drawn"
+            low, high = part.band or (0, 1)
+            assert 0 <= low <= part.taken <= high <= 1
+    kinds = sorted(type(part).__name__ for part in found.components)
+    assert env is not HYBRID or kinds == ["Choice", "Choice", "Span", "Span"]
+    assert TAKEN in colours(Painter("run").draw(moment(found)))
+
+
+@pytest.mark.parametrize(("size", "shown"), [((210, 160), (420, 320)), ((10, 10), (520, 520)), ((99, 999), (64, 640))])
+def test_pictures_have_even_sides_and_a_panel(size: tuple[int, int], shown: tuple[int, int]) -> None:
+    painter = Painter("run")
+    picture = painter.draw(moment(None, size, remark="over"))
+    assert picture.shape == (max(400, shown[0]), shown[1] + PANEL, 3)
+    assert not any(side % 2 for side in picture.shape[:2])
+    assert painter.draw(moment(None, (30, 50))).shape == picture.shape, "one video has one size"
+    assert TAKEN in colours(picture), "the remark"
+    view = Outlook(1.0, "actions", [Choice(0, [], [])])
+    painter.begin("episode 2")
+    first = painter.draw(moment(view))
+    painter.draw(moment(view._replace(value=5.0)))
+    painter.begin("episode 2")
+    assert (painter.draw(moment(view)) == first).all(), "the curve begins anew"
+
+
+@pytest.mark.parametrize("count", [1, 18, 3000])
+def test_any_number_of_choices_and_components_fits(count: int) -> None:
+    bars = np.linspace(0.1, 1.0, count).tolist()
+    choice, span = Choice(0, bars, [f"{bar:.2f}" for bar in bars]), Span(0.5, (0.2, 0.8), "0.00")
+    view = Outlook(1.5, "action probabilities", [choice])
+    drawn = Painter("a run with a name that is much longer than the panel is wide").draw(moment(view))
+    assert {TAKEN, CURVE} | ({BAR} if count > 1 else set()) <= colours(drawn)
+    for components in ([span] * count, [Choice(1, [0.3, 0.7], ["0.30", "0.70"]), Choice(1, [], [])] * count):
+        assert TAKEN in colours(Painter("run").draw(moment(Outlook(None, "actions", [*components]))))

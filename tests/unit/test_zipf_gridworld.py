@@ -149,9 +149,7 @@ def test_the_view_is_centred_on_the_agent_and_has_the_cue(room: Gridworlds) -> N
 
 
 @pytest.mark.parametrize(("env_id", "shape"), [("zipf/Gridworld", (63, 63, 3)), ("zipf/Gridworld-small", (7, 7, 25))])
-def test_environments_of_a_session_are_single_ones_of_the_seeds_that_follow(
-    env_id: str, shape: tuple[int, ...]
-) -> None:
+def test_environments_of_a_session_are_single_ones_of_consecutive_seeds(env_id: str, shape: tuple[int, ...]) -> None:
     singles, infos = [make_env(env_id, {}) for _ in range(ENVS)], set[str]()
     with session(env_id, {}) as envs:
         obs: Any = envs.env.spec.obs

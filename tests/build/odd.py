@@ -20,11 +20,6 @@ HOME = __name__
 ODD, NUMBERED, DRAWN = (f"{HOME}:{name}" for name in ("Odd", "Numbered", "Drawn"))
 
 
-def hang() -> Any:
-    while True:
-        time.sleep(1)
-
-
 def spoil() -> Any:
     spoiled.append(True)
     raise RuntimeError("this process is spoiled")
@@ -44,7 +39,7 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "say and exit": lambda: [os.write(2, b"all is well\n"), os._exit(2)],
     "answer": lambda: [os.write(fd, b"{") for fd in range(3, 64) if is_file(fd)],
     "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
-    "hang": hang,
+    "hang": lambda: time.sleep(1e6),
     "rest": lambda: time.sleep(0.01),
 }
 SAID = {"nan": float("nan"), "inf": float("inf")}

@@ -30,7 +30,6 @@ from zerobeast.services.envserver.service import EnvServer
 from zerobeast.testing.served import Peer, env_server
 
 INFO = "tests.build.envs:Info-v0"
-PONG = "PongNoFrameskip-v4"
 N = 5  #: makes two parts of Atari games, and two slices of worker processes
 
 
@@ -119,7 +118,7 @@ def test_a_process_that_ends_in_a_reset_is_replaced_by_one_like_it(context: Cont
 @pytest.mark.parametrize(
     ("env_id", "wrong", "error", "named"),
     [
-        (PONG, {"options": {}}, ConfigError, "options"),
+        ("PongNoFrameskip-v4", {"options": {}}, ConfigError, "options"),
         (INFO, {"seed": 2**31}, ConfigError, "seed"),
         (INFO, {"seed": ["x"]}, ConfigError, r"seed\[0\]"),
         (INFO, {"options": {"start": bytes(MAX_OPTIONS_BYTES)}}, ConfigError, str(MAX_OPTIONS_BYTES)),
@@ -154,11 +153,10 @@ def test_an_invalid_mask_is_refused_and_the_session_goes_on(context: Context, ip
             assert client.reset(mask=some)["first"].all(), "all are at their first"
 
 
-SLOW = "slow/CartPole-v1"
 AT_ONCE = 4  #: environments that the backend below makes in a turn
 
 
-begun: list[int] = []  #: seeds of all environments of SLOW whose making has begun
+begun: list[int] = []  #: seeds of all slow environments whose making has begun
 
 
 def made_slowly(num_envs: int, seed: int) -> InlineEnvs:
@@ -201,7 +199,7 @@ def _brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def waiting(server: EnvServer, endpoint: str, seed: int, num_envs: int, making: int) -> Peer:
     """A client that is told to wait while so many sessions are made."""
-    terms = {"env": {"id": SLOW}, "num_envs": num_envs, "seed": seed}
+    terms = {"env": {"id": "slow/CartPole-v1"}, "num_envs": num_envs, "seed": seed}
     peer = Peer(replace(env_server(endpoint, {}), terms=terms))
     peer.sent_until(Header(Kind.HELLO, peer.port.sender, body=(terms,)), (), lambda heard: heard.kind is Kind.HERE)
     wait_until(lambda: server.report()["sessions_making"] == making)

@@ -18,8 +18,6 @@ from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
-ENV = {"id": "CartPole-v1"}
-SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +33,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def envs(context: Context, endpoint: str) -> Iterator[EnvClient]:
-    with EnvClient(context, endpoint, ENV, num_envs=5, seed=3) as client:
+    with EnvClient(context, endpoint, {"id": "CartPole-v1"}, num_envs=5, seed=3) as client:
         yield client
 
 
@@ -43,7 +41,7 @@ def test_the_physics_are_those_of_gymnasium(envs: EnvClient) -> None:
     gymnasium = pytest.importorskip("gymnasium")
     twins = [gymnasium.make("CartPole-v1").unwrapped for _ in range(envs.num_envs)]
     rows = envs.reset()
-    assert envs.spec == SPEC
+    assert envs.spec == EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
     assert (np.abs(rows["obs"]) <= 0.05).all()
     assert len({tuple(obs) for obs in rows["obs"].tolist()}) == 5, "each environment has its own seed"
     for twin, obs in zip(twins, rows["obs"], strict=True):

@@ -35,10 +35,7 @@ def test_an_environment_of_ones_own_gets_the_preset_of_its_actions_and_of_its_ar
     assert continuous.config.preset == "control"
     unmade = settled(tmp_path, "--env", "No-v0", "--preset", "control")
     assert unmade.config.env.id == "No-v0", "with a named preset it is not made"
-
-
-def test_the_output_of_an_environment_does_not_mix_with_its_spec(tmp_path: Path) -> None:
-    assert spec_of(given("tests.build.odd:loud")).obs.shape == (2,)
+    assert spec_of(given("tests.build.odd:loud")).obs.shape == (2,), "what it prints does not mix with its spec"
 
 
 def test_an_environment_may_take_long_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

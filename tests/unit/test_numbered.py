@@ -55,9 +55,7 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
 
 
 @pytest.mark.parametrize(("actions", "again"), [("greedy", []), ("sampled", [100])])
-def test_a_finished_run_is_evaluated_again_with_other_actions(
-    config: RunConfig, actions: str, again: list[int]
-) -> None:
+def test_other_actions_are_evaluated_of_a_finished_run(config: RunConfig, actions: str, again: list[int]) -> None:
     evaluations.append(config.folder, [row(100, actions="greedy")])
     how = config.evaluate.model_copy(update={"actions": actions})
     save(NumberedCheckpoints(config.model_copy(update={"evaluate": how}), 100), 100, finished=True)

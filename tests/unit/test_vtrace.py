@@ -1,5 +1,6 @@
 """V-trace against the paper's sum and episodes worked out by hand, and the other terms of losses."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 from torch import Tensor
 
 from tests.build.batches import generator
+from zerobeast.rl.algos.impala.config import SPEC
+from zerobeast.rl.learning.returns import shaped
 from zerobeast.rl.ops.losses import (
     baseline_loss,
     clipped_baseline_loss,
@@ -183,3 +186,15 @@ def test_normalised_entries_have_mean_0_and_deviation_1_where_they_count(entries
     assert valid.mean().item() == pytest.approx(0.0, abs=1e-12)
     assert valid.std(correction=0).item() == pytest.approx(1.0, abs=1e-6)
     assert not normalized(torch.full_like(entries, 3.0), SOME)[SOME].any(), "nothing to tell apart"
+
+
+@pytest.mark.parametrize("clipping", ["none", "abs_one", "soft_asymmetric"])
+def test_rewards_are_scaled_then_clipped(clipping: str) -> None:
+    rewards, scale = [-200.0, -3.0, -0.01, 0.0, 0.01, 3.0, 200.0], 2.0
+    by_hand = {
+        "none": [scale * r for r in rewards],
+        "abs_one": [max(-1.0, min(1.0, scale * r)) for r in rewards],
+        "soft_asymmetric": [(5.0 if r > 0 else 1.5) * math.tanh(scale * r / 5.0) for r in rewards],
+    }
+    settings = SPEC.settings.model_validate({"reward_clipping": clipping, "reward_scale": scale})
+    torch.testing.assert_close(shaped(torch.tensor(rewards), settings), torch.tensor(by_hand[clipping]))

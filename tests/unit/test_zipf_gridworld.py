@@ -21,7 +21,6 @@ ROOM = """
 #   #
 #0  #
 #####"""
-HAND_WRITTEN = Size(maps=1, rooms=1, objects=2, looks=2, limit=3, planes=True)
 
 
 @pytest.fixture(params=[True, False], ids=["planes", "pixels"])
@@ -34,7 +33,7 @@ def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gri
         (squares == "#")[None], objects, np.array([[[1, 0], [0, 1]]]), np.array([[[1, 1]]]), np.array([1])
     )
     monkeypatch.setattr(gridworld, "maps_of", lambda _: hand_written)
-    worlds = Gridworlds(HAND_WRITTEN._replace(planes=request.param), "rare", 2.0, 1)
+    worlds = Gridworlds(Size(1, 1, 2, 2, 3, request.param), "rare", 2.0, 1)
     worlds.begin(np.zeros(1, np.int64))
     return worlds
 

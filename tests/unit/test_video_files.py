@@ -129,7 +129,7 @@ MASK = np.array([[True, False, True, True]])
 
 
 def moment(view: Outlook | None, size: tuple[int, int] = (210, 160), remark: str = "") -> Moment:
-    return Moment(np.full((*size, 3), 200, np.uint8), ("left", "right"), "Env-v0", 1234, -20.5, view, remark)
+    return Moment(np.full((*size, 3), 200, np.uint8), (), "Env-v0", 1234, -20.5, view, remark)
 
 
 def colours(picture: np.ndarray) -> set[str]:

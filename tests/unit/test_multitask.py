@@ -20,7 +20,6 @@ from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.popart import PopArt
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.services.broker.sessions import Sessions
-from zerobeast.testing.small_run import same
 
 TASKS, WIDTH = 3, 5
 TASK = torch.tensor([2, 0, 2, 1])  #: task of each row of a batch

@@ -1,6 +1,7 @@
 """Rules for the tests themselves: short files, none of which imports another, and no prose of errors but in golden."""
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.helpers import ROOT
 
 MODULES = {file: file.read_text() for file in sorted((ROOT / "tests").rglob("*.py"))}
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")]
 MOST_LINES, MOST_WORDS = 400, 4
 
 
@@ -55,3 +57,11 @@ def _is_prose(node: ast.expr) -> bool:
 def test_no_module_of_tests_breaks_a_rule(breaks: Callable[[str], bool], bad: str) -> None:
     assert breaks(bad)
     assert [str(file) for file, text in MODULES.items() if breaks(text)] == []
+
+
+def test_pages_name_tests_that_there_are() -> None:
+    functions = {name for text in MODULES.values() for name in re.findall(r"def (test_\w+)", text)}
+    there = functions | {file.stem for file in MODULES}
+    named = {name for page in PAGES for name in re.findall(r"`(?:tests/\S*?)?(test_\w+)(?:\.py)?`", page.read_text())}
+    assert len(named) > 50
+    assert named - there == set()

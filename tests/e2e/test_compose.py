@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.compose_project import BASE, FUSED, Project, docker, needs_docker
-from tests.helpers import wait_until
+from tests.helpers import ROOT, wait_until
 from zerobeast.common.files import run_files
 from zerobeast.common.process.roles import IMAGES, ROLES
 
@@ -126,5 +126,16 @@ def test_a_learner_ends_once_all_is_evaluated_by_an_env_server_apart_and_the_ima
         assert "all 8192 agent steps are done" in again.stdout + again.stderr
         Project(project.name, SETTINGS).compose("down")
         assert not project.containers("worker"), "those of fused.yml too"
+    finally:
+        project.down()
+
+
+def test_a_package_in_images_made_from_ours_trains(images: None) -> None:
+    files = [BASE, FUSED, str(ROOT / "docs/examples/own_everything/compose.yml")]
+    project = Project(f"zerobeast-own-{os.getpid()}", {"BEAST_NAME": "point", "BEAST_TOTAL_STEPS": "2048"}, files)
+    try:
+        project.compose("build")
+        project.compose("up", "--no-build", "--exit-code-from", "learner")
+        assert "all 2048 agent steps are done" in project.compose("logs", "--no-color", "learner").stdout
     finally:
         project.down()

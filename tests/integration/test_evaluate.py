@@ -41,6 +41,7 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     out, lines = capsys.readouterr()
     found = json.loads(out)
     assert (found["lengths"], found["returns"], found["bounded"]) == ([50] * 16, [50.0] * 16, 16)
+    assert found["run"] == run.name
     assert found["seed"] != load(["--config", str(run / run_files.CONFIG), "--env", ENDLESS], {}).evaluation_seed
     steps = [int(each.replace(",", "")) for each in re.findall(r"^0 of 20 episodes, (\S+) agent steps$", lines, re.M)]
     assert steps, lines

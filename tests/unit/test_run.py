@@ -143,9 +143,13 @@ def test_what_a_call_cannot_take_is_refused(root: Path) -> None:
             load(run)
 
 
-def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path) -> None:
+def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = zb.Run("lr/seed-1")
+    monkeypatch.setattr("zerobeast.api.run.announced_page", lambda _place, remote: {"agent_steps": 207})
+    assert run.status().agent_steps == 100, "a page that is there still is of a process that has ended"
     with claimed(run.folder), run:
+        assert (run.status().state, run.status().agent_steps) == ("training", 207)
+        monkeypatch.undo()
         assert run.status().state == "starting"
         assert not run.wait(timeout=0.0)
         with pytest.raises(zb.ConfigError):

@@ -72,20 +72,6 @@ def test_what_no_client_may_ask_is_refused_and_counted_and_the_session_goes_on(s
         peer.ask(len(bad_steps) + 2)
 
 
-def test_environments_that_cannot_be_hosted_are_refused(server: EnvServer, ipc: str) -> None:
-    cases: list[tuple[dict[str, Any], Reason, str]] = [
-        ({"env": {"id": "CartPol-v1"}}, Reason.ENVIRONMENT, "CartPole-v1?"),
-        ({"env": {"id": COUNTER, "kwargs": {"x": 1}}}, Reason.ENVIRONMENT, "'x'"),
-        ({"env": {"id": "A", "frame_skp": 4}}, Reason.TERMS, "env.frame_skp"),
-    ]
-    with peer_of(ipc) as peer:
-        for peer.slot, (changes, reason, named) in enumerate(cases):
-            header = peer.hello(**changes)
-            assert (header.kind, header.body[0]) == (Kind.ERROR, reason)
-            assert named in header.body[1]
-        wait_until(lambda: len(server.table) == 0)
-
-
 @pytest.mark.parametrize(("most", "settings"), [(1, {}), (1024, {"max_envs": 3}), (1024, {"max_workers": 1})], ids=str)
 def test_a_full_server_answers_busy(
     ipc: str, monkeypatch: pytest.MonkeyPatch, most: int, settings: dict[str, Any]

@@ -3,9 +3,8 @@
 import errno
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
 
@@ -43,37 +42,59 @@ from zerobeast.services.learner.service import Learner
 SENDER = 77
 SLOTS = count()
 LONG_S, SHORT_S = 60.0, 1.5  #: limits for a client that must be heard, and for one that must not
-Make = Callable[..., Context]
 
 
-@pytest.fixture
-def keys(tmp_path: Path) -> Path:
-    make_keys(tmp_path / "keys")
-    return tmp_path / "keys"
+class Net:
+    """A place of a server, a folder of keys, and the contexts that use them."""
 
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.keys, self.stack = folder, folder / "keys", stack
+        self.place = f"tcp://127.0.0.1:{free_port()}"
+        make_keys(self.keys)
 
-@pytest.fixture
-def contexts() -> Iterator[Make]:
-    made: list[Context] = []
-
-    def make(folder: Path | None, role: str, certificate: str = "") -> Context:
+    def context(self, role: str, certificate: str = "", keys: Path | None = None) -> Context:
+        """One with the keys of a role, from `keys` if given."""
+        folder = keys or self.keys
         secret = f"{folder}/secret/{certificate}.key_secret" if certificate else ""
-        made.append(Context(Keys(str(folder), role, secret) if folder else None))
-        return made[-1]
+        return self.closed(Context(Keys(str(folder), role, secret)))
 
-    yield make
-    for context in made:
-        context.term()
+    def closed(self, context: Context) -> Context:
+        self.stack.callback(context.term)
+        return context
+
+    def server(self, plane: Plane = Plane.STEPS, keys: Path | None = None) -> "closing[ServerPort]":
+        return closing(ServerPort(self.context(SERVERS[plane], keys=keys), plane, self.place))
+
+    def client(self, context: Context, sender: int = SENDER, plane: Plane = Plane.STEPS) -> "closing[ClientPort]":
+        return closing(ClientPort(context, plane, self.place, sender))
+
+    def heard(self, here: ServerPort, client: Context, seconds: float, sender: int = SENDER) -> bool:
+        """Whether a new client's HELLO arrives and its answer comes back."""
+        with self.client(client, sender, here.plane) as there:
+            return greeted(here, there, seconds)
+
+    def refused(self, here: ServerPort, client: Context) -> None:
+        """Connect for requests and for replies, and wait until both have been counted as refused for their key."""
+        wanted = here.refused["key"] + 2
+        with self.client(client, plane=here.plane) as there:
+            wait_until(lambda: here.changes() == {} and here.refused["key"] >= wanted)
+            assert not answered(here, there, next(SLOTS))
+
+    def others(self) -> Path:
+        """The keys of strangers."""
+        make_keys(self.folder / "others")
+        return self.folder / "others"
 
 
 @pytest.fixture
-def place() -> str:
-    return f"tcp://127.0.0.1:{free_port()}"
+def net(tmp_path: Path) -> Iterator[Net]:
+    with ExitStack() as stack:
+        yield Net(tmp_path, stack)
 
 
 @pytest.fixture
-def server(contexts: Make, keys: Path, place: str) -> Iterator[ServerPort]:
-    with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, place)) as port:
+def server(net: Net) -> Iterator[ServerPort]:
+    with net.server() as port:
         yield port
 
 
@@ -97,137 +118,110 @@ def greeted(here: ServerPort, there: ClientPort, seconds: float) -> bool:
     return False
 
 
-def heard(here: ServerPort, client: Context, place: str, seconds: float, sender: int = SENDER) -> bool:
-    """Whether a new client's HELLO arrives and its answer comes back."""
-    with closing(ClientPort(client, here.plane, place, sender)) as there:
-        return greeted(here, there, seconds)
-
-
-def refused(here: ServerPort, client: Context, place: str) -> None:
-    """Connect for requests and for replies, and wait until both have been counted as refused for their key."""
-    wanted = here.refused["key"] + 2
-    with closing(ClientPort(client, here.plane, place, SENDER)) as there:
-        wait_until(lambda: here.changes() == {} and here.refused["key"] >= wanted)
-        assert not answered(here, there, next(SLOTS))
-
-
-def test_holders_of_keys_talk_in_frames_of_any_size_and_an_ipc_path_needs_no_keys(
-    server: ServerPort, keys: Path, contexts: Make, place: str, tmp_path: Path
-) -> None:
+def test_holders_of_keys_talk_in_frames_of_any_size_and_an_ipc_path_needs_no_keys(server: ServerPort, net: Net) -> None:
     buffer = bytearray(1 << 16)
-    with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as there:
+    with net.client(net.context("actor")) as there:
         assert greeted(server, there, LONG_S)
         wait_until(lambda: there.send(Header(Kind.STEP, SENDER, 0, 1, 1), b"x" * (1 << 16)))
         wait_until(lambda: (message := server.receive()) and message.header.kind is Kind.STEP and message.into(buffer))
     assert set(buffer) == {ord("x")}
     assert server.refused.total() == 0
-    with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, f"ipc://{tmp_path}/s")) as here:
-        assert heard(here, contexts(None, "actor"), f"ipc://{tmp_path}/s", LONG_S)
+    net.place = f"ipc://{net.folder}/s"
+    with net.server() as here:
+        assert net.heard(here, net.closed(Context()), LONG_S)
 
 
-def test_peers_without_an_admitted_key_reach_nothing(
-    server: ServerPort, contexts: Make, keys: Path, place: str, tmp_path: Path
-) -> None:
-    make_keys(tmp_path / "others")
+def test_peers_without_an_admitted_key_reach_nothing(server: ServerPort, net: Net) -> None:
+    others = net.others()
     for file in ("envserver.key", "broker.key", "learner.key"):  # a stranger knows everything that is public
-        (tmp_path / "others/public" / file).write_bytes((keys / "public" / file).read_bytes())
-    assert not heard(server, contexts(None, "actor"), place, SHORT_S)
-    assert not heard(server, contexts(tmp_path / "others", "actor"), place, SHORT_S)
-    assert heard(server, contexts(keys, "actor"), place, LONG_S)
+        (others / "public" / file).write_bytes((net.keys / "public" / file).read_bytes())
+    assert not net.heard(server, net.closed(Context()), SHORT_S)
+    assert not net.heard(server, net.context("actor", keys=others), SHORT_S)
+    assert net.heard(server, net.context("actor"), LONG_S)
 
 
-def test_a_client_does_not_talk_to_a_server_with_another_key(
-    keys: Path, contexts: Make, tmp_path: Path, place: str
-) -> None:
-    make_keys(tmp_path / "others")
-    admitted = tmp_path / "others/public/actor.key"
-    admitted.write_bytes((keys / "public/actor.key").read_bytes())
-    with closing(ServerPort(contexts(tmp_path / "others", "envserver"), Plane.STEPS, place)) as here:
-        assert not heard(here, contexts(keys, "actor"), place, SHORT_S)
+def test_a_client_does_not_talk_to_a_server_with_another_key(net: Net) -> None:
+    others = net.others()
+    (others / "public/actor.key").write_bytes((net.keys / "public/actor.key").read_bytes())
+    with net.server(keys=others) as here:
+        assert not net.heard(here, net.context("actor"), SHORT_S)
         assert here.refused.total() == 0, "it is the client that breaks off"
 
 
 @pytest.mark.parametrize("plane", [Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS])
-def test_a_plane_admits_the_keys_of_the_role_that_talks_there_and_no_others(
-    plane: Plane, keys: Path, contexts: Make, place: str
-) -> None:
-    with closing(ServerPort(contexts(keys, SERVERS[plane]), plane, place)) as here:
+def test_a_plane_admits_the_keys_of_the_role_that_talks_there_and_no_others(plane: Plane, net: Net) -> None:
+    with net.server(plane) as here:
         for role in ROLES:
             if role == CLIENTS[plane]:
-                assert heard(here, contexts(keys, role), place, LONG_S)
+                assert net.heard(here, net.context(role), LONG_S)
             else:
-                refused(here, contexts(keys, role), place)
+                net.refused(here, net.context(role))
 
 
-def test_the_weights_go_to_brokers_alone(keys: Path, contexts: Make, place: str) -> None:
-    learner = contexts(keys, "learner")
-    with closing(WeightsPublisher(learner, place)) as publisher:
+def test_the_weights_go_to_brokers_alone(net: Net) -> None:
+    learner = net.context("learner")
+    with closing(WeightsPublisher(learner, net.place)) as publisher:
         publisher.publish(Header(Kind.WEIGHTS, 0, 1, 1, 1, (1, 1, 4, 1, 1)), b"abcd")
 
-        with closing(WeightsSubscriber(contexts(keys, "actor"), place)) as stranger:
+        with closing(WeightsSubscriber(net.context("actor"), net.place)) as stranger:
             wait_until(lambda: publisher.welcome() or learner.turned_away)
-            with closing(WeightsSubscriber(contexts(keys, "broker"), place)) as subscriber:
+            with closing(WeightsSubscriber(net.context("broker"), net.place)) as subscriber:
                 assert wait_until(lambda: publisher.welcome() or subscriber.receive())
             assert not stranger.receive()
 
 
 def test_a_refused_key_is_counted_and_logged_once_and_a_flood_of_them_once_per_period(
-    server: ServerPort,
-    contexts: Make,
-    keys: Path,
-    place: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    server: ServerPort, net: Net, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission_module, "LOG_PERIOD_S", 0.0)
-    stranger = contexts(keys, "broker")
+    stranger = net.context("broker")
     for _ in range(2):
-        refused(server, stranger, place)
+        net.refused(server, stranger)
     monkeypatch.setattr(admission_module, "LOG_PERIOD_S", 3600.0)
     for role in ("learner", "envserver"):
-        refused(server, contexts(keys, role), place)
+        net.refused(server, net.context(role))
     [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    for named in ("127.0.0.1", Keys(str(keys), "broker").public.decode(), str(keys / "public")):
+    for named in ("127.0.0.1", Keys(str(net.keys), "broker").public.decode(), str(net.keys / "public")):
         assert named in line
 
 
-def test_keys_come_and_go_while_a_server_runs(server: ServerPort, contexts: Make, keys: Path, place: str) -> None:
-    with closing(ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)) as old:
+def test_keys_come_and_go_while_a_server_runs(server: ServerPort, net: Net) -> None:
+    with net.client(net.context("actor")) as old:
         assert greeted(server, old, LONG_S)
-        add_key(keys, "actor")
-        wait_until(lambda: heard(server, contexts(keys, "actor", "actor-2"), place, SHORT_S, 2))
-        (keys / "public/actor.key").unlink()
-        wait_until(lambda: not heard(server, contexts(keys, "actor"), place, SHORT_S, 3))
+        add_key(net.keys, "actor")
+        wait_until(lambda: net.heard(server, net.context("actor", "actor-2"), SHORT_S, 2))
+        (net.keys / "public/actor.key").unlink()
+        wait_until(lambda: not net.heard(server, net.context("actor"), SHORT_S, 3))
         assert server.refused["key"]
         assert greeted(server, old, LONG_S), "a connection that is open stays"
-        assert heard(server, contexts(keys, "actor", "actor-2"), place, LONG_S, 4)
+        assert net.heard(server, net.context("actor", "actor-2"), LONG_S, 4)
 
 
 def test_keys_that_were_read_before_are_admitted_while_no_file_can_be_opened(
-    server: ServerPort, contexts: Make, keys: Path, place: str, monkeypatch: pytest.MonkeyPatch
+    server: ServerPort, net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_args: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(admission_module, "REREAD_S", 0.0)
-    actor, late = contexts(keys, "actor"), contexts(keys, "actor")
+    actor, late = net.context("actor"), net.context("actor")
     with monkeypatch.context() as patched:
         patched.setattr("zmq.auth.load_certificate", fails)
-        assert not heard(server, late, place, SHORT_S), "no keys are known yet"
-    assert heard(server, late, place, LONG_S, 2)
+        assert not net.heard(server, late, SHORT_S), "no keys are known yet"
+    assert net.heard(server, late, LONG_S, 2)
     for broken in ("os.listdir", "zmq.auth.load_certificate"):
         with monkeypatch.context() as patched:
             patched.setattr(broken, fails)
-            assert heard(server, actor, place, LONG_S, next(SLOTS) + 100)
+            assert net.heard(server, actor, LONG_S, next(SLOTS) + 100)
 
 
-def test_a_request_for_admission_that_nobody_can_read_is_answered_and_the_next_too(keys: Path) -> None:
+def test_a_request_for_admission_that_nobody_can_read_is_answered_and_the_next_too(net: Net) -> None:
     context = zmq.Context()
-    admission = Admission(context, Keys(str(keys), "learner"))
+    admission = Admission(context, Keys(str(net.keys), "learner"))
     with context.socket(zmq.DEALER) as asks:
         asks.rcvtimeo = 20_000
         asks.connect("inproc://zeromq.zap.01")
-        raw = z85.decode(Keys(str(keys), "actor").public)
+        raw = z85.decode(Keys(str(net.keys), "actor").public)
         for domain, address, key, status in (
             (b"nowhere", b"", raw, b"300"),
             (b"r", b"", b"short", b"300"),
@@ -245,34 +239,32 @@ def test_a_request_for_admission_that_nobody_can_read_is_answered_and_the_next_t
 
 
 def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew_and_not_before_its_file_is_whole(
-    contexts: Make, keys: Path, place: str
+    net: Net,
 ) -> None:
-    file = keys / "public/envserver.key"
-    with closing(ServerPort(contexts(keys, "envserver"), Plane.STEPS, place)) as here:
-        there = ClientPort(contexts(keys, "actor"), Plane.STEPS, place, SENDER)
+    file = net.keys / "public/envserver.key"
+    with net.server() as here:
+        there = ClientPort(net.context("actor"), Plane.STEPS, net.place, SENDER)
         file.write_text("half of a fi")
         there.reopen()
         assert greeted(here, there, LONG_S), "with the key that it has"
-    add_key(keys, "envserver")
-    (keys / "public/envserver-2.key").replace(file)
-    (keys / "secret/envserver-2.key_secret").replace(keys / "secret/envserver.key_secret")
+    add_key(net.keys, "envserver")
+    (net.keys / "public/envserver-2.key").replace(file)
+    (net.keys / "secret/envserver-2.key_secret").replace(net.keys / "secret/envserver.key_secret")
     with (
         closing(there),
-        closing(bound_again(partial(ServerPort, contexts(keys, "envserver"), Plane.STEPS, place))) as here,
+        bound_again(net.server) as here,
     ):
         assert not greeted(here, there, SHORT_S), "it still asks for the old key"
         there.reopen()
         assert greeted(here, there, LONG_S)
 
 
-def test_an_id_belongs_to_the_first_key_that_uses_it(
-    server: ServerPort, contexts: Make, keys: Path, place: str
-) -> None:
-    add_key(keys, "actor")
-    first, second = (contexts(keys, "actor", name) for name in ("actor", "actor-2"))
-    with closing(ClientPort(first, Plane.STEPS, place, SENDER)) as owner:
+def test_an_id_belongs_to_the_first_key_that_uses_it(server: ServerPort, net: Net) -> None:
+    add_key(net.keys, "actor")
+    first, second = (net.context("actor", name) for name in ("actor", "actor-2"))
+    with net.client(first) as owner:
         assert greeted(server, owner, LONG_S)
-        with closing(ClientPort(second, Plane.STEPS, place, SENDER)) as thief:
+        with net.client(second) as thief:
             subscribed = server.refused["sender"]
             assert not greeted(server, thief, SHORT_S)
             assert server.refused["sender"] > subscribed + 1, "its subscription and its messages"
@@ -280,7 +272,7 @@ def test_an_id_belongs_to_the_first_key_that_uses_it(
             assert wait_until(lambda: (m := owner.receive()) and m.header.seq == 9)
             assert thief.receive() is None
         assert server.departures() == [], "that a thief leaves is no departure of the owner"
-        assert heard(server, second, place, LONG_S, SENDER + 1)
+        assert net.heard(server, second, LONG_S, SENDER + 1)
 
 
 @pytest.mark.parametrize("kind", [EnvServer, Broker, Learner])

@@ -86,3 +86,10 @@ def _announced(folder: Path) -> Iterator[tuple[str, int]]:
 def alive(folder: Path) -> list[int]:
     """Those that exist."""
     return [pid for pid in set(pids(folder).values()) if psutil.pid_exists(pid)]
+
+
+def program(path: Path, text: str) -> None:
+    """Write an executable shell script."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)

@@ -119,12 +119,3 @@ def test_old_versions_are_ignored_within_an_epoch_and_accepted_from_a_new_one(th
     versions = []
     wait_until(lambda: versions.append(client.ask().version) or versions[-1] == 4)
     assert set(versions) <= {3, 4}, "a learner that ended does not come back"
-
-
-def test_too_many_clients_are_asked_to_come_again(open_stage: OpenStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zerobeast.services.broker.sessions.MAX_SLOTS", 4)
-    the = open_stage()
-    first, second = the.welcomed(3), the.client(2)
-    wait_until(lambda: (second.turn(), second.stream.busy)[1])
-    first.bye()
-    second.until(Reply.WELCOME)

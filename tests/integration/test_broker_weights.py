@@ -190,16 +190,3 @@ def test_a_flood_of_versions_does_not_block_the_loop_of_the_broker(
 
     wait_until(all_read)
     assert inbox.complaint
-
-
-def test_the_memory_of_former_learners_is_bounded(
-    context: Context, endpoint: str, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(weights_inbox, "MAX_EPOCHS", 2)
-    first = learner.epoch
-    with closing(WeightsInbox(context, endpoint, layout_id(NET), flatten(NET).nbytes)) as inbox:
-        inbox.connect(0.0)
-        for epoch in (first, first + 1, first + 2, first + 3, first):
-            learner.epoch = epoch
-            learner.publish(1)
-            receive(inbox, learner)

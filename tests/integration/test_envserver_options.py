@@ -178,10 +178,3 @@ def test_remote_environments_leave_out_what_they_are_asked_to(context: Context, 
         terms = {"leave_out": [*UNWANTED, "log.text"]}
         with closing(RemoteVectorEnv(ipc, TALKING, 2, env=terms, context=context)) as envs:
             assert list(envs.reset()[0]) == ["log"]
-
-
-def test_names_and_numbers_of_entries_have_limits_unless_they_are_left_out() -> None:
-    for space in (Dict({"a/b": NUMBER}), Dict({f"entry{i}": NUMBER for i in range(65)})):
-        with pytest.raises(EnvError):
-            OwnEnv("Many-v0", space, Discrete(2))
-        OwnEnv("Many-v0", Dict({"kept": NUMBER, **space.spaces}), Discrete(2), leave_out=list(space.spaces)[:2])

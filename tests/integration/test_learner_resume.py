@@ -168,21 +168,13 @@ def test_periodic_checkpoints_and_rows_are_written_when_due_and_a_failure_ends_t
         learner.drain()
 
 
-@pytest.mark.parametrize(
-    ("section", "changes"),
-    [("env", {"id": "Other-v0"}), ("net", {"hidden_size": 32}), ("net", {"activation": "elu"})],
-)
-def test_a_checkpoint_of_another_run_is_refused_before_anything_starts(
-    config: RunConfig, section: str, changes: dict[str, Any]
-) -> None:
-    tree = config.model_dump()
-    with pytest.raises(CheckpointError):
-        Loop([learner_for(RunConfig.model_validate(tree | {section: tree[section] | changes}))]).run()
-
-
-def test_settings_in_a_checkpoint_that_change_observations_are_compared_and_others_are_data(
+def test_a_checkpoint_of_another_run_is_refused_before_anything_starts_and_its_other_settings_are_data(
     config: RunConfig, actor_of: Callable[..., FakeActor]
 ) -> None:
+    tree = config.model_dump()
+    for section, changes in (("env", {"id": "Other-v0"}), ("net", {"hidden_size": 32}), ("net", {"activation": "elu"})):
+        with pytest.raises(CheckpointError):
+            Loop([learner_for(RunConfig.model_validate(tree | {section: tree[section] | changes}))]).run()
     file = config.folder / "checkpoint.pt"
     state = torch.load(file)
     torch.save(state | {"config": state["config"] | {"algo": "absent:SPEC"}}, file)

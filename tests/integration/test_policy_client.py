@@ -218,14 +218,11 @@ def test_a_server_that_stays_away_is_an_error_that_a_client_can_survive(tmp_path
     assert in_step(stage.rollouts())
 
 
-@pytest.mark.parametrize(("argument", "value"), [("when_full", "block"), ("agents", 0)])
-def test_bad_arguments_are_errors_of_the_constructor(tmp_path: Path, argument: str, value: Any) -> None:
-    with expected(argument):
-        PolicyClient(f"ipc://{tmp_path}/b", f"ipc://{tmp_path}/l", ENV, **{argument: value})
-
-
 def test_bad_calls_are_refused_and_change_nothing(open_stage: Opener) -> None:
     stage = open_stage()
+    for argument, value in (("when_full", "block"), ("agents", 0)):
+        with expected(argument):
+            stage.client(**{argument: value})
     with stage.client(agents=2) as client:
         game = Game(client)
         obs = game.first()

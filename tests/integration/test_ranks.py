@@ -33,12 +33,6 @@ def found(folder: Path) -> Found:
     return {(size, rank): torch.load(folder / f"{size}-{rank}.pt") for size in (1, 2, 4) for rank in range(size)}
 
 
-@pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is the first of two, which it does not need to meet."""
-    monkeypatch.setattr(ranks.GROUP, "size", 2)
-
-
 @pytest.mark.parametrize(("name", "size"), [*((name, 2) for name in SETTINGS), (FOUR, 4)])
 def test_losses_and_weights_are_those_of_one_process_with_the_whole_batch(found: Found, name: str, size: int) -> None:
     whole, first = found[1, 0][name], found[size, 0][name]
@@ -73,7 +67,10 @@ def test_each_rank_stores_and_draws_its_share(folder: Path, found: Found) -> Non
 
 
 @pytest.mark.parametrize(("name", "settings"), [("ppo", {"minibatches": 13}), ("sac", {"batch_size": 7})])
-def test_what_ranks_cannot_share_is_refused(two: None, tmp_path: Path, name: str, settings: dict[str, Any]) -> None:
+def test_what_ranks_cannot_share_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(ranks.GROUP, "size", 2)  # as if they had met
     with pytest.raises(ConfigError, match=next(iter(settings))):
         learning_of(name, tmp_path, **settings)
 

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,10 +13,8 @@ from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import load
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
-from zerobeast.services.envserver import describe as envserver
 
 AIM, ODD = "tests.build.tasks:Aim-v0", "tests.build.odd:Odd"
 
@@ -108,19 +105,3 @@ def test_environments_of_one_run_are_padded_or_refused_before_services_start(tmp
     assert spaces.padded(alike := config("CartPole-v1,CartPole-v0")) == alike
     with refused("env.id"):
         spec_of(given("Acrobot-v1,Pendulum-v1"))
-
-
-def test_a_mix_is_made_once_for_all_its_laws(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    mix, made = "zipf(CartPole-v1,CartPole-v0;1)", []
-
-    def look(_config: RunConfig, env_id: str, _seconds: float = 0.0) -> tuple[EnvSpec, int, list[Any]]:
-        made.append(env_id)
-        return EnvSpec(env_id, ArraySpace.box((2,)), ArraySpace.discrete(2)), 1, []
-
-    monkeypatch.setattr(envserver, "look", look)
-    levels = "zipf,uniform,rare,CartPole-v0,Acrobot-v1,zipf(Acrobot-v1),rare(Acrobot-v1)"
-    assert envserver.main(["describe", "--env", mix, "--evaluate.levels", levels]) == 0
-    assert capfd.readouterr().err == ""
-    assert made == [mix, "Acrobot-v1", "zipf(Acrobot-v1)"]

@@ -140,7 +140,6 @@ AT_ONCE = {"AT_ONCE_S": 0.0}
     ("scripts", "when_up", "limits", "ending", "killed"),
     [
         ({"learner": dies("done", 0, "broker")}, [], {}, Ending(0, finished=True), set()),
-        ({}, [interrupt()], {}, Ending(130), set()),
         ({}, [interrupt(signal.SIGTERM)], {}, Ending(143), set()),
         ({"actor": IGNORES}, [interrupt()], {"supervisor.STOP_LIMIT_S": 3.0}, Ending(130), {"actor"}),
         (dict.fromkeys(("actor", "learner"), IGNORES), [interrupt()] * 2, AT_ONCE, Ending(130), {"actor", "learner"}),
@@ -149,7 +148,6 @@ AT_ONCE = {"AT_ONCE_S": 0.0}
         ({"learner": obeys(0, WORKS)}, [interrupt()], TOO_LONG, Ending(1), {"learner"}),
         ({"learner": IGNORES}, [interrupt()], NOW, Ending(1), {"learner"}),
         ({"broker": dies("broker: one\nbroker: two", 2)}, [], {}, Ending(2, "one\ntwo"), set()),
-        ({"broker": LOST}, [], {}, Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
         ({"broker": dies("ValueError: boom", 1)}, [], {}, Ending(1, UNEXPLAINED), set()),
         (EVALUATED, [], {}, Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
     ],

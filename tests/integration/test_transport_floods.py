@@ -141,10 +141,6 @@ def test_messages_that_are_no_subscription_cost_a_weights_subscriber_at_most_a_v
         wait_until(everyone_has_one)
 
 
-PLANE = Plane.STEPS
-ME, OTHER = 7, 8
-
-
 def bye(seq: int, sender: int = ME) -> Header:
     return Header(Kind.BYE, sender, seq=seq)
 

@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import free_port
 from zerobeast.cli.main import main
-from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.service.loop import Loop
-from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Keys, make_keys
 from zerobeast.common.wire.messages import Plane
-from zerobeast.services.envserver.service import EnvServer
 
 ACTOR = "secret/actor.key_secret"
 
@@ -59,13 +54,6 @@ def test_keygen_adds_certificates_of_a_role_beside_those_that_are_there(
     own = {Keys(str(keys), "actor", f"{keys}/secret/actor{number}.key_secret").public for number in ("", "-2", "-3")}
     assert admitted == own
     assert len(own) == 3
-
-
-def test_keygen_adds_no_certificate_without_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    for arguments, named in ((["none", "actor"], "public/actor.key"), (["file"], "file")):
-        assert main(["keygen", str(tmp_path / arguments[0]), *arguments[1:]]) == 2
-        assert named in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -121,10 +109,3 @@ def test_files_that_are_no_certificates_admit_and_harm_nobody(keys: Path, caplog
     for _ in range(2):
         assert learner.clients(Plane.ROLLOUTS) == before
     assert len(caplog.records) == 2, "each is named once"
-
-
-def test_a_service_without_its_keys_ends_with_one_sentence(tmp_path: Path) -> None:
-    endpoint = f"tcp://127.0.0.1:{free_port()}"
-    config = {"envserver": {"endpoint": endpoint}, "security": {"keys": str(tmp_path)}}
-    with pytest.raises(ConfigError, match=r"envserver\.key_secret"):
-        Loop([EnvServer(RunConfig.model_validate(config), Instance())]).run()

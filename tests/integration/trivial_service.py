@@ -1,7 +1,6 @@
 """A service that does nothing, as a process: `python -m tests.integration.trivial_service`."""
 
 import errno
-import gc
 import os
 import sys
 import threading
@@ -37,15 +36,12 @@ class Trivial(Service):
             raise ConfigError("no such environment")
         if self.wish == "bug":
             raise KeyError("bug")
-        if self.wish == "tidy":
-            self.note(f"{gc.isenabled()} {gc.get_freeze_count() > 1000}")
-            self.stop()
         if self.wish == "away":
             os.chdir("/")
             self.note("away")
 
     def take(self) -> None:
-        if self.wish in ("once", "away"):
+        if self.wish == "away":
             self.stop()
 
     def drain(self) -> None:
@@ -58,8 +54,6 @@ class Trivial(Service):
 def build(_process: str, config: RunConfig, instance: Instance) -> list[Service]:
     service = Trivial(config, instance)
     service.note(" ".join(os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")))
-    if config.name == "tidy":
-        service.note(str(gc.isenabled()))
     if config.name == "slow":  # such as importing torch
         service.note("building")
         threading.Event().wait(60)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.commands import program
 from tests.build.errors import refused
 from zerobeast.cli.slurm import JOB, main
 from zerobeast.common.config.load import load
@@ -50,11 +51,6 @@ def test_the_learners_ports_are_below_those_that_the_kernel_gives_to_clients(tmp
     ports = [*map(int, subprocess.run(["bash", "-c", numbers], capture_output=True, check=True).stdout.split())]
     assert ports[:2] == [20_000, 20_004], "the learner has three sockets"
     assert max(ports) + 2 < 32_768
-
-
-def program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/bash\n{text}\n")
-    path.chmod(0o755)
 
 
 def test_what_cannot_run_or_is_queued_is_not_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

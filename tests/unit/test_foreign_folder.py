@@ -16,6 +16,7 @@ import pytest
 
 from tests.build.errors import refused
 from tests.build.folders import saved
+from tests.build.starts import settled
 from tests.helpers import ROOT, no_file_longer_than, wait_until
 from zerobeast.api.saved import find
 from zerobeast.cli import health
@@ -36,7 +37,6 @@ from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.run_folder import claimed
 from zerobeast.launcher.screen import PipeConsole, make_screen
-from zerobeast.launcher.start import RunFlags, settle
 from zerobeast.launcher.view import screen
 from zerobeast.rl.nets.checkpoint import load_checkpoint
 from zerobeast.services.learner.kept import claim
@@ -152,13 +152,12 @@ def test_files_of_a_run_that_are_replaced_may_have_other_names(gift: Path, tmp_p
 
 
 def test_the_folder_of_another_user_takes_a_flag(gift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    argv = ["--name", "gift", "--root", str(gift.parent), "--env", "CartPole-v1"]
-    now: Any = None
-    settle(argv, {}, now, own=RunFlags)
+    argv = ["--name", "gift", "--env", "CartPole-v1"]
+    settled(gift.parent, *argv)
     monkeypatch.setattr(os, "geteuid", lambda: gift.stat().st_uid + 1)
     with pytest.raises(ConfigError, match="--trust_folder"):
-        settle(argv, {}, now, own=RunFlags)
-    settle([*argv, "--trust_folder"], {}, now, own=RunFlags)
+        settled(gift.parent, *argv)
+    settled(gift.parent, *argv, "--trust_folder")
 
 
 def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(gift: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,11 +286,9 @@ def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path) -> None:
     for name, text in (("config", "env: CartPole-v1\ntotal_steps: 7\n"), ("long", "#" * MOST)):
         os.mkfifo(tmp_path / name)
         Thread(target=(tmp_path / name).write_text, args=(f"{text}\n",), daemon=True).start()
-    argv = ["--name", "x", "--root", str(tmp_path), "--config"]
-    now: Any = None
-    assert settle([*argv, str(tmp_path / "config")], {}, now, own=RunFlags).config.total_steps == 7
+    assert settled(tmp_path, "--name", "x", "--config", str(tmp_path / "config")).config.total_steps == 7
     with refused():
-        settle([*argv, str(tmp_path / "long")], {}, now, own=RunFlags)
+        settled(tmp_path, "--name", "x", "--config", str(tmp_path / "long"))
 
 
 def test_the_run_of_a_tracker_is_chosen_by_nobody_else_and_for_the_folder_that_its_position_is_in(gift: Path) -> None:

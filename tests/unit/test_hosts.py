@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.build.commands import program
 from tests.helpers import killed_at_last, python, wait_until
 from zerobeast.cli.train import train
 from zerobeast.common.config.load import load
@@ -82,12 +83,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
-
-
-def program(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 def test_workers_of_a_host_take_no_gpu_by_default_and_share_no_health_port() -> None:

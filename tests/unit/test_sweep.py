@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,8 +74,6 @@ def test_random_draws_follow_from_the_seed_and_more_of_them_begin_with_the_same_
         assert int(settings(trial)["ppo.epochs"]) in range(2, 6)
         assert settings(trial)["net.hidden_size"] in ("16", "32")
 
-
-def test_draws_cover_their_range() -> None:
     rates = [read_dimension("a", {"log_uniform": [1e-4, 1.0]}, "").at(chance)["a"] for chance in (0, 0.5, 0.9999)]
     assert rates == pytest.approx([1e-4, 1e-2, 1.0], rel=0.01)
     drawn = [values["a"] for values in samples([read_dimension("a", {"integers": [1, 4]}, "")], 4, 1)]
@@ -132,25 +129,14 @@ def test_a_long_name_is_cut_and_stays_unlike_others(tmp_path: Path) -> None:
     assert planned(tmp_path, {"net.torso": [same.value, "mlp"]}, same)[0].name.startswith("torso-tests.unit")
 
 
-@pytest.mark.parametrize(
-    ("cores", "most", "parallel", "each", "places"),
-    [
-        (PAIRS, 8, None, None, PAIRS),
-        (PAIRS, 8, None, 2, [(0, 4, 1, 5), (2, 6, 3, 7)]),
-        (PAIRS, 8, 2, 1, PAIRS[:2]),
-        (PAIRS, 8, 8, None, [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,)]),
-        (PAIRS, 4, None, None, PAIRS[:2]),
-        *(([(0,), (1,)], 2, parallel, each, None) for parallel, each in ((3, None), (None, 3), (2, 2))),
-    ],
-)
-def test_runs_share_no_core_and_more_than_there_are_are_refused(
-    cores: Any, most: int, parallel: Any, each: Any, places: Any
-) -> None:
-    with nullcontext() if places else pytest.raises(ConfigError):
-        assert share(cores, most, parallel, each) == places
-
-
-def test_runs_take_turns_on_the_gpus_that_are_visible() -> None:
+def test_runs_share_no_core_and_take_turns_on_the_gpus_that_are_visible() -> None:
+    assert share(PAIRS, 8, None, None) == PAIRS
+    assert share(PAIRS, 8, None, 2) == [(0, 4, 1, 5), (2, 6, 3, 7)]
+    assert share(PAIRS, 8, 2, 1) == share(PAIRS, 4, None, None) == PAIRS[:2]
+    assert share(PAIRS, 8, 8, None) == [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,)]
+    for parallel, each in ((3, None), (None, 3), (2, 2)):
+        with refused():
+            share([(0,), (1,)], 2, parallel, each)
     assert [gpu_of(n, {"CUDA_VISIBLE_DEVICES": "2,5"})["CUDA_VISIBLE_DEVICES"] for n in range(3)] == ["2", "5", "2"]
     assert gpu_of(1, {"CUDA_VISIBLE_DEVICES": ""}) == {}
 
@@ -205,7 +191,7 @@ def test_a_sweep_is_seen_among_runs_and_the_newest_run_may_be_one_of_it(
 
 def test_a_folder_of_something_else_and_other_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
-    with pytest.raises(ConfigError), opened(tmp_path):
+    with refused(), opened(tmp_path):
         pytest.fail("it has something else in it")
     begun = planned(tmp_path, seeds=[1])
     with opened(tmp_path / "lr") as journal:

@@ -182,7 +182,6 @@ def test_a_text_that_declares_nothing_is_not_for_files(tmp_path: Path, monkeypat
 #: environments, and arguments with which their packages start programs, read or write files, unpickle or import
 ARGUMENTS: list[tuple[str, dict[str, object]]] = [
     ("envpool/Basic-v1", {"vzd_path": "/proc/self/cwd/runs/gift/go"}),
-    ("envpool/Ant-v5", {"xml_file": "../gift.xml"}),
     ("CartPole-v1,envpool/Basic-v1", {"cfg_path": "gift.cfg"}),
     ("zipf(envpool/Basic-v1,CartPole-v1;1)", {"lmp_save_dir": "/any"}),
     ("gfootball/1_vs_1_easy", {"extra_players": ["replay:/=1,path=runs/gift/dump,right_players=1"]}),
@@ -191,7 +190,6 @@ ARGUMENTS: list[tuple[str, dict[str, object]]] = [
     ("pettingzoo/classic/chess_v6", {"render_mode": "human"}),
     ("Own-v0", {"env_id": "evilmod:/x"}),
     ("Own-v0", {"inner": {"evilmod:x": 1}}),
-    ("Own-v0", {"evilmod:x": 1}),
     ("Own-v0", {"port": "600{number}"}),
 ]
 

@@ -125,7 +125,7 @@ def test_a_loss_in_a_reset_shows_there_or_in_the_next_step(servers: Servers) -> 
 
 
 def test_when_all_servers_are_lost_there_is_a_mask_and_in_the_end_an_error(servers: Servers) -> None:
-    with opened(servers.endpoints, timeout_s=20.0) as envs:
+    with opened(servers.endpoints) as envs:
         envs.reset()
         for process in servers.processes:
             process.kill()

@@ -59,8 +59,9 @@ def test_every_algorithm_resumes_bit_for_bit(
 
 @pytest.mark.parametrize("kept", [0.0, 0.99])
 def test_a_truncated_file_is_named_and_left_alone_and_its_predecessor_is_loaded(path: Path, kept: float) -> None:
-    content, checkpoints = path.read_bytes(), Checkpoints(path.parent)
-    checkpoints.save(state_in(path))
+    content, state, checkpoints = path.read_bytes(), state_in(path), Checkpoints(path.parent)
+    for _ in range(2):
+        checkpoints.save(state)
     path.write_bytes(content[: int(kept * len(content))])
     with pytest.raises(DamagedCheckpoint):
         load_checkpoint(path)

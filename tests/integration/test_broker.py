@@ -75,9 +75,9 @@ def test_clients_get_welcome_at_once_and_answers_once_there_are_weights(open_sta
             client.turn()
         return len(the.broker.batcher)
 
-    for client, count in zip(clients, (1, 2, 2), strict=True):  # what fits
+    for client, most in zip(clients, (1, 2, 2), strict=True):  # what fits
         client.request()
-        wait_until(lambda count=count: waiting() == count)  # type: ignore[misc]
+        wait_until(lambda most=most: waiting() == most)  # type: ignore[misc]
     assert the.broker.running is None
     the.learner.publish(7)
     for client in clients:

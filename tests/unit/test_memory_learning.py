@@ -211,7 +211,7 @@ def test_a_memory_too_large_to_travel_and_td_errors_without_values_are_refused(t
     config = run_config(tmp_path, "r2d2", "td_error")
     large = config.model_copy(update={"net": config.net.model_copy(update={"memory": "knn", "memory_size": 10**7})})
     uniform = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"priority_exponent": 0.0})})
-    with refused():
+    with refused("net.max_parameters"):
         make_algorithm(large, VECTORS)
     with refused("net.memory td_error"):
         Trainer(uniform, CPU, VECTORS)

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,15 +168,38 @@ def test_what_cannot_be_written_leaves_nothing_and_what_is_there_stays(
 
 
 HEADER = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
-DAMAGE: dict[str, Any] = {
-    "model.safetensors cut": lambda data: data[:-1],
-    "model.safetensors pickled": lambda _: b"\x80\x04\x95" + b"x" * 99,
-    "model.safetensors huge": lambda _: struct.pack("<Q", len(HEADER)) + HEADER,
-    "model.safetensors gone": None,
-    "config.json deep": lambda _: b"[" * 100_000,
-    "config.json long": lambda _: b" " * (5 << 20),
-    "config.json foreign": lambda _: b'{"model_type": "bert"}',
-}
+
+
+def setting(path: str, value: Any) -> Callable[[bytes], bytes]:
+    """A config.json with another value in this place, or with other entries in this section."""
+
+    def edit(content: bytes) -> bytes:
+        branch = tree = json.loads(content)
+        *parents, name = path.split(".")
+        for parent in parents:
+            branch = branch[parent]
+        branch[name] = {**branch[name], **value} if parents and isinstance(value, dict) else value
+        return json.dumps(tree).encode()
+
+    return edit
+
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+DAMAGE: list[tuple[str, Callable[[bytes], bytes], str]] = [
+    (WEIGHTS, lambda content: content[:-1], WEIGHTS),
+    (WEIGHTS, lambda _: b"\x80\x04\x95" + b"x" * 99, WEIGHTS),
+    (WEIGHTS, lambda _: struct.pack("<Q", len(HEADER)) + HEADER, WEIGHTS),
+    (CONFIG, lambda _: b"[" * 100_000, CONFIG),
+    (CONFIG, lambda _: b" " * (5 << 20), CONFIG),
+    (CONFIG, lambda _: b'{"model_type": "bert"}', CONFIG),
+    (CONFIG, setting("agent_steps", True), "agent_steps"),
+    (CONFIG, setting("env", {"obs": "inf"}), "env_id"),
+    (CONFIG, setting("settings", {"seeds": 3}), "seeds"),
+    (CONFIG, setting("settings.net", {"hidden_size": 60_000, "max_parameters": 10**12}), "parameters"),
+    (CONFIG, setting("settings.net", {"hidden_size": 8}), "architecture"),
+    (CONFIG, setting("settings.algo", "evil:SPEC"), "--algo"),
+    (CONFIG, setting("settings.net", {"torso": "evil.py:T"}), "--net.torso"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -185,47 +209,22 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export(policy_run(root, "ppo", VECTORS), root / "out")
 
 
-@pytest.fixture
-def out(tmp_path: Path, exported: Path) -> Path:
-    """A copy of it."""
-    return shutil.copytree(exported, tmp_path / "out")
-
-
-@pytest.mark.parametrize("case", DAMAGE)
-def test_a_damaged_or_foreign_file_is_refused_by_its_name(out: Path, case: str) -> None:
-    file, damaged = out / case.split()[0], DAMAGE[case]
-    file.write_bytes(damaged(file.read_bytes())) if damaged else file.unlink()
-    with pytest.raises(BeastError, match=rf"^{file}: [^\n]*$"):
+@pytest.mark.parametrize(("file", "edit", "named"), DAMAGE)
+def test_an_untrusted_folder_imports_nothing_makes_nothing_larger_than_its_weights_and_is_refused_by_name(
+    tmp_path: Path, exported: Path, file: str, edit: Callable[[bytes], bytes], named: str
+) -> None:
+    out = shutil.copytree(exported, tmp_path / "out")
+    (out / file).write_bytes(edit((out / file).read_bytes()))
+    with pytest.raises(BeastError, match=rf"^[^\n]*{named}[^\n]*$"):
+        load(out)
+    (out / file).unlink()
+    with pytest.raises(BeastError, match=file):
         load(out)
 
 
-CHANGES: dict[str, tuple[str, Any]] = {
-    "agent_steps": ("agent_steps", True),
-    "env_id": ("env", {"obs": "inf"}),
-    "seeds": ("settings", {"seeds": 3}),
-    "parameters": ("settings.net", {"hidden_size": 60_000, "max_parameters": 10**12}),
-    "architecture": ("settings.net", {"hidden_size": 8}),
-    "--algo": ("settings.algo", "evil:SPEC"),
-    "--net.torso": ("settings.net", {"torso": "evil.py:T"}),
-}
-
-
-@pytest.mark.parametrize("named", CHANGES)
-def test_an_untrusted_file_imports_nothing_and_makes_nothing_larger_than_its_weights(out: Path, named: str) -> None:
-    file, (path, value) = out / "config.json", CHANGES[named]
-    tree = json.loads(file.read_text())
-    *parents, name = path.split(".")
-    branch = tree["settings"] if parents else tree
-    branch[name] = branch[name] | value if parents and isinstance(value, dict) else value
-    file.write_text(json.dumps(tree))
-    with pytest.raises(BeastError, match=named):
-        load(out)
-
-
-def test_an_untrusted_file_decides_about_no_peers(out: Path) -> None:
-    tree = json.loads((out / "config.json").read_text())
-    tree["settings"]["security"]["keys"] = "/gift"
-    tree["settings"]["learner"]["endpoint"] = "tcp://10.0.0.1:5560"
-    (out / "config.json").write_text(json.dumps(tree))
-    config = load(out).config
+def test_an_untrusted_file_decides_about_no_peers(tmp_path: Path, exported: Path) -> None:
+    file = shutil.copytree(exported, tmp_path / "out") / CONFIG
+    file.write_bytes(setting("settings.security", {"keys": "/gift"})(file.read_bytes()))
+    file.write_bytes(setting("settings.learner", {"endpoint": "tcp://10.0.0.1:5560"})(file.read_bytes()))
+    config = load(file.parent).config
     assert (config.security.keys, config.learner.endpoint) == ("", "tcp://127.0.0.1:5560")

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common import plugins
 from zerobeast.common.service.base import Service
+from zerobeast.common.service.loop import Loop
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.layout import RecordSpec
 
@@ -57,6 +59,20 @@ def poll(service: Service, timeout_s: float) -> None:
     service.poller.wait(timeout_s)
     service.waited(service.clock() - before)
     service.take()
+
+
+@contextmanager
+def in_thread(service: Service) -> Iterator[None]:
+    """Run a service meanwhile, which has to end in order once it is stopped."""
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(Loop([service]).run()))
+    thread.start()
+    try:
+        yield
+    finally:
+        service.stop()
+        thread.join(timeout=60)
+        assert codes == [0], f"{service} did not end in order"
 
 
 def python(

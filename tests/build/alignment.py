@@ -1,8 +1,6 @@
 """Real services around an environment that counts its steps and a policy that counts in its recurrent state."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.helpers import wait_until
+from tests.build.brokers import FakeLearner
+from tests.helpers import in_thread, wait_until
 from zerobeast.common.config.process import Instance
-from zerobeast.common.service.base import Service
-from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.transport import Context, ServerPort, WeightsPublisher, checksum, chunks, random_id
+from zerobeast.common.transport import Context, ServerPort
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.rl.nets.network import Network, StepInput
-from zerobeast.rl.nets.weights import flatten, layout_id
 from zerobeast.rl.protocol import Act, Sampling
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.broker import sessions as sessions
@@ -49,53 +45,28 @@ class CountingAlgorithm:
         return Act(action, {"logits": logits, "value": core[:, 0]}), core + 1
 
 
-@contextmanager
-def running(service: Service) -> Iterator[None]:
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            Loop([service]).run()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        service.stop()
-        thread.join(60)
-        assert not thread.is_alive()
-        assert not failures, failures
-
-
-class StubLearner:
+class StubLearner(FakeLearner):
     """Publishes one version of weights and takes rollouts, acknowledging each, unless it is told to keep them."""
 
     def __init__(self, context: Context, endpoint: str) -> None:
-        self.port = ServerPort(context, Plane.ROLLOUTS, endpoint)
-        self.weights = WeightsPublisher(context, endpoint)
-        self.epoch = random_id()
+        super().__init__(context, endpoint)
+        self.rollout_port = ServerPort(context, Plane.ROLLOUTS, endpoint)
         self.rollouts: dict[int, list[np.ndarray]] = {}
         self.episodes: list[list[float]] = []
         self.keeps, self._kept = False, list[Header]()
-        net = Network()
-        flat = flatten(net)
-        body = (1, layout_id(net), flat.nbytes, checksum(flat), len(chunks(flat)))
-        self.weights.publish(Header(Kind.WEIGHTS, 0, 0, self.epoch, 1, body), flat)
+        self.publish(1, Network())
 
     def turn(self) -> bool:
-        self.weights.welcome()
-        self.port.departures()
-        while message := self.port.receive():
+        self.port.welcome()
+        self.rollout_port.departures()
+        while message := self.rollout_port.receive():
             header = message.header
             if header.kind is Kind.HELLO:
                 terms = header.body[0]
                 specs = EnvSpec.from_wire(terms["env"]), PolicySpec.from_wire(terms["policy"])
                 self.dtype = rollout_record(*specs, terms.get("unroll_length", T)).dtype
                 offer = {"window": 1, "unroll_length": T}
-                self.port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, 0, (offer,)))
+                self.rollout_port.send(Header(Kind.WELCOME, header.sender, header.slot, self.epoch, 0, (offer,)))
             elif header.kind is Kind.ROLLOUT:
                 rows = np.zeros(header.body[0], self.dtype)
                 assert message.into(rows)
@@ -106,7 +77,9 @@ class StubLearner:
                 self._kept.append(header)
         while self._kept and not self.keeps:
             header = self._kept.pop(0)
-            self.port.send(Header(Kind.ACK, header.sender, header.slot, self.epoch, header.seq, (header.seq, 1)))
+            self.rollout_port.send(
+                Header(Kind.ACK, header.sender, header.slot, self.epoch, header.seq, (header.seq, 1))
+            )
         return len(self.rollouts) == 2 and all(len(rows) >= ROLLOUTS for rows in self.rollouts.values())
 
     @property
@@ -115,8 +88,8 @@ class StubLearner:
         return [rows for received in self.rollouts.values() for rows in received]
 
     def close(self) -> None:
-        self.port.close()
-        self.weights.close()
+        self.rollout_port.close()
+        super().close()
 
 
 def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
@@ -137,7 +110,7 @@ def play(folder: Path, env: dict[str, object], algorithm: type) -> StubLearner:
         stack.callback(stub.close)
         stack.enter_context(pytest.MonkeyPatch.context()).setattr(sessions, "make_algorithm", algorithm)
         for service in (EnvServer, Broker, Actor):
-            stack.enter_context(running(service(config, Instance(index=0))))
+            stack.enter_context(in_thread(service(config, Instance(index=0))))
         wait_until(stub.turn, 200)
     return stub
 

@@ -1,9 +1,8 @@
 """An algorithm without a network, a learner without training and a client, for tests of the broker."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.helpers import free_port, wait_until
+from tests.helpers import free_port, in_thread, wait_until
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
@@ -90,6 +88,9 @@ class FakeLearner:
         } | changes
         self.port.publish(Header(Kind.WEIGHTS, 0, epoch=self.epoch, body=tuple(body.values())), flat)
 
+    def close(self) -> None:
+        self.port.close()
+
 
 class Answer(NamedTuple):
     """One ACT message."""
@@ -106,16 +107,13 @@ class Answer(NamedTuple):
 class Client:
     """A client of the broker with one stream, driven by hand. `rows` is what the next request carries."""
 
-    def __init__(
-        self, stage: "Stage", n: int, *, env: EnvSpec = ECHO_ENV, slot: int = 0, sender: int = 0, **terms: Any
-    ) -> None:
-        self.stage = stage
-        self.port = ClientPort(stage.context, Plane.INFERENCE, stage.config.broker.endpoint, sender or random_id())
-        self.n = n
-        self.env = env
+    answer: Answer
+
+    def __init__(self, stage: "Stage", n: int, *, env: EnvSpec = ECHO_ENV) -> None:
+        self.stage, self.n, self.env = stage, n, env
+        self.port = ClientPort(stage.context, Plane.INFERENCE, stage.config.broker.endpoint, random_id())
         self.rows = np.zeros(n, step_record(env).dtype)
-        self.stream = Stream(self.port.sender, slot, {"env": env.to_wire(), "num_envs": n} | terms, "the broker")
-        self.answer: Answer | None = None
+        self.stream = Stream(self.port.sender, 0, {"env": env.to_wire(), "num_envs": n}, "the broker")
 
     def turn(self) -> Reply | None:
         """Send what is due and take at most one message; the learner serves new subscribers."""
@@ -142,15 +140,9 @@ class Client:
     def request(self, *, core: bool = False) -> None:
         self.stream.request(Kind.INFER, (core,), (self.rows,), time.monotonic())
 
-    def message(self, *, core: bool = False) -> tuple[Header, np.ndarray]:
-        """The outstanding request, to be sent by hand."""
-        stream = self.stream
-        return Header(Kind.INFER, stream.sender, stream.slot, stream.epoch, stream.seq, (core,)), self.rows
-
     def ask(self, *, core: bool = False) -> Answer:
         self.request(core=core)
         self.until(Reply.ANSWER)
-        assert self.answer is not None
         return self.answer
 
     def bye(self) -> None:
@@ -170,14 +162,6 @@ class Stage:
         self.broker = Broker(config, Instance(index=index))
         self.clients: list[Client] = []
         self.learner = FakeLearner(context, config.learner.endpoint)
-        self.failed: list[BaseException] = []
-        self.thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            Loop([self.broker]).run()
-        except BaseException as error:  # raised again by stop()
-            self.failed.append(error)
 
     def client(self, n: int = 1, **more: Any) -> Client:
         self.clients.append(Client(self, n, **more))
@@ -193,16 +177,10 @@ class Stage:
     def refused(self, reason: str) -> int:
         return int(self.broker.report().get("refused_by_reason", {}).get(reason, 0))
 
-    def stop(self) -> None:
-        self.broker.stop()
-        if self.thread.ident:
-            self.thread.join(timeout=60)
-            assert not self.thread.is_alive(), "the broker hangs"
+    def close(self) -> None:
         for client in self.clients:
             client.close()
-        self.learner.port.close()
-        if self.failed:
-            raise self.failed.pop()
+        self.learner.close()
 
 
 OpenStage = Callable[..., Stage]  #: type of the fixture `open_stage`
@@ -235,11 +213,10 @@ def stage(
             "learner": {"endpoint": learner},
         }
     )
-    found = Stage(context, config, algorithms, index)
-    try:
+    with ExitStack() as stack:
+        found = Stage(context, config, algorithms, index)
+        stack.callback(found.close)
         for version in versions:
             found.learner.publish(version)
-        found.thread.start()
+        stack.enter_context(in_thread(found.broker))
         yield found
-    finally:
-        found.stop()

@@ -35,7 +35,7 @@ def test_a_payload_of_the_wrong_size_leaves_no_trace(open_stage: OpenStage) -> N
         for number, client in enumerate(clients):
             client.rows["obs"] = [[number, step, 0], [number, step, 1]]
             client.request()
-        header, rows = bad.message()
+        header, (rows,) = bad.stream.due(time.monotonic())
         before.turn()
         wait_until(lambda: len(the.broker.batcher) == 1)
         bad.port.send(header, *frames)

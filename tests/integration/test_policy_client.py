@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.build.alignment import (
-    ROLLOUTS,
-    CountingAlgorithm,
-    N,
-    StubLearner,
-    T,
-    play,
-    running,
-)
+from tests.build.alignment import ROLLOUTS, CountingAlgorithm, N, StubLearner, T, play
 from tests.build.envs import Clock
 from tests.build.errors import refused as expected
-from tests.helpers import ROOT, free_port, killed_at_last, node, wait_until
+from tests.helpers import ROOT, free_port, in_thread, killed_at_last, node, wait_until
 from zerobeast.clients.own_env import OwnEnv
 from zerobeast.clients.policy_client import PolicyClient
 from zerobeast.common.config.process import Instance
@@ -62,7 +54,7 @@ class Stage:
 
     def start_broker(self) -> None:
         self.broker.close()
-        self.broker.enter_context(running(Broker(self.config, Instance(index=0))))
+        self.broker.enter_context(in_thread(Broker(self.config, Instance(index=0))))
 
     def client(self, env: OwnEnv | EnvSpec = ENV, **options: Any) -> PolicyClient:
         settings = {"keys": self.keys, "timeout_s": 60.0, **options}
@@ -187,8 +179,8 @@ def test_a_client_waits_while_the_window_is_full_unless_it_drops_and_then_needs_
         game.play(lambda: len(stage.rollouts()) >= 4)
         stage.learning.close()
         stream = client.groups[0].rollouts.stream
-        stage.learner.port.send(Header(Kind.BYE, stream.sender, stream.slot, stage.learner.epoch))
-        stage.learning.enter_context(repeated(stage.learner.weights.welcome))
+        stage.learner.rollout_port.send(Header(Kind.BYE, stream.sender, stream.slot, stage.learner.epoch))
+        stage.learning.enter_context(repeated(stage.learner.port.welcome))
         game.play(lambda: not stream.open)
         stage.start_broker()
         dropped = client.report()["rollouts_dropped"]

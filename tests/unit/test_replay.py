@@ -124,57 +124,40 @@ def test_the_next_process_draws_what_this_one_would_have_drawn(tmp_path: Path, i
         assert torch.equal(one.batch.inputs.obs, two.batch.inputs.obs)
 
 
-def expected_origins(world: World, since: int) -> list[Origin]:
-    there = range(max(since, len(world.inserted) - CAPACITY), len(world.inserted))
-    return [Origin(5, world.inserted[number].stream, world.inserted[number].seq, 2, 4) for number in there]
+def origins(rows: list[Any], after: int) -> list[Origin]:
+    """Of the rows that the ring has, and that were inserted after so many."""
+    return [Origin(5, row.stream, row.seq, 2, 4) for row in rows[max(after, len(rows) - CAPACITY) :] if row]
 
 
-@pytest.mark.parametrize("batches", [0, 1, 12])
-def test_rows_newer_than_the_checkpoint_are_recovered_in_order(tmp_path: Path, batches: int) -> None:
-    world, replay = filled(tmp_path)
-    state, known = replay.state(), len(world.inserted)
-    insert(world, replay, batches)
-    other = again(tmp_path)
-    other.load(state)
-    assert other.recovered() == expected_origins(world, known)
-    assert again(tmp_path).recovered() == expected_origins(world, 0)
-
-
-def test_rows_that_the_file_has_lost_are_not_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    world, replay = filled(tmp_path)
-    state, known = replay.state(), len(world.inserted)
-    (tmp_path / NAME).unlink()
-    empty = again(tmp_path, batch_size=32)
-    empty.load(state)
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert (empty.size, empty.recovered()) == (0, [])
-    insert(world, empty, 1)
-    assert 0 < empty.size < 32, "it is filled as at first, before a draw needs this many"
-    insert(world, empty, CAPACITY)
-    other = again(tmp_path)
-    other.load(state)
-    assert other.recovered() == expected_origins(world, known)
-    truth = Truth(world.inserted[known:], CAPACITY)
-    assert other.size == empty.size == sum(t + m + 1 < len(steps) for _, t, m, steps in truth.spans(2)) >= 32
-
-
-def test_with_a_file_older_than_the_checkpoint_new_rows_follow_the_checkpoints(tmp_path: Path) -> None:
-    world, replay = filled(tmp_path, batches=6)
-    kept, there = (tmp_path / NAME).read_bytes(), len(world.inserted)
-    while len(world.inserted) < there + CAPACITY - 4:
+@pytest.mark.parametrize("there", [0, 15, 19, 20, 21, 30])
+def test_rows_newer_than_the_checkpoint_are_recovered_and_new_ones_follow_both_it_and_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, there: int
+) -> None:
+    """The checkpoint counts the rows of 20 batches, and the file that is found has those of `there`."""
+    world, replay = filled(tmp_path, batches=0)
+    for batch in range(32):
+        if batch == 20:
+            state, known = replay.state(), len(world.inserted)
+        if batch == there:
+            kept, found = (tmp_path / NAME).read_bytes(), len(world.inserted)
         insert(world, replay, 1)
-    state = replay.state()
     (tmp_path / NAME).write_bytes(kept)
-    lost = len(world.inserted)
-    other = again(tmp_path)
+    rows, since = [*world.inserted[:found], *[None] * (known - found)], len(world.inserted)
+    assert again(tmp_path).recovered() == origins(rows[:found], 0)
+    other = again(tmp_path, batch_size=32 if found < known else 1)
     other.load(state)
-    for _ in range(8):
+    assert other.recovered() == origins(rows, known)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * (found < known)
+    for _ in range(12):  # at first there are fewer items than a draw takes
         insert(world, other, 1)
-        rows = [*world.inserted[:there], *[None] * (lost - there), *world.inserted[lost:]]
-        spans = Truth(rows, CAPACITY).spans(2)
+        now = [*rows, *world.inserted[since:]]
+        spans = Truth(now, CAPACITY).spans(2)
         expected = [slot * T + t for slot, t, m, steps in spans if t + m + 1 < len(steps)]
         assert other.size == len(expected)
         assert everything(again(tmp_path))[0].tolist() == sorted(expected)
+    last = again(tmp_path)
+    last.load(state)
+    assert last.recovered() == origins(now, known)
 
 
 def test_priorities_that_are_not_finite_change_nothing_and_0_can_still_be_drawn(tmp_path: Path) -> None:

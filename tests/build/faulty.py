@@ -45,6 +45,13 @@ FAULTS = {
     "leak": "closing leaves nothing behind",
 }
 LEAKED: list["subprocess.Popen[bytes]"] = []  #: processes that whoever tests has to end
+#: by fault: the column of a step's rows that is wrong, where, and what it has instead
+SPOILT: dict[str, tuple[str, Any, float]] = {
+    "nan": ("obs", 0, np.nan),
+    "never first": ("first", ..., False),
+    "no choice": ("action_mask", 0, False),
+    "unpadded": ("obs", np.s_[:, 1:], 1),
+}
 SINGLE = ("shared", "own process")  #: made one by one
 
 
@@ -100,18 +107,9 @@ class Walks(InlineEnvs):
         self.episodes = self.statistics.update(reward, void, self._done)
         self.infos = {"t": self.t}
         self.fill(self.seen(), actions, self._done, np.zeros_like(first), first)
-        self.spoil()
-
-    def spoil(self) -> None:
-        rows = self.rows
-        if self.fault == "nan":
-            rows["obs"][0] = np.nan
-        elif self.fault == "never first":
-            rows["first"] = False
-        elif self.fault == "no choice":
-            rows["action_mask"][0] = False
-        elif self.fault == "unpadded" and rows["obs"].shape[1] > 1:
-            rows["obs"][:, 1] = 1
+        if self.fault in SPOILT:
+            column, at, value = SPOILT[self.fault]
+            self.rows[column][at] = value
 
     def seen(self) -> NDArray[Any]:
         return np.repeat(self.at[:, None].astype(np.float32), self.own.obs.arrays[0].shape[0], 1)

@@ -286,11 +286,12 @@ def state_in(path: Path) -> dict[str, Any]:
 
 
 def same(one: Any, two: Any) -> bool:
-    """Whether two states are equal bit for bit."""
+    """Whether two states are equal bit for bit, except for the ids of the actors that rows came from."""
     if isinstance(one, torch.Tensor):
-        return torch.equal(one, two)
+        bits, others = (each.reshape(-1).view(torch.uint8) for each in (one, two))
+        return one.dtype == two.dtype and torch.equal(bits, others)
     if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
+        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one if key != "origin")
     if isinstance(one, list | tuple):
         return len(one) == len(two) and all(map(same, one, two))
     return bool(one == two)

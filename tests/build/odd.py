@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import socket
 import sys
 import time
@@ -38,7 +37,6 @@ DEEDS: dict[str, Callable[[], Any]] = {
     "exit": lambda: os._exit(7),
     "say and exit": lambda: [os.write(2, b"all is well\n"), os._exit(2)],
     "answer": lambda: [os.write(fd, b"{") for fd in range(3, 64) if is_file(fd)],
-    "crash": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "hang": lambda: time.sleep(1e6),
     "rest": lambda: time.sleep(0.01),
 }
@@ -62,9 +60,7 @@ class Odd(Env):
     reward: Any = 1.0  #: of that step
     ends: bool = False  #: whether that step terminates the episode
     dtype: str = "float32"  #: of the observation space, or a key of `CHOICES`
-    once: str = (
-        ""  #: a file without which nothing odd happens; it is deleted first, and its content, if any, is the deed
-    )
+    once: str = ""  #: a file without which nothing odd happens, and which is deleted first
     broken: str = ""  #: a file; while it exists no environment can be made
     family: str = ""  #: a file that gets the id of a process that each environment starts, and that would outlast it
     method: str = "spawn"  #: by which multiprocessing starts that one
@@ -110,15 +106,11 @@ class Odd(Env):
         return plain if self.answer is None else self.answer, self.reward, self.ends, False, {}
 
     def _due(self) -> bool:
-        if not self.once:
-            return True
-        mine = Path(f"{self.once}-{os.getpid()}")
         try:
-            Path(self.once).rename(mine)  # only one of several environments succeeds
+            if self.once:
+                Path(self.once).unlink()  # only one of several environments succeeds
         except FileNotFoundError:
             return False
-        self.deed = mine.read_text() or self.deed
-        mine.unlink()
         return True
 
 
@@ -129,22 +121,10 @@ class Old(Odd):
         return super().reset()[0]
 
 
-class TwoSteps(Env):
-    """Episodes of two steps, with a reward of the process."""
+class Numbered(Env):
+    """Notes the number that it is given, and binds the port of that; its reward names its process."""
 
     observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        self.left = 2
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> Step:
-        self.left -= 1
-        return np.zeros(1, np.float32), float(os.getpid()), self.left == 0, False, {}
-
-
-class Numbered(TwoSteps):
-    """Notes the number that it is given, and binds the port of that, below those that connections get."""
 
     def __init__(self, folder: str, number: Any, port: Any, deep: Any = None) -> None:
         assert type(number) is int, number
@@ -154,6 +134,14 @@ class Numbered(TwoSteps):
         self.socket.bind(("127.0.0.1", 19000 + number))
         self.file = Path(folder) / f"{number}"
         self.file.write_text(f"{os.getpid()}")
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        self.left = 2
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Step:
+        self.left -= 1
+        return np.zeros(1, np.float32), float(os.getpid()), self.left == 0, False, {}
 
     def close(self) -> None:
         self.socket.close()

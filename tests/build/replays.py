@@ -72,12 +72,17 @@ def value(shape: tuple[int, ...], dtype: str, number: int) -> NDArray[Any]:
     return (numbers % 2 if dtype == "|b1" else numbers % 251).astype(dtype)
 
 
+def content(array: ArraySpace, number: int) -> NDArray[Any]:
+    """The value of an array for step `number`."""
+    found = value(array.shape, array.dtype, number)
+    return found % np.reshape(array.choices, array.shape) if array.choices else found
+
+
 def fill(space: Any, column: Any, at: int, number: int) -> None:
     """Write the value of a space for step `number` at index `at`."""
     for array, part in by_array(space, column):
-        content = value(array.shape, array.dtype, number)
-        content = content % np.reshape(array.choices, array.shape) if array.choices else content
-        part[at] = as_bits(content, content.ndim) if array.bits and not array.choices else content
+        found = content(array, number)
+        part[at] = as_bits(found, found.ndim) if array.bits and not array.choices else found
 
 
 @dataclass
@@ -148,14 +153,12 @@ class World:
             fill(self.env.obs, entry["obs"], at, number)
         for at, step in enumerate(row.steps):
             fill(self.env.action, entry["last_action"], at, step.number)
-            entry["reward"][at] = step.reward
-            for name in FLAGS:
-                entry[name][at] = getattr(step, name)
-            if self.env.action_mask:
-                entry["action_mask"][at] = value((self.env.mask_size,), "|b1", step.number)
+        for name in ("reward", *FLAGS):
+            entry[name] = [getattr(step, name) for step in row.steps]
+        if self.env.action_mask:
+            entry["action_mask"] = [value((self.env.mask_size,), "|b1", step.number) for step in row.steps]
         for name, dtype, shape in POLICY.extras:
-            for at, step in enumerate(row.steps[:-1]):
-                entry[name][at] = value(shape, dtype, step.number)
+            entry[name] = [value(shape, dtype, step.number) for step in row.steps[:-1]]
         entry["core_state"] = value((2,), "<f4", row.steps[0].number)
 
 
@@ -189,18 +192,13 @@ class Truth:
         for slot in self.rows:
             steps = self.known(slot)
             for t in range(T):
-                if steps[t + 1].first:
-                    continue
-                m = 1
-                while not (steps[t + m].terminated or steps[t + m].truncated or m == most):
-                    if t + m + 1 == len(steps):
-                        m = 0
+                for m in range(1, min(most, len(steps) - 1 - t) + 1):
+                    if steps[t + m].first:
                         break
-                    if steps[t + m + 1].first:
+                    begins = t + m + 1 < len(steps) and steps[t + m + 1].first
+                    if begins or steps[t + m].terminated or steps[t + m].truncated or m == most:
+                        yield slot, t, m, steps
                         break
-                    m += 1
-                if m:
-                    yield slot, t, m, steps
 
     def burn_in(self, slot: int, rows: int) -> list[Step] | None:
         """The steps of the `rows` rows before this one; None if a row is missing."""
@@ -236,12 +234,8 @@ def column(world: World, kind: str, numbers: Any) -> Any:
     """For each array of a space, its values [..., *shape] at the steps with these numbers [...]."""
     space = {"obs": world.env.obs, "last_action": world.env.action}[kind]
     numbers = np.asarray(numbers)
-    found = []
-    for array in space.arrays:
-        content = np.stack([value(array.shape, array.dtype, int(number)) for number in numbers.ravel()])
-        content = content % np.reshape(array.choices, array.shape) if array.choices else content
-        found.append(content.reshape(*numbers.shape, *array.shape))
-    return found
+    stacks = (np.stack([content(array, int(number)) for number in numbers.ravel()]) for array in space.arrays)
+    return [stack.reshape(*numbers.shape, *stack.shape[1:]) for stack in stacks]
 
 
 def chi_square(counts: NDArray[Any], expected: NDArray[Any]) -> float:

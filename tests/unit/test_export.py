@@ -33,18 +33,22 @@ def row(steps: int, *returns: float, env: str = "Vectors-v0") -> evaluations.Row
     return own | {"lengths": [10] * len(returns), "mean_return": sum(returns) / len(returns)}
 
 
+def filmed(run: Path, *names: str) -> Path:
+    """The run with these videos, whose contents are their names."""
+    (run / "videos").mkdir(exist_ok=True)
+    for name in names:
+        (run / "videos" / name).write_bytes(name.encode())
+    return run
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    made = policy_run(tmp_path, "ppo", VECTORS, "--seed=7", "--ppo.learning_rate=0.001")
-    (made / "videos").mkdir()
-    return made
+    return filmed(policy_run(tmp_path, "ppo", VECTORS, "--seed=7", "--ppo.learning_rate=0.001"))
 
 
 def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_path: Path, run: Path) -> None:
     evaluations.write(run, [row(0, 1.0, 2.0), row(5, 7.0)])
-    for name in ("0.mp4", "9.gif"):
-        (run / "videos" / name).write_bytes(name.encode())
-    out = export(run, tmp_path / "out")
+    out = export(filmed(run, "0.mp4", "9.gif"), tmp_path / "out")
     assert {path.name for path in out.iterdir()} == {*NAMES, "replay.mp4"}
     assert (out / "replay.mp4").read_bytes() == b"0.mp4", "that of this policy"
     np.testing.assert_array_equal(load(out).predict(OBS)[0], load(run).predict(OBS)[0])
@@ -64,10 +68,7 @@ def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_pa
 def test_the_score_of_a_card_is_of_the_actions_that_its_policy_takes(tmp_path: Path) -> None:
     run = policy_run(tmp_path, "ppo", VECTORS, "--evaluate.actions=sampled", "--seed=7")
     evaluations.write(run, [row(0, 1.0), row(0, 9.0) | {"actions": "sampled"}])
-    (run / "videos").mkdir()
-    for name in ("0.mp4", "0-sampled.mp4"):
-        (run / "videos" / name).write_bytes(name.encode())
-    out = export(run, tmp_path / "out")
+    out = export(filmed(run, "0.mp4", "0-sampled.mp4"), tmp_path / "out")
     assert "| Vectors-v0 | 9.00 +/- 0.00 | 1 | sampled |" in (out / "README.md").read_text()
     assert (out / "replay.mp4").read_bytes() == b"0-sampled.mp4", "no greedy episode beside a sampled score"
     assert len(set(load(out).predict(np.zeros((64, 5)))[0])) > 1
@@ -90,10 +91,9 @@ def test_parts_memory_and_normalisation_come_along(tmp_path: Path) -> None:
 
 
 def test_nothing_of_another_policy_comes_along(tmp_path: Path, run: Path) -> None:
-    (run / "videos/9.mp4").touch()
     (run / "videos/0.gif").symlink_to("/etc/passwd")
     evaluations.write(run, [row(9, 5.0)])
-    out = export(run, tmp_path / "a")
+    out = export(filmed(run, "9.mp4"), tmp_path / "a")
     assert {path.name for path in out.iterdir()} == NAMES
     evaluations.write(run, [row(0, 5.0)])
     (run / "videos/0.mp4").touch()

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.build.learners import ENV, answer, rollout_rows, run_config
-from tests.build.streams import ListedRun, ListMessage
-from tests.build.training import learn, training_run
+from tests.build.streams import ListedRun, ListMessage, learn, training_run
 from zerobeast.common.config.load import load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings import RunConfig

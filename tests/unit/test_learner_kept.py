@@ -12,8 +12,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.build.learners import ENV, B, run_config
-from tests.build.streams import ListedRun
-from tests.build.training import training_run
+from tests.build.streams import ListedRun, training_run
 from tests.helpers import no_file_longer_than
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import CheckpointError, ConfigError

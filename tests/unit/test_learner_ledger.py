@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from tests.build.learners import ENV, T, answer, rollout_rows, run_config
-from tests.build.streams import ListedRun
-from tests.build.training import learn, training_run
+from tests.build.streams import ListedRun, learn, training_run
 from zerobeast.common.wire.messages import Header
 from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.session import Arrival
@@ -192,23 +191,9 @@ def test_learners_that_end_in_order_lose_nothing(tmp_path: Path, *, stores: bool
     assert world.intake.ledger.undone == 0
 
 
-def test_stored_rows_count_as_used_and_refused_ones_between_them_are_undone() -> None:
-    record = SavedLedger(streams={(1, 0): StreamLedger(3, received=2, consumed=2, begun=1)})
-    record.recover([Origin(1, 0, 3, 1, 3), Origin(1, 0, 3, 2, 3), Origin(1, 0, 5, 0, 3), Origin(2, 7, 1, 0, 1)])
-    assert record.streams == {
-        (1, 0): StreamLedger(3, received=4, consumed=4, begun=1),
-        (2, 7): StreamLedger(1, received=1, consumed=1, anchored=True),
-    }
-    assert (record.ledger.used, record.ledger.undone) == (4, 3)
-
-
-def test_the_first_number_announced_by_hello_has_to_come_first() -> None:
-    ledger = StreamLedger(rows=4)
-    assert ledger.begin(1) == 0
-    assert [ledger.arrival(seq) for seq in (1, 2)] == [Arrival.NEW, Arrival.AHEAD]
-    assert StreamLedger(rows=4).begin(58) == 57 * 4
-    for first, undone, begun in ((51, 0, 3), (53, 2 * 4 - 3, 0)):  # three rows of message 51 are in the checkpoint
-        known = StreamLedger(4, received=50, consumed=50, begun=3)
-        assert (known.begin(first), known.take(first)) == (undone, begun)
+def test_a_stream_begins_at_the_number_that_hello_names_or_else_anywhere() -> None:
+    named = StreamLedger(rows=4)
+    assert named.begin(1) == 0
+    assert [named.arrival(seq) for seq in (1, 2)] == [Arrival.NEW, Arrival.AHEAD]
     silent = StreamLedger(4, received=50, consumed=50, anchored=True)
-    assert (silent.begin(None), silent.arrival(58)) == (0, Arrival.NEW), "it may begin anywhere"
+    assert (silent.begin(None), silent.arrival(58)) == (0, Arrival.NEW)

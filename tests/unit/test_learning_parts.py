@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.build.learners import ENV, T, answer, rollout_rows, run_config
-from tests.build.streams import ListedRun
-from tests.build.training import learn, training_run
+from tests.build.streams import ListedRun, learn, training_run
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.data.pace import Pace
 from zerobeast.rl.data.rollouts import Rollouts

@@ -8,21 +8,44 @@ import pytest
 import torch
 
 from tests.build.batches import VECTORS
-from tests.build.brokers import ECHO_ENV, EchoAlgorithm
+from tests.build.brokers import ECHO_ENV, ECHO_POLICY, EchoAlgorithm
 from tests.build.errors import refused
-from tests.build.inference import STACKED, infer, make
 from zerobeast.common.config.relations import broken
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import EvaluateConfig
 from zerobeast.common.wire import act_record, step_record
 from zerobeast.common.wire.episodes import MAX_NAMES, Episode, are_infos
+from zerobeast.common.wire.spaces import ArraySpace
+from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import MOST_PAST, RENEW_S, Games, Opponents
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT
 from zerobeast.services.actor.sides import Sides
 from zerobeast.services.evaluator.play import rows_of
+
+STACKED = EnvSpec("Frames-v0", ArraySpace.box((2, 2), "|u1"), ArraySpace.discrete(6), frame_stack=3)
+
+
+def make(env: EnvSpec = ECHO_ENV, max_rows: int = 8) -> Inference:
+    algorithm: Any = EchoAlgorithm(env)
+    found = Inference(algorithm, max_rows=max_rows, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+    found.reserve(max_rows)
+    return found
+
+
+def infer(inference: Inference, slots: list[int], **fields: object) -> Any:
+    """Fill the batch with rows, compute them, and return the act records."""
+    env = inference.algorithm.env
+    rows = inference.batch.rows.view(step_record(env).dtype)[: len(slots), 0]
+    rows[:] = np.zeros((), rows.dtype)
+    for name, values in fields.items():
+        rows[name] = values
+    inference.batch.slots[: len(slots)] = slots
+    inference.submit(len(slots), with_cores=True)
+    assert inference.done()
+    return inference.acts[: len(slots)].view(act_record(env, ECHO_POLICY).dtype)[:, 0].copy()
 
 
 def env(agents: int = 2, opponent: str = "past", opponents: Any = ()) -> EnvConfig:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.build.commands import beast, done, pids
-from tests.build.learners import same
-from tests.build.placements import PLACEMENTS, deterministic, learned, unlike
+from tests.build.placements import PLACEMENTS, deterministic, learned, same, unlike
 from tests.helpers import killed_at_last
 
 pytestmark = pytest.mark.timeout(300)

@@ -3,7 +3,7 @@
 import ast
 import sys
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -57,12 +57,18 @@ def _found(env_id: str) -> str:
     return f"{home_of(own[found[0]], 'env')}:{env_id}" if found else env_id
 
 
-def _registered(module: ModuleType) -> set[Any]:
+def _registered(module: ModuleType) -> frozenset[Any]:
     """The ids in a module's calls of `register`; None for one that is computed."""
-    text = Path(module.__file__ or "").read_text(encoding="utf-8", errors="replace")
+    file = Path(module.__file__ or "")
+    return _registered_in(file, file.stat().st_mtime_ns)
+
+
+@cache
+def _registered_in(file: Path, _changed_ns: int) -> frozenset[Any]:
+    text = file.read_text(encoding="utf-8", errors="replace")
     with suppress(SyntaxError, ValueError):  # it has been edited since
         calls = [each for each in ast.walk(ast.parse(text if "register" in text else "")) if isinstance(each, ast.Call)]
         calls = [each for each in calls if getattr(each.func, "attr", getattr(each.func, "id", "")) == "register"]
         ids = [(*each.args[:1], *(more.value for more in each.keywords if more.arg == "id")) for each in calls]
-        return {each.value if isinstance(each, ast.Constant) else None for each in chain(*ids)}
-    return set()
+        return frozenset(each.value if isinstance(each, ast.Constant) else None for each in chain(*ids))
+    return frozenset()

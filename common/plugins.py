@@ -146,14 +146,17 @@ def module_of(home: str, what: str, *, given: bool = True) -> ModuleType:
 def is_own(module: ModuleType) -> bool:
     """Whether a module is neither installed nor of this package."""
     file, ours = str(getattr(module, "__file__", None) or ""), module.__name__.partition(".")[0] == "zerobeast"
-    return file.endswith(".py") and not ours and not _is_installed(file) and Path(file).is_file()
+    return file.endswith(".py") and not ours and not _is_packaged(file) and Path(file).is_file()
 
 
-@cache
-def _is_installed(file: str) -> bool:
+@cache  # one of thousands of modules is the user's, and each loading of settings asks about all
+def _is_packaged(file: str) -> bool:
     path = Path(file)
-    by_name = not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
-    return by_name or any(path.is_relative_to(place) for place in sysconfig.get_paths().values())
+    return _is_installed(path) or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+
+
+def _is_installed(file: Path) -> bool:
+    return any(file.is_relative_to(place) for place in sysconfig.get_paths().values())
 
 
 def _file_of(module: ModuleType | None) -> Path:
@@ -201,7 +204,7 @@ def home_of(module: ModuleType, what: str) -> str:
         raise ConfigError(f"{what} is defined in a notebook or on the command line, expected one in a file *.py")
     home = spec.name if home == MAIN[0] and spec else home
     alone = home == MAIN[0] or ("." not in home and file.suffix == ".py" and file.name != "__init__.py")
-    if _is_installed(str(file)):
+    if _is_installed(file):
         return home
     folder, everywhere = _folder_of(home, file), os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if alone or folder is None or str(folder) in everywhere:

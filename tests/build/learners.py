@@ -283,14 +283,3 @@ def state_in(path: Path) -> dict[str, Any]:
     state = load_checkpoint(path)
     assert state is not None
     return state
-
-
-def same(one: Any, two: Any) -> bool:
-    """Whether two states are equal bit for bit."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two)
-    if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(two) and all(map(same, one, two))
-    return bool(one == two)

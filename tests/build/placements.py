@@ -8,6 +8,7 @@ import torch
 
 from tests.build.commands import beast
 from tests.helpers import killed_at_last
+from zerobeast.testing.small_run import same
 
 PLACEMENTS = {  #: each with two env groups
     "apart": ("--local.placement", "apart", "--local.actors", "2", "--actor.env_groups", "1"),
@@ -24,7 +25,10 @@ def deterministic(root: Path, name: str) -> tuple[str, ...]:
 
 
 def unlike(root: Path, flags: str) -> list[str]:
-    """Train in all placements at once; returns those that have not learned the same as services apart."""
+    """Train in all placements at once; returns those that have not learned the same as services apart.
+
+    Rows of a replay name the actors that they came from, which differ.
+    """
     with ExitStack() as stack:
         runs = [beast(*deterministic(root, name), *flags.split(), *how) for name, how in PLACEMENTS.items()]
         for run in runs:
@@ -33,7 +37,7 @@ def unlike(root: Path, flags: str) -> list[str]:
             out, error = run.communicate()
             assert run.returncode == 0, out[-3000:] + error
     apart = learned(root, "apart")
-    return [name for name in PLACEMENTS if not same(apart, learned(root, name))]
+    return [name for name in PLACEMENTS if not same(apart, learned(root, name), but="origin")]
 
 
 def learned(root: Path, name: str) -> dict[str, Any]:
@@ -42,15 +46,3 @@ def learned(root: Path, name: str) -> dict[str, Any]:
     saved = {key: value for key, value in state.items() if key not in OF_ITS_PROCESSES}
     del saved["counters"]["elapsed_s"]
     return saved
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether both are equal bit for bit, except for the ids of the actors that rows came from."""
-    if isinstance(one, torch.Tensor):
-        bits, others = (each.reshape(-1).view(torch.uint8) for each in (one, other))
-        return one.dtype == other.dtype and torch.equal(bits, others)
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one if key != "origin")
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.build.learners import CPU, ENV, run_config, same, saved, state_in, trained
+from tests.build.learners import CPU, ENV, run_config, saved, state_in, trained
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.nets.checkpoint import DamagedCheckpoint
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints, load_checkpoint
 from zerobeast.services.learner.update import Trainer
+from zerobeast.testing.small_run import same
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 import yaml
 
 from tests.build.batches import REACH, VECTORS
-from tests.build.learners import CPU, ENV, run_config, same, saved, state_in, trained
+from tests.build.learners import CPU, ENV, run_config, saved, state_in, trained
 from tests.build.starts import NOW
 from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.load import dump, load
@@ -20,6 +20,7 @@ from zerobeast.launcher.start import settle
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.update import Trainer
+from zerobeast.testing.small_run import same
 
 ON_POLICY: list[tuple[str, dict[str, Any]]] = [
     ("impala", {"batches": 3, "uses": 4, "entropy_target": 0.5, "replay_share": 0.5, "replay_rollouts": 6}),

@@ -15,6 +15,7 @@ from zerobeast.common.service.base import LINGER_S
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
 from zerobeast.rl.nets.weights import layout_id, load_flat
+from zerobeast.rl.ops import optim
 from zerobeast.services.learner import sharing
 from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 
@@ -140,7 +141,7 @@ def test_lag_counts_published_versions_while_every_version_acts(
 
 def test_each_optimizer_step_counts_as_progress_of_a_long_update(open_run: Opener) -> None:
     learner, weight = open_run().learner, torch.nn.Parameter(torch.zeros(1))
-    optimizer, before, turned = torch.optim.SGD([weight]), learner.alive_at, learner.loop_at
+    optimizer, before, turned = optim.Adam([weight]), learner.alive_at, learner.loop_at
     optimizer.step()
     assert learner.alive_at > before
     assert learner.loop_at == turned, "nothing was read from peers, so that none of them has been silent"

@@ -28,6 +28,7 @@ from zerobeast.launcher import run_folder
 from zerobeast.rl.algos.ppo.config import PPOConfig
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.factory import begin_learning, make_algorithm
+from zerobeast.rl.ops import optim
 
 HERE = "tests.unit.test_algorithms"
 
@@ -213,7 +214,7 @@ def test_installed_algorithms_are_found_and_broken_ones_disturb_no_others(
 PAGE = (ROOT / "docs" / "own_algorithm.md").read_text()
 
 
-@pytest.mark.parametrize("part", [torch.optim.Adam([torch.zeros(1, requires_grad=True)]), 3])
+@pytest.mark.parametrize("part", [optim.Adam([torch.zeros(1, requires_grad=True)]), 3])
 def test_a_part_that_no_checkpoint_can_hold_is_refused_before_the_first_step(part: Any) -> None:
     algorithm = algorithm_of("ppo")
     learning = algorithm.learning(net := algorithm.network())

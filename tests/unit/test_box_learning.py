@@ -11,6 +11,7 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from tests.build.batches import ONES, REACH, N, learner, transitions, weights
 from tests.build.control import assert_same_layers, control, descend, follow, mlp, of_critics, of_policy, q_of, units_of
 from zerobeast.rl.algos.sac.algorithm import draw
+from zerobeast.rl.ops import optim
 from zerobeast.testing.small_run import ENVS, SmallRun, T, same
 
 
@@ -19,7 +20,7 @@ def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
     net, learning = learner(control(tmp_path, "ddpg", **own))
     policy, policy_target = of_policy(net.mlp), of_policy(net.mlp)
     [critic], [critic_target] = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
-    critic_adam, policy_adam = torch.optim.Adam(critic, 1e-2), torch.optim.Adam(policy, 1e-2 / 2)
+    critic_adam, policy_adam = optim.Adam(critic, 1e-2), torch.optim.Adam(policy, 1e-2 / 2)
     for seed in range(3):
         batch, importance = transitions(seed, REACH), torch.rand(N)
         updated = learning.update(batch, importance, 0)
@@ -128,7 +129,7 @@ def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
     policy, log_alpha = of_policy(net.mlp), torch.tensor(math.log(0.5), requires_grad=True)
     critics, targets = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
     of_both, of_policies, of_alpha = (
-        torch.optim.Adam(layers, 1e-2) for layers in ([*critics[0], *critics[1]], policy, [log_alpha])
+        optim.Adam(layers, 1e-2) for layers in ([*critics[0], *critics[1]], policy, [log_alpha])
     )
 
     def drawn(seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -119,7 +119,11 @@ def test_a_checkpoint_of_other_trained_parameters_is_refused_in_one_sentence() -
 
 WITHOUT_COMPILER = """
 import sys, torch
+from tests.build.nets import SMALL
+from zerobeast.common.settings import RunConfig
+from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
+make_algorithm(RunConfig(), SMALL).network()
 for kind in (Adam, RMSprop, RMSPropTF1):
     optimizer = kind([torch.nn.Parameter(torch.ones(3))], lr=0.1)
     optimizer.step()
@@ -162,7 +166,7 @@ def test_optimisers_of_torch_take_the_same_steps_and_save_the_same(name: str, se
     assert found[0] == found[1]
 
 
-def test_no_optimiser_loads_the_compiler() -> None:
+def test_neither_a_network_nor_an_optimiser_loads_the_compiler() -> None:
     assert finished(python("-c", WITHOUT_COMPILER)) == (0, "", "")
 
 

@@ -13,6 +13,7 @@ from zerobeast.common.errors import Diverged
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.ops import optim
 from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer
 from zerobeast.testing.small_run import same
 
@@ -61,7 +62,7 @@ def test_an_update_moves_the_weights_by_the_algorithm(tmp_path: Path) -> None:
     learned = learn(trainer, rows)
 
     net, settings = reference.net, config.algorithm
-    optimizer = torch.optim.RMSprop(net.parameters(), lr=settings.learning_rate, alpha=settings.alpha, eps=0.01)
+    optimizer = optim.RMSprop(net.parameters(), lr=settings.learning_rate, alpha=settings.alpha, eps=0.01)
     loss, _ = reference.algorithm.loss(net, Rollouts(rows, reference.record, ENV, CPU).batch)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(net.parameters(), settings.max_grad_norm)

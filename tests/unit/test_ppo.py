@@ -14,6 +14,7 @@ from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.algorithm import Samples
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.network import StepInput
+from zerobeast.rl.ops import optim
 
 ppo = partial(algorithm_of, "ppo", epochs=3, minibatches=2, learning_rate=0.01, schedule="constant")
 
@@ -45,7 +46,7 @@ def by_hand(algorithm: Any, batch: Batch) -> PolicyAndValue:
     """PPO2 on single transitions, as one would write it for one machine, with torch's distributions and clamp."""
     torch.manual_seed(1)
     c, net = algorithm.config.algorithm, algorithm.network()
-    optimizer = torch.optim.Adam(net.parameters(), lr=c.learning_rate, eps=c.epsilon)
+    optimizer = optim.Adam(net.parameters(), lr=c.learning_rate, eps=c.epsilon)
     values = unrolled(net, batch)[1]
     advantages = gae(batch, values, c.discount, c.trace_decay).float()
     returns = advantages + values[:-1]

@@ -130,6 +130,7 @@ class Broker(Server):
         act["value"], act["logits"][:, 0] = self.count, rows["obs"][:, 0]
         act["action"] = rows["obs"][:, 0] % 7
         core = [np.full((N, 1), self.count, np.float32)] if header.body[0] else []
+        self.play.cores += len(core)
         self.play.acts.update({int(obs): self.epoch for obs in rows["obs"][:, 0]})
         return self.message(Kind.ACT, header.seq, (0,), act, *core)
 
@@ -182,7 +183,7 @@ class Play:
 
     def __init__(self, seed: int = 0, config: RunConfig = CONFIG, kinds: Kinds = SERVERS) -> None:
         self.random = random.Random(seed)
-        self.now, self.epoch, self.steps, self.loss = 0.0, 0, 0, 0.0
+        self.now, self.epoch, self.steps, self.cores, self.loss = 0.0, 0, 0, 0, 0.0
         self.group = EnvGroup(config, sender=1, slot=0, seed=0, waits=Waits(0.0, Hops("actor", 0.0)))
         self.kinds = kinds
         self.servers: dict[Plane, Server | None] = {}

@@ -95,9 +95,11 @@ def test_a_group_in_step_goes_on_once_what_it_sent_was_learned_from_and_another_
         play = Play(config=config)
         play.stuck_learner = True
         for learned in range(4):
+            play.deliver(Plane.ROLLOUTS, play.server(Plane.ROLLOUTS).ack())  # which makes no room
             for _ in range(60):
                 play.turn()
             assert play.group.waits.current is Wait.CREDIT
+            assert play.cores == WINDOW + ahead + learned, "one at the start of each rollout"
             assert play.group.rollouts.outbox.unacked == WINDOW
             assert play.steps == (WINDOW + ahead + learned) * T + 1, "RESET, and the steps of so many rollouts"
             play.deliver(Plane.ROLLOUTS, play.server(Plane.ROLLOUTS).use())

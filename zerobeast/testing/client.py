@@ -90,6 +90,21 @@ def answers_to_something_else_are_ignored(client: Client, endpoint: str) -> None
 
 
 @rule
+def the_answer_to_the_request_before_is_not_taken_for_that_to_this_one(client: Client, endpoint: str) -> None:
+    """Its rows are of a state that has passed."""
+    if client.plane is Plane.ROLLOUTS:
+        raise SkipTest("a learner's answer counts what was used, of whichever request")
+
+    def late(script: Script, header: Header) -> None:
+        script.reply(header, seq=header.seq - 1)
+
+    with serving(client, endpoint, instead(late)) as script, client.opened(endpoint, LONG_S) as ask:
+        ask()
+        asked = [each.seq for each in script.of()]
+        assert asked.count(asked[0]) > 1, "it went on without an answer"
+
+
+@rule
 def a_lost_session_is_opened_again_or_reported(client: Client, endpoint: str) -> None:
     """A server closes sessions that are silent for long; a client whose episodes went with it has to say so."""
 

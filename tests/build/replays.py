@@ -1,5 +1,6 @@
 """Streams of rollouts with random episodes, and what a replay must return, worked out step by step in plain Python."""
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -66,23 +67,24 @@ class Row(NamedTuple):
     steps: list[Step]  #: T + 1
 
 
-def value(shape: tuple[int, ...], dtype: str, number: int) -> NDArray[Any]:
-    """An array whose content identifies a step."""
-    numbers = (number * 7 + np.arange(np.prod(shape, dtype=int)) * 3).reshape(shape)
-    return (numbers % 2 if dtype == "|b1" else numbers % 251).astype(dtype)
+def value(shape: tuple[int, ...], dtype: str, numbers: Any) -> NDArray[Any]:
+    """For steps with these numbers [...], arrays [..., *shape] whose content identifies each step."""
+    within = 3 * np.arange(math.prod(shape)).reshape(shape)
+    found = 7 * np.reshape(numbers, np.shape(numbers) + (1,) * len(shape)) + within
+    return (found % 2 if dtype == "|b1" else found % 251).astype(dtype)
 
 
-def content(array: ArraySpace, number: int) -> NDArray[Any]:
-    """The value of an array for step `number`."""
-    found = value(array.shape, array.dtype, number)
+def content(array: ArraySpace, numbers: Any) -> NDArray[Any]:
+    """The values of an array at steps with these numbers."""
+    found = value(array.shape, array.dtype, numbers)
     return found % np.reshape(array.choices, array.shape) if array.choices else found
 
 
-def fill(space: Any, column: Any, at: int, number: int) -> None:
-    """Write the value of a space for step `number` at index `at`."""
+def fill(space: Any, column: Any, numbers: list[int]) -> None:
+    """Write the values of a space at steps with these numbers, one after the other."""
     for array, part in by_array(space, column):
-        found = content(array, number)
-        part[at] = as_bits(found, found.ndim) if array.bits and not array.choices else found
+        found = content(array, numbers)
+        part[...] = as_bits(found, found.ndim - 1) if array.bits and not array.choices else found
 
 
 @dataclass
@@ -149,17 +151,16 @@ class World:
 
     def encode(self, row: Row, entry: Any) -> None:
         """Write the bytes of a row."""
-        for at, number in enumerate([*row.steps[0].stack, *(step.number for step in row.steps[1:])]):
-            fill(self.env.obs, entry["obs"], at, number)
-        for at, step in enumerate(row.steps):
-            fill(self.env.action, entry["last_action"], at, step.number)
+        numbers = [step.number for step in row.steps]
+        fill(self.env.obs, entry["obs"], [*row.steps[0].stack, *numbers[1:]])
+        fill(self.env.action, entry["last_action"], numbers)
         for name in ("reward", *FLAGS):
             entry[name] = [getattr(step, name) for step in row.steps]
         if self.env.action_mask:
-            entry["action_mask"] = [value((self.env.mask_size,), "|b1", step.number) for step in row.steps]
+            entry["action_mask"] = value((self.env.mask_size,), "|b1", numbers)
         for name, dtype, shape in POLICY.extras:
-            entry[name] = [value(shape, dtype, step.number) for step in row.steps[:-1]]
-        entry["core_state"] = value((2,), "<f4", row.steps[0].number)
+            entry[name] = value(shape, dtype, numbers[:-1])
+        entry["core_state"] = value((2,), "<f4", numbers[0])
 
 
 class Truth:
@@ -233,9 +234,7 @@ def everything(replay: Any) -> tuple[NDArray[np.int64], Any]:
 def column(world: World, kind: str, numbers: Any) -> Any:
     """For each array of a space, its values [..., *shape] at the steps with these numbers [...]."""
     space = {"obs": world.env.obs, "last_action": world.env.action}[kind]
-    numbers = np.asarray(numbers)
-    stacks = (np.stack([content(array, int(number)) for number in numbers.ravel()]) for array in space.arrays)
-    return [stack.reshape(*numbers.shape, *stack.shape[1:]) for stack in stacks]
+    return [content(array, numbers) for array in space.arrays]
 
 
 def chi_square(counts: NDArray[Any], expected: NDArray[Any]) -> float:

@@ -21,17 +21,16 @@ def half(rewards: torch.Tensor) -> torch.Tensor:
 
 def assert_inputs(world: World, inputs: Any, steps: list[Any]) -> None:
     """Assert that `inputs` is the StepInput [M, ...] of these steps [M]."""
-    for kind, numbers in (
-        ("obs", [step.stack if world.env.frame_stack > 1 else step.number for step in steps]),
-        ("last_action", [step.number for step in steps]),
-    ):
-        for found, expected in zip(leaves(getattr(inputs, kind)), column(world, kind, numbers), strict=True):
+    numbers = [step.number for step in steps]
+    seen = [step.stack for step in steps] if world.env.frame_stack > 1 else numbers
+    for kind, each in (("obs", seen), ("last_action", numbers)):
+        for found, expected in zip(leaves(getattr(inputs, kind)), column(world, kind, each), strict=True):
             assert found.dtype == torch.from_numpy(expected).dtype
             assert np.array_equal(found.numpy(), expected), kind
     assert np.array_equal(inputs.reward.numpy(), np.array([step.reward for step in steps], np.float32))
     assert inputs.first.tolist() == [step.first for step in steps]
     if world.env.action_mask:
-        masks = [value((world.env.mask_size,), "|b1", step.number) for step in steps]
+        masks = value((world.env.mask_size,), "|b1", numbers)
         assert np.array_equal(inputs.action_mask.numpy(), masks)
         assert inputs.action_mask.view(torch.uint8).max() <= 1
     else:
@@ -41,7 +40,7 @@ def assert_inputs(world: World, inputs: Any, steps: list[Any]) -> None:
 def assert_extras(extras: dict[str, torch.Tensor], steps: list[Step]) -> None:
     assert list(extras) == [name for name, _, _ in POLICY.extras]
     for name, dtype, shape in POLICY.extras:
-        assert np.array_equal(extras[name].numpy(), [value(shape, dtype, step.number) for step in steps])
+        assert np.array_equal(extras[name].numpy(), value(shape, dtype, [step.number for step in steps]))
 
 
 def played(world: World, folder: Path, items: Any, capacity: int, look: Any) -> None:

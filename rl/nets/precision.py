@@ -36,7 +36,7 @@ def float32() -> Iterator[None]:
 def initial(seed: int) -> Iterator[None]:
     """Draw weights that depend on this seed alone."""
     with float32(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         yield
 
 

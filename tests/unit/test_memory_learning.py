@@ -50,7 +50,7 @@ def run_config(root: Path, algo: str = "impala", memory: str = "knn", torso: str
         root=str(root),
         env={"id": "CartPole-v1"},
         net={"torso": torso, "use_lstm": True, "memory": memory, "memory_size": 12},
-        memory={"familiar": 40, "steps_per_batch": 4, "refresh_every": 2, **own},
+        memory={"familiar": 12, "steps_per_batch": 4, "refresh_every": 2, **own},
         broker={"precision": "float32"},
         learner={"unroll_length": 8},
     )
@@ -67,7 +67,7 @@ def test_any_recurrent_algorithm_fills_it_brokers_get_it_and_runs_that_begin_fro
 ) -> None:
     share = {"replay_share": 0.25} if algo in ("impala", "impact", "vmpo") else {}
     with InProcess(run_config(tmp_path, algo, **share), lag=0) as run:
-        practise(run, 30)
+        practise(run, 12)
         trainer, memory = run.trainer, run.trainer.net.body.memory
         state = unpacked(packed(trainer.state()))
     contents = memory.contents
@@ -95,9 +95,9 @@ def test_any_recurrent_algorithm_fills_it_brokers_get_it_and_runs_that_begin_fro
 def test_a_run_that_is_continued_is_one_that_was_never_interrupted(tmp_path: Path, algo: str, share: float) -> None:
     config = run_config(tmp_path, algo, "momentum", replay_share=share)
     with InProcess(config, lag=0) as run:
-        practise(run, 20)
+        practise(run, 9)
         saved = unpacked(packed(run.trainer.state()))
-        rows = [run.collect().copy() for _ in range(12)]
+        rows = [run.collect().copy() for _ in range(5)]
         other = Trainer(config, CPU, run.trainer.env)
         other.load(tmp_path, saved)
         for trainer in (run.trainer, other):
@@ -113,7 +113,7 @@ def test_a_run_that_is_continued_is_one_that_was_never_interrupted(tmp_path: Pat
 def test_momentum_losses_are_a_moving_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = iter((4.0, 8.0))
     monkeypatch.setattr(Contrastive, "epoch", lambda _self, _obs, n, _keys: torch.full((n,), next(measured)))
-    with InProcess(run_config(tmp_path, memory="momentum", momentum=0.75), lag=0) as run:
+    with InProcess(run_config(tmp_path, memory="momentum", momentum=0.75, familiar=16), lag=0) as run:
         practise(run, 2)
         losses = run.trainer.learning.state()[STATE]["familiar"]["losses"]
         assert losses.tolist() == [4.0] * len(losses)
@@ -137,14 +137,14 @@ def test_remembered_rollouts_join_the_batch_in_the_right_share_and_count_nowhere
     with InProcess(run_config(tmp_path, replay_share=share), lag=0) as run:
         practise(run, 3)
         assert widths == [], "nothing is remembered yet"
-        practise(run, 17)
+        practise(run, 3)
         widths.clear()
-        practise(run, 27)
+        practise(run, 18)
         assert set(widths) == each
-        assert sum(widths) == pytest.approx(27 * 4 * share / (1 - share), abs=1), (
+        assert sum(widths) == pytest.approx(18 * 4 * share / (1 - share), abs=1), (
             "in the long run, if not in each batch"
         )
-        assert run.trainer.counters.agent_steps == 47 * 4 * 8
+        assert run.trainer.counters.agent_steps == 24 * 4 * 8
 
 
 class Doubled(Body):
@@ -158,7 +158,7 @@ class Doubled(Body):
 @pytest.mark.parametrize("torso", ["tests.build.parts:Tokens", f"{__name__}:Doubled"])
 def test_networks_of_other_packages_have_it_too(tmp_path: Path, torso: str) -> None:
     with InProcess(run_config(tmp_path, torso=torso), lag=0) as run:
-        practise(run, 25)
+        practise(run, 5)
         assert int(run.trainer.net.body.memory.contents.written) > 0
 
 
@@ -168,8 +168,8 @@ def test_on_policy_the_contents_are_those_that_acted(tmp_path: Path, monkeypatch
         run.trainer.net.body.memory.gate.data.fill_(0.5)
         practise(run, 1)  # acted with the gate before
         monkeypatch.setattr(run.trainer, "step", lambda: learned.append(step()))
-        practise(run, 25)
-        assert len(learned) == 25
+        practise(run, 8)
+        assert len(learned) == 8
         assert max(float(each.metrics["behaviour_kl"]) for each in learned) < 1e-6
         assert int(run.trainer.net.body.memory.contents.written) > 0
 

@@ -41,11 +41,14 @@ QUICK = {
     "sequence_length": T,
     "head_size": 16,
 }
-#: what suits one algorithm alone
+#: what suits some algorithms: few steps from many transitions, and the values that there are
+FEW_STEPS = {"batch_size": 128, "target_period": 5, "exploration_steps": 1500}
+ATOMS = {"v_min": -1.0, "v_max": 1.0, "atoms": 21}
 OWN: dict[str, dict[str, Any]] = {
     "vmpo": {"target_period": 2},
-    "c51": {"v_min": -1.0, "v_max": 1.0, "atoms": 21},
-    "rainbow": {"v_min": -1.0, "v_max": 1.0, "atoms": 21},
+    "dqn": FEW_STEPS,
+    "c51": FEW_STEPS | ATOMS,
+    "rainbow": FEW_STEPS | ATOMS,
     "r2d2": {"batch_size": 8},
     "td3": {"learning_rate": 0.003, "samples_per_insert": 4.0},
     "sac": {"temperature": 0.05},

@@ -213,9 +213,10 @@ class SmallRun(AbstractContextManager["SmallRun"]):
             self._folder.cleanup()
 
     def rollouts(self, n: int, **stage: Any) -> list[Rows]:
-        """n consecutive batches in which the present policy acts."""
-        made = self.stage(**stage)
-        return [made.rollout(self.trainer.net) for _ in range(n)]
+        """n consecutive batches in which the present policy acts; what is learned does not depend on what it draws."""
+        with torch.random.fork_rng(devices=[]):
+            made = self.stage(**stage)
+            return [made.rollout(self.trainer.net) for _ in range(n)]
 
     def origins(self) -> NDArray[np.int64]:
         """Of the next batch."""

@@ -16,11 +16,13 @@ def twins(
     ends: float = 0.4,
     total_steps: int = 100_000,
 ) -> list[list[Tensor]]:
-    """What is learned from the same batches after each of these changes to them."""
+    """What is learned from the same batches after each of these changes to copies of them."""
+    played: list[Rows] = []
     found = []
     for change in changes:
         with SmallRun(subject, first_env(subject), settings, total_steps=total_steps) as run:
-            batches = run.rollouts(3, ends=ends)
+            played = played or run.rollouts(3, ends=ends)
+            batches = [rows.copy() for rows in played]
             change(batches)
             found.append(run.fed(batches))
     return found

@@ -33,10 +33,12 @@ class PopArt(nn.Module):
 
     def __init__(self, head: nn.Linear | PopArt, tasks: int = 1) -> None:
         super().__init__()
-        self.weight: Tensor = nn.Parameter(head.weight.detach().repeat(tasks, 1))
-        self.bias: Tensor = nn.Parameter(head.bias.detach().repeat(tasks))
-        self.register_buffer("mean", torch.zeros_like(self.bias.detach()))
-        self.register_buffer("scale", torch.ones_like(self.bias.detach()))
+        weight, bias, outputs = head.weight.detach(), head.bias.detach(), tasks * len(head.bias)
+        # with other calls a network on the meta device would load the compiler, which takes a second
+        self.weight: Tensor = nn.Parameter(weight.expand(outputs, -1).clone())
+        self.bias: Tensor = nn.Parameter(bias.expand(outputs).clone())
+        self.register_buffer("mean", bias.new_zeros(outputs))
+        self.register_buffer("scale", bias.new_ones(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., width] -> [..., K], in units of rewards."""

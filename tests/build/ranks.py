@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, distributed
 
 from tests.build.batches import REACH, VECTORS, generator, make_batch, transitions
+from tests.build.nets import SMALL
 from tests.helpers import free_port, wait_until
 from zerobeast.common.errors import BeastError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
@@ -29,6 +30,7 @@ from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.ops import meeting, ranks
 from zerobeast.rl.ops.listeners import listening
+from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
@@ -143,6 +145,16 @@ def replay(root: Path) -> dict[str, Any]:
     }
 
 
+def compiled() -> bool:
+    """Whether anything here, a network of images or an optimiser loads the compiler, which takes as long as torch."""
+    make_algorithm(RunConfig(), SMALL).network()
+    for kind in (Adam, RMSprop, RMSPropTF1):
+        optimizer = kind([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+    return not {"torch._dynamo", "sympy"}.isdisjoint(sys.modules)
+
+
 def run(folder: Path, size: int, rank: int, updates: int) -> None:
     torch.set_num_threads(1)
     if size > 1:
@@ -154,7 +166,7 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
         state = {key: value for key, value in learning.state().items() if key not in OF_ITS_RUN}
         found[name] = {"losses": torch.tensor(of_all), "net": net.state_dict(), "state": list(numbers(state))}
     if size < 4:
-        found |= {"uneven": uneven_minibatches(root), "replay": replay(root)}
+        found |= {"uneven": uneven_minibatches(root), "replay": replay(root), "compiled": compiled()}
     assert [text.decode() for text in ranks.texts(b"x" * rank, "texts")] == ["x" * each for each in range(size)]
     if size > 1:
         assert ranks.Round([rank, size], "round").result(60.0) == [[each, size] for each in range(size)]

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.errors import refused
-from tests.helpers import finished, python
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.algos.impala.config import ImpalaConfig
@@ -117,21 +116,6 @@ def test_a_checkpoint_of_other_trained_parameters_is_refused_in_one_sentence() -
         descent(now).load(descent(before).state())
 
 
-WITHOUT_COMPILER = """
-import sys, torch
-from tests.build.nets import SMALL
-from zerobeast.common.settings import RunConfig
-from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
-make_algorithm(RunConfig(), SMALL).network()
-for kind in (Adam, RMSprop, RMSPropTF1):
-    optimizer = kind([torch.nn.Parameter(torch.ones(3))], lr=0.1)
-    optimizer.step()
-    optimizer.load_state_dict(optimizer.state_dict())
-assert "torch._dynamo" not in sys.modules
-"""
-
-
 def weight(value: float = 1.0) -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.tensor([value], dtype=torch.float64))
 
@@ -164,10 +148,6 @@ def test_optimisers_of_torch_take_the_same_steps_and_save_the_same(name: str, se
         assert w.grad is None
         found.append((type(optimizer).__name__, w, optimizer.state_dict()))
     assert found[0] == found[1]
-
-
-def test_neither_a_network_nor_an_optimiser_loads_the_compiler() -> None:
-    assert finished(python("-c", WITHOUT_COMPILER)) == (0, "", "")
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, torch.finfo(torch.float32).max ** 0.5 * 1.001])

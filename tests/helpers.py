@@ -62,17 +62,17 @@ def poll(service: Service, timeout_s: float) -> None:
 
 
 @contextmanager
-def in_thread(service: Service) -> Iterator[None]:
-    """Run a service meanwhile, which has to end in order once it is stopped."""
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(Loop([service]).run()))
+def in_thread(*services: Service) -> Iterator[None]:
+    """Run services of one process meanwhile, which have to end in order once they are stopped."""
+    loop, codes = Loop(list(services)), list[int]()
+    thread = threading.Thread(target=lambda: codes.append(loop.run()))
     thread.start()
     try:
         yield
     finally:
-        service.stop()
+        loop.stop()
         thread.join(timeout=60)
-        assert codes == [0], f"{service} did not end in order"
+        assert codes == [0], f"{services} did not end in order"
 
 
 def python(

@@ -1,12 +1,10 @@
 """Whole rollouts from a real worker, by a policy of this process."""
 
 import runpy
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +13,12 @@ import pytest
 import torch
 
 from tests.build.learners import FakeActor, run_config
-from tests.helpers import ROOT, free_port, wait_until
+from tests.helpers import ROOT, free_port, in_thread, python, wait_until
 from zerobeast import ConfigError, PeerLost, RemoteActing
 from zerobeast.common.config.load import load
+from zerobeast.common.config.process import Instance
 from zerobeast.common.service import computing
+from zerobeast.common.service.entry import services_of
 from zerobeast.common.transport import Context
 from zerobeast.rl.algos.policy_gradient.actor_critic import policy_logits
 
@@ -28,16 +28,16 @@ SETTINGS += ["--actor.collect_ahead", "false", "--broker.precision", "float32"]
 
 
 @contextmanager
-def acting(*flags: str) -> Iterator[RemoteActing]:
-    """With one worker, whose rollouts of one policy version fill a batch."""
+def acting(*flags: str, apart: bool = True) -> Iterator[RemoteActing]:
+    """With one worker, a process or a thread, whose rollouts of one policy version fill a batch."""
     settings = [*SETTINGS, *flags, "--learner.endpoint", f"tcp://127.0.0.1:{free_port(3)}"]
-    worker = subprocess.Popen([sys.executable, "-m", "zerobeast.services.worker", *settings])
-    try:
-        with RemoteActing(load([*settings, "--learner.batch_size", str(ENVS)], {})) as env:
-            yield env
-    finally:
-        worker.terminate()
-        worker.wait()
+    with ExitStack() as stack:
+        if apart:
+            worker = stack.enter_context(python("-m", "zerobeast.services.worker", *settings, stdout=None, stderr=None))
+            stack.callback(worker.terminate)
+        else:
+            stack.enter_context(in_thread(*services_of("worker", load(settings, {}), Instance())))
+        yield stack.enter_context(RemoteActing(load([*settings, "--learner.batch_size", str(ENVS)], {})))
 
 
 def test_every_step_is_whole_and_of_the_policy_that_was_given_or_the_one_before() -> None:
@@ -79,7 +79,7 @@ def test_estimates_of_the_example_end_where_an_environment_was_replaced_in_the_m
 def test_exploration_follows_the_steps_of_the_run_whatever_weights_act() -> None:
     """The policy prefers the last action so much that it takes another one only to explore."""
     flags = ["--dqn.exploration_steps", "100", "--dqn.exploration_final", "0", "--sync.rule", "never"]
-    with acting("--algo", "dqn", "--learner.unroll_length", "10", *flags) as env:
+    with acting("--algo", "dqn", "--learner.unroll_length", "10", *flags, apart=False) as env:
         policy = env.policy()
         with torch.no_grad():
             last = [bias for name, bias in policy.named_parameters() if name.endswith("bias")][-1]

@@ -17,6 +17,7 @@ from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
 
 AIM, ODD = "tests.build.tasks:Aim-v0", "tests.build.odd:Odd"
+UNCHECKED = {"local.check": Given("local.check", "false", "flag")}  #: it does not play
 
 
 def given(env_id: str, **kwargs: object) -> dict[str, Given]:
@@ -25,20 +26,21 @@ def given(env_id: str, **kwargs: object) -> dict[str, Given]:
 
 
 def test_an_environment_of_ones_own_gets_the_preset_of_its_actions_and_of_its_arguments(tmp_path: Path) -> None:
-    config = settled(tmp_path, "--env", AIM, "--algo", "ppo").config
+    config = settled(tmp_path, "--env", AIM, "--algo", "ppo", "--local.check=false").config
     assert config.preset == "control-ppo"
     assert config.net.normalize_obs, "the preset is in use"
     continuous = settled(tmp_path, "--env", "ALE/Pong-v5", "--env.kwargs", json.dumps({"continuous": True}))
     assert continuous.config.preset == "control"
     unmade = settled(tmp_path, "--env", "No-v0", "--preset", "control")
     assert unmade.config.env.id == "No-v0", "with a named preset it is not made"
-    assert spec_of(given("tests.build.odd:loud")).obs.shape == (2,), "what it prints does not mix with its spec"
+    loud = spec_of(given("tests.build.odd:loud") | UNCHECKED)
+    assert loud.obs.shape == (2,), "what it prints does not mix with its spec"
 
 
 def test_an_environment_may_take_long_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spaces, "LIMIT_S", 0.1)
     family = tmp_path / "family"
-    flags = given(ODD, family=str(family), method="fork", make_s=0.2)
+    flags = given(ODD, family=str(family), method="fork", make_s=0.2) | UNCHECKED
     flags["envserver.step_timeout_s"] = Given("envserver.step_timeout_s", "90", "flag")  # is one on this look too
     assert spec_of(flags).obs.shape == (2,)
     wait_until(lambda: not running_still(int(family.read_text())))
@@ -74,11 +76,10 @@ def test_a_start_makes_each_environment_and_refuses_what_does_not_fit_before_ser
 
 
 def test_a_look_at_an_environment_has_all_settings_of_the_run_that_it_looks_for() -> None:
-    left_out = ("mission", "others", "map", "log.text")
-    env = {"id": "tests.integration.test_envserver_options:Talking", "leave_out": left_out}
-    spec = spaces.spec_for(RunConfig.model_validate({"env": env}))
+    env = {"id": "tests.build.tasks:Signpost-v0", "leave_out": ("picture", "text")}
+    spec = spaces.spec_for(RunConfig.model_validate({"env": env, "local": {"check": False}}))
     assert spec is not None
-    assert [part.name for part in spec.obs.spaces] == ["log"]
+    assert [part.name for part in spec.obs.spaces] == ["numbers"]
     for text in ("mission,0", '["mission", "0"]', ["mission", 0]):
         assert EnvConfig(leave_out=text).leave_out == ("mission", "0")
     for value in ({"a": 1}, None, [None], [True], ["mission", ""]):
@@ -88,7 +89,7 @@ def test_a_look_at_an_environment_has_all_settings_of_the_run_that_it_looks_for(
 
 def test_environments_of_one_run_are_padded_or_refused_before_services_start(tmp_path: Path) -> None:
     def config(ids: str) -> RunConfig:
-        return RunConfig.model_validate({"env": {"id": ids}})
+        return RunConfig.model_validate({"env": {"id": ids}, "local": {"check": False}})
 
     run = spaces.padded(config("CartPole-v1,Acrobot-v1"))
     assert (run.env.pad_obs, run.env.pad_actions) == ((6,), 3)

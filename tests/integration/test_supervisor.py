@@ -45,7 +45,7 @@ helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]
 print("helper", helper.pid, "up", flush=True)
 time.sleep(600)
 """
-WORKS = "end = time.process_time() + 0.8\n    while time.process_time() < end: pass"
+WORKS = "end = time.process_time() + 0.6\n    while time.process_time() < end: pass"
 FAILS = "print('learner: the disk is full', flush=True)"
 #: 30 KB in 0.6 s
 PRINTS = """
@@ -132,7 +132,7 @@ EVALUATED = {"evaluator": "print('up')", "broker": LOST}
 UNEXPLAINED = "broker 0 ended with exit code 1; its log: {folder}/broker-0.log\n  ValueError: boom"
 NOW = {"supervisor.STOP_LIMIT_S": 1.0, "supervisor.QUIET_S": 0.3}
 SAVING = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 60.0}
-TOO_LONG = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 0.2}
+TOO_LONG = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 0.2, "supervisor.QUIET_S": 60.0}
 AT_ONCE = {"AT_ONCE_S": 0.0}
 
 
@@ -145,7 +145,7 @@ AT_ONCE = {"AT_ONCE_S": 0.0}
         (dict.fromkeys(("actor", "learner"), IGNORES), [interrupt()] * 2, AT_ONCE, Ending(130), {"actor", "learner"}),
         ({"learner": obeys(2, FAILS)}, [interrupt()], {}, Ending(1, "the disk is full"), set()),
         ({"learner": obeys(0, WORKS)}, [interrupt()], SAVING, Ending(130), set()),
-        ({"learner": obeys(0, WORKS)}, [interrupt()], TOO_LONG, Ending(1), {"learner"}),
+        ({"learner": obeys(0, "time.sleep(3)")}, [interrupt()], TOO_LONG, Ending(1), {"learner"}),
         ({"learner": IGNORES}, [interrupt()], NOW, Ending(1), {"learner"}),
         ({"broker": dies("broker: one\nbroker: two", 2)}, [], {}, Ending(2, "one\ntwo"), set()),
         ({"broker": dies("ValueError: boom", 1)}, [], {}, Ending(1, UNEXPLAINED), set()),

@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_run_is_in_the_tracker_without_a_network_and_goes_on_there(folder: Path, name: str) -> None:
     own = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(folder / "trackio"), "HOME": str(folder), "HF_HUB_OFFLINE": "1"}
     track = ["-m", "zerobeast", "track", "x", "--to", name, "--project", "p"]
-    for count in (4, 1, 0):
+    for count in (4, 1, 0) if name == "trackio" else (4, 1):
         code, out, error = finished(python(*track, cwd=folder.parents[1], variables=own))
         assert (code, out.splitlines()[-1]) == (0, f"x: {count} points to {name}, project p"), error
         if count == 4:

@@ -5,8 +5,9 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
+from unittest import SkipTest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,8 @@ from zerobeast.services.envserver.check import random_actions
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.vector import VectorEnv
 
-ENVS, SEED, STEPS, MOST = 3, 7, 40, 1000
+ENVS, SEED, STEPS, MOST = 2, 7, 40, 1000
+BESIDE = 3  #: environments of which the second has a neighbour on either side
 FLAGS = ("reward", "terminated", "truncated", "first")
 LIMIT_S = 60.0  #: to make, reset or step one environment
 Rows = NDArray[Any]
@@ -119,11 +121,8 @@ class Session:
 @contextmanager
 def session(env_id: str, settings: dict[str, Any], **more: Any) -> Iterator[Session]:
     """A session that is closed in the end; see `Session`."""
-    opened = Session(env_id, settings, **more)
-    try:
+    with closing(Session(env_id, settings, **more)) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 class SecondFails:
@@ -155,13 +154,17 @@ class Failing:
         return self._env.step(action)
 
 
-def independent(env_id: str, env: dict[str, Any]) -> bool:
-    """Whether some may be reset while others play on."""
+@contextmanager
+def independent(env_id: str, settings: dict[str, Any], **more: Any) -> Iterator[Session]:
+    """A session of which some may be reset while others play on; raises SkipTest if there is none."""
     try:
-        with session(env_id, env, envs=1, masks=True) as one:
-            return one.env.independent
-    except EnvError:
-        return False
+        opened = Session(env_id, settings, masks=True, **more)
+    except EnvError as error:
+        raise SkipTest("none is reset for itself") from error
+    with closing(opened):
+        if not opened.env.independent:
+            raise SkipTest("one generator serves all, or several agents are one environment")
+        yield opened
 
 
 @contextmanager

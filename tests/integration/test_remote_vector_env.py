@@ -31,22 +31,26 @@ pytestmark = pytest.mark.timeout(600)
 
 PARTS = "tests.build.envs:Parts"
 CARTPOLE, PENDULUM, PONG = "CartPole-v1", "Pendulum-v1", "PongNoFrameskip-v4"
-FRAMES = 400  #: after which a game of Pong is truncated
+FRAMES = 80  #: after which a game of Pong is truncated
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
-STEPS = 250  #: between two resets
+STEPS = 60  #: between two resets
 SPEC = EnvSpec("Fake-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))
-#: id -> number of environments, settings
-WORK: dict[str, tuple[int, dict[str, Any]]] = {
-    CARTPOLE: (5, {}),
-    PARTS: (5, {}),
-    PENDULUM: (2, {"kwargs": {"max_episode_steps": 70}}),
-    PONG: (2, {"max_episode_frames": FRAMES, "frame_stack": 1}),
+#: id -> number of environments and of processes, settings
+WORK: dict[str, tuple[int, int, dict[str, Any]]] = {
+    CARTPOLE: (5, 0, {}),
+    PARTS: (5, 2, {}),
+    PENDULUM: (2, 0, {"kwargs": {"max_episode_steps": 15}}),
+    PONG: (2, 0, {"max_episode_frames": FRAMES, "frame_stack": 1}),
 }
 
 
 @contextmanager
-def remote(ipc: str, env_id: str, num_envs: int = 3, *, workers: int = 1, **kwargs: Any) -> Iterator[RemoteVectorEnv]:
-    with running(ipc, workers=workers), closing(RemoteVectorEnv(ipc, env_id, num_envs, **kwargs)) as envs:
+def remote(ipc: str, env_id: str, num_envs: int = 3, *, workers: int = 0, **kwargs: Any) -> Iterator[RemoteVectorEnv]:
+    """Environments of a server that steps them itself if it has no workers."""
+    with (
+        running(ipc, workers=workers, in_process=not workers),
+        closing(RemoteVectorEnv(ipc, env_id, num_envs, **kwargs)) as envs,
+    ):
         yield envs
 
 
@@ -87,10 +91,10 @@ def shown(obs: Any, env_id: str) -> Any:
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("env_id", list(WORK))
 def test_every_step_is_that_of_a_local_vector_environment(ipc: str, env_id: str, mode: AutoresetMode) -> None:
-    num_envs, settings = WORK[env_id]
+    num_envs, workers, settings = WORK[env_id]
     ends = 0
     with (
-        remote(ipc, env_id, num_envs, workers=2, env=settings, autoreset_mode=mode) as envs,
+        remote(ipc, env_id, num_envs, workers=workers, env=settings, autoreset_mode=mode) as envs,
         closing(local(env_id, num_envs, mode, **settings.get("kwargs", {}))) as twin,
     ):
         assert envs.single_action_space == twin.single_action_space
@@ -133,7 +137,7 @@ def test_a_stack_has_the_newest_frames_and_repeats_the_first_of_an_episode(ipc: 
     ):
         (obs, _), (single, _) = envs.reset(seed=1), twin.reset(seed=1)
         frames, over = [single[0]] * 4, False
-        for _ in range(300):
+        for _ in range(50):
             assert (obs[0] == frames).all()
             actions = envs.action_space.sample()
             (obs, *_), (single, _, terminated, truncated, _) = envs.step(actions), twin.step(actions)
@@ -215,7 +219,7 @@ def test_unsupported_calls_and_bad_arguments_are_refused(ipc: str) -> None:
 def test_environments_that_cannot_be_opened_are_refused(ipc: str) -> None:
     with pytest.raises(PeerLost, match="timeout_s is"):
         RemoteVectorEnv(ipc, CARTPOLE, 2, timeout_s=0.2)
-    with running(ipc, max_envs=10):
+    with running(ipc, max_envs=10, in_process=True):
         for env_id, num_envs, given, named in (
             (CARTPOLE, 2, {"autoreset_mode": "never"}, "autoreset_mode"),
             (CARTPOLE, 0, {}, "num_envs"),

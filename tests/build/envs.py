@@ -1,6 +1,7 @@
 """Environments with ids such as `tests.build.envs:Counter`: what they show is known."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import RecordEpisodeStatistics
 
 HOME = __name__
-COUNTER = f"{HOME}:Counter"
+COUNTER, STAGED = (f"{HOME}:{name}" for name in ("Counter", "Staged"))
 ON_PURPOSE = "this environment raises on purpose"
 
 Env = gymnasium.Env[Any, Any]
@@ -49,7 +50,7 @@ class Counter(Env):
         if self.count == self.raise_at:
             raise RuntimeError(ON_PURPOSE)
         while self.block_file and os.path.exists(self.block_file):
-            pass
+            time.sleep(0.01)
         over = self.count >= self.length
         ending = self.ending or ("truncated", "terminated")[self.episodes % 2]
         reward = float(action - int(getattr(self.action_space, "start", 0)))
@@ -83,6 +84,21 @@ class Endless(Env):
         if self.steps > 1000:
             raise RuntimeError("it is not cut off")
         return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
+class Staged(Env):
+    """Each episode takes one step; observations are its options."""
+
+    observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        asked: Info = {"stage": [-1], "fixed": -1} | (options or {})
+        self.seen = np.array([*asked["stage"], asked["fixed"]], np.float32)
+        return self.seen, {}
+
+    def step(self, action: Any) -> Step:
+        return self.seen, 0.0, True, False, {}
 
 
 class Walk(Env):

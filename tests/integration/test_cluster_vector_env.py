@@ -1,4 +1,4 @@
-"""ClusterVectorEnv over three env-servers in processes of their own, one of which is killed or stopped."""
+"""ClusterVectorEnv over three env-servers, of which one is in a process of its own and is killed or stopped."""
 
 import signal
 import time
@@ -29,22 +29,25 @@ class Servers:
     def __init__(self, stack: ExitStack) -> None:
         self.stack = stack
         self.endpoints = [f"tcp://127.0.0.1:{free_port()}" for _ in range(3)]
-        self.processes = [self.start(endpoint) for endpoint in self.endpoints]
+        self.sound = stack.enter_context(ExitStack())
+        for endpoint in self.endpoints[::2]:
+            self.sound.enter_context(running(endpoint, in_process=True))
+        self.process = self.start()
 
-    def start(self, endpoint: str) -> Any:
-        command = ("-m", "zerobeast.services.envserver", "--envserver.endpoint", endpoint)
-        process = python(*command, "--envserver.workers", "1", stdout=None, stderr=None)
+    def start(self) -> Any:
+        command = ("-m", "zerobeast.services.envserver", "--envserver.endpoint", self.endpoints[1])
+        process = python(*command, "--envserver.in_process", "true", stdout=None, stderr=None)
         self.stack.enter_context(killed_at_last(process))
         return process
 
     def begin(self, fault: signal.Signals) -> None:
-        self.processes[1].send_signal(fault)
+        self.process.send_signal(fault)
 
     def end(self, fault: signal.Signals) -> None:
         if fault == SIGSTOP:
-            self.processes[1].send_signal(signal.SIGCONT)
+            self.process.send_signal(signal.SIGCONT)
         else:
-            self.start(self.endpoints[1])
+            self.start()
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def opened(endpoints: list[str], **kwargs: Any) -> Any:
 
 def stepped_until(envs: Any, done: Callable[[Any], bool]) -> Any:
     while not done(found := envs.step(LOWEST)):
-        pass
+        time.sleep(0.02)
     return found
 
 
@@ -127,8 +130,8 @@ def test_a_loss_in_a_reset_shows_there_or_in_the_next_step(servers: Servers) -> 
 def test_when_all_servers_are_lost_there_is_a_mask_and_in_the_end_an_error(servers: Servers) -> None:
     with opened(servers.endpoints) as envs:
         envs.reset()
-        for process in servers.processes:
-            process.kill()
+        servers.begin(SIGKILL)
+        servers.sound.close()
         assert envs.step(LOWEST)[4]["lost"].all()
         envs.source.timeout_s = 2.0
         with pytest.raises(PeerLost, match="none of 3"):
@@ -136,10 +139,10 @@ def test_when_all_servers_are_lost_there_is_a_mask_and_in_the_end_an_error(serve
 
 
 def test_a_reset_keeps_its_seed_in_a_new_server_and_time_before_step_wait_does_not_count(ipc: str) -> None:
-    with running(ipc):
+    with running(ipc, in_process=True):
         envs = opened([ipc], step_timeout_s=1.0).__enter__()
         envs.reset(seed=5)
-    with running(ipc), closing(envs):
+    with running(ipc, in_process=True), closing(envs):
         obs, infos = envs.reset(seed=9)
         assert obs[:, 1].tolist() == list(range(9, 9 + N))
         assert "lost" not in infos

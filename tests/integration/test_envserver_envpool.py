@@ -43,13 +43,11 @@ def test_vizdoom_ends_with_its_worker_and_goes_on_in_another(tmp_path: Path, mon
 def test_every_further_seed_has_a_process_of_its_own_so_that_no_simulator_stays_in_memory() -> None:
     found = []
     with session("envpool/CartPole-v1", {}, envs=2, apart=True) as envs:
-        for seed in (5, None, 5, 6):
+        for seed in (5, None, 5):
             obs = envs.reset(seed)["obs"].tolist()
             (worker,) = multiprocessing.active_children()
             found.append((worker.pid, obs))
         assert (envs.env.errors, envs.env.timeouts) == (0, 0)
-    (first, seeded), (second, other), (third, again), (fourth, another) = found
-    assert first == second
-    assert len({second, third, fourth}) == 3
-    assert seeded == again
-    assert seeded not in (other, another)
+    (first, seeded), (second, other), (third, again) = found
+    assert first == second != third
+    assert seeded == again != other

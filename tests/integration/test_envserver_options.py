@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Text, Tuple
 
+from tests.build.envs import STAGED
 from tests.build.envservers import running
 from tests.build.groups import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, Play
 from tests.build.streams import ListedRun
@@ -20,23 +21,7 @@ from zerobeast.services.envserver.spaces import arrays
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.testing.sessions import Session, session
 
-STAGED = "tests.integration.test_envserver_options:Staged"
 OPTIONS = {"stage": ["{progress}"], "fixed": 7}
-
-
-class Staged(gymnasium.Env[Any, Any]):
-    """Each episode takes one step; observations are its options."""
-
-    observation_space, action_space = Box(-9, 9, (2,), np.float32), Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        asked = {"stage": [-1], "fixed": -1} | (options or {})
-        self.seen = np.array([*asked["stage"], asked["fixed"]], np.float32)
-        return self.seen, {}
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self.seen, 0.0, True, False, {}
 
 
 @pytest.mark.parametrize("apart", [False, True])

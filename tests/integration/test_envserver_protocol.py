@@ -35,7 +35,7 @@ N = 5  #: makes two parts of Atari games, and two slices of worker processes
 
 @pytest.fixture
 def server(ipc: str) -> Iterator[EnvServer]:
-    with running(ipc) as server:
+    with running(ipc, in_process=True) as server:
         yield server
 
 
@@ -72,7 +72,11 @@ def test_what_no_client_may_ask_is_refused_and_counted_and_the_session_goes_on(s
         peer.ask(len(bad_steps) + 2)
 
 
-@pytest.mark.parametrize(("most", "settings"), [(1, {}), (1024, {"max_envs": 3}), (1024, {"max_workers": 1})], ids=str)
+@pytest.mark.parametrize(
+    ("most", "settings"),
+    [(1, {"in_process": True}), (1024, {"in_process": True, "max_envs": 3}), (1024, {"max_workers": 1})],
+    ids=str,
+)
 def test_a_full_server_answers_busy(
     ipc: str, monkeypatch: pytest.MonkeyPatch, most: int, settings: dict[str, Any]
 ) -> None:

@@ -120,26 +120,27 @@ def test_two_packages_may_not_claim_the_same_ids(folder: Path) -> None:
 
 
 DESCRIBE = """
-import json, os, sys
+import json, os, select, sys
 from zerobeast.common.config.load import load
 from zerobeast.services.envserver.catalogue import make_vector_env
-config = load(sys.argv[1:], os.environ)
-for _ in range(2):
+in_process, elsewhere, *ids = sys.argv[1:]
+for env_id in ids:
+    config = load(["--env", env_id, "--envserver.in_process", in_process], os.environ)
     env = make_vector_env(config.env, 1, 0, config.envserver)
     while not env.collect():
-        pass
+        select.select(env.files, (), (), 0.05)
     env.close()
-    os.chdir("/")  # as an environment might do
-print(json.dumps(env.spec.to_wire()))
+    print(json.dumps(env.spec.to_wire()))
+    os.chdir(elsewhere)  # as an environment might do
 """
 
 
-def described(folder: Path, env_id: str, in_process: str) -> Any:
-    """The spec of an environment that a service in this folder makes, itself or in a worker process, or the error."""
+def described(folder: Path, in_process: str, *ids: str, elsewhere: str = ".") -> tuple[list[dict[str, Any]], str]:
+    """The specs of environments that a service in this folder makes, itself or in a worker process, and an error."""
     environ = {name: value for name, value in child_environ(os.environ).items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-P", "-c", DESCRIBE, "--env", env_id, "--envserver.in_process", in_process]
+    command = [sys.executable, "-P", "-c", DESCRIBE, in_process, elsewhere, *ids]
     found = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True)
-    return found.stderr if found.returncode else json.loads(found.stdout)
+    return [json.loads(line) for line in found.stdout.splitlines()], found.stderr
 
 
 @pytest.mark.parametrize("in_process", ["true", "false"])
@@ -150,8 +151,9 @@ def test_a_package_description_in_the_current_folder_claims_no_id(folder: Path, 
     (trap / "entry_points.txt").write_text(
         "[zerobeast.environments]\nBlackjack-v1 = courts:SINGLE\nTrap-v0 = courts:SINGLE\n"
     )
-    assert described(folder, "Blackjack-v1", in_process)["action"]["sizes"] == [2], "gymnasium's"
-    assert "'Trap-v0' is unknown" in described(folder, "Trap-v0", in_process)
+    (spec,), error = described(folder, in_process, "Blackjack-v1", "Trap-v0")
+    assert spec["action"]["sizes"] == [2], "gymnasium's"
+    assert "'Trap-v0' is unknown" in error
 
 
 TRAIN = """
@@ -175,12 +177,9 @@ def test_what_is_beside_a_script_is_found_from_any_folder(tmp_path: Path, packag
     (games.parent / "beside.py").touch()
     code, out, error = finished(python(games.parent / "train.py", cwd=tmp_path / "elsewhere"))
     assert (code, out) == (0, f"{games}.walk:wrapped\n"), error
-    for cwd, env_id in (
-        ("elsewhere", out.strip()),
-        (".", "my project/games.walk:wrapped"),
-        (".", "my project/mine.py:wrapped"),
-    ):
-        assert described(tmp_path / cwd, env_id, in_process)["env_id"] == env_id
+    ids = ["my project/games.walk:wrapped", "my project/mine.py:wrapped", out.strip()]
+    specs, error = described(tmp_path, in_process, *ids, elsewhere="/")
+    assert [spec["env_id"] for spec in specs] == ids, error
 
 
 @pytest.mark.parametrize("in_process", ["true", "false"])

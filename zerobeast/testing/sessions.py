@@ -113,7 +113,7 @@ class Session:
 
     def _finish(self) -> Rows:
         while not self.env.collect():
-            select.select(self.env.files, (), (), 0.05 if self.env.files else 0.0)
+            select.select(self.env.files, (), (), 0.0 if self.env.inline else 0.05)
             self.env.tend(time.monotonic(), LIMIT_S)
         return self.rows
 

@@ -98,9 +98,9 @@ def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(play
 
 def test_the_pace_counts_the_steps_that_are_learned_from_and_no_padding(tmp_path: Path) -> None:
     with small_run(tmp_path) as run:
-        for rows in run.rollouts(30, ends=1.0):  # each episode is a step, and every other row the seam after it
+        for rows in run.rollouts(10, ends=1.0):  # each episode is a step, and every other row the seam after it
             run.feed(rows)
         pace, updates = run.trainer.learning.pace, run.trainer.counters.updates
-    # a step is due while 720 - 20 - sampled is at least 4 x 10 steps, and learns from 4 x 1
+    # a step is due while 240 - 20 - sampled is at least 4 x 10 steps, and learns from 4 x 1
     assert pace is not None
-    assert (pace.inserted, pace.sampled, updates) == (30 * B * T, 664, 166)
+    assert (pace.inserted, pace.sampled, updates) == (10 * B * T, 184, 46)

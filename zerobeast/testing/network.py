@@ -37,7 +37,7 @@ OBSERVATIONS: tuple[ArraySpace, ...] = (
 
 def network(torso: str, env: EnvSpec, seed: int = 1, **net: Any) -> PolicyAndValue:
     """An actor-critic with this torso, and with an LSTM of 16 units if `net` asks for one."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     return PolicyAndValue(NetConfig.model_validate({"lstm_size": 16, **net, "torso": torso}), env)
 
 
@@ -94,7 +94,7 @@ def features_are_of_the_size_that_it_declares(torso: str, env: EnvSpec, **net: A
             assert each.dtype == torch.float32, f"features of {each.dtype}"
             assert each.isfinite().all(), "features are not finite"
         assert after.shape == (lead[1], made.core_size), f"a state of {list(after.shape)}"
-    torch.manual_seed(1)
+    torch.default_generator.manual_seed(1)
     alone = make_body(NetConfig.model_validate({**net, "torso": torso}), env, heads=1)
     found, _ = alone(steps(env, T, B), torch.zeros(B, alone.core_size))
     assert len(found) == 1, f"{len(found)} tensors of features for 1 head"

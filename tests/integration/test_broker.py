@@ -16,7 +16,7 @@ from zerobeast.services.broker import sessions
 
 
 def test_every_client_gets_exactly_its_own_rows(endpoint: str, open_stage: OpenStage) -> None:
-    clients_in_all, requests = 32, 20
+    clients_in_all, requests = 12, 20
     the = open_stage(endpoint=endpoint, max_batch_rows=24, max_batch_delay_s=0.001)
     clients = [the.client(n) for n in random.Random(0).choices(range(1, 5), k=clients_in_all)]
     answers = dict.fromkeys(range(clients_in_all), 0)

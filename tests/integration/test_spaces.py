@@ -25,10 +25,14 @@ def given(env_id: str, **kwargs: object) -> dict[str, Given]:
     return {path: Given(path, value, f"flag --{path}") for path, value in flags.items()}
 
 
+def config(env_id: str, algo: str = "ppo", **env: object) -> RunConfig:
+    tree = {"env": {"id": env_id, **env}, "algo": algo, "local": {"check": False}}
+    return RunConfig.model_validate(tree)
+
+
 def test_an_environment_of_ones_own_gets_the_preset_of_its_actions_and_of_its_arguments(tmp_path: Path) -> None:
-    config = settled(tmp_path, "--env", AIM, "--algo", "ppo", "--local.check=false").config
-    assert config.preset == "control-ppo"
-    assert config.net.normalize_obs, "the preset is in use"
+    aimed = settled(tmp_path, "--env", AIM, "--algo", "ppo", "--local.check=false").config
+    assert (aimed.preset, aimed.net.normalize_obs) == ("control-ppo", True), "it is in use"
     continuous = settled(tmp_path, "--env", "ALE/Pong-v5", "--env.kwargs", json.dumps({"continuous": True}))
     assert continuous.config.preset == "control"
     unmade = settled(tmp_path, "--env", "No-v0", "--preset", "control")
@@ -66,18 +70,14 @@ def test_an_environment_that_cannot_be_made_is_refused(
 
 
 def test_a_start_makes_each_environment_and_refuses_what_does_not_fit_before_services_start() -> None:
-    def config(env: str, algo: str) -> RunConfig:
-        return RunConfig.model_validate({"env": {"id": env}, "algo": algo})
-
     with refused("env.id"):
-        spaces.spec_for(config("CartPole-v1,CartPol-v1", "ppo"))
+        spaces.spec_for(config("CartPole-v1,CartPol-v1"))
     with refused("algo", value="sac"):
         spaces.spec_for(config("CartPole-v1", "sac"))
 
 
 def test_a_look_at_an_environment_has_all_settings_of_the_run_that_it_looks_for() -> None:
-    env = {"id": "tests.build.tasks:Signpost-v0", "leave_out": ("picture", "text")}
-    spec = spaces.spec_for(RunConfig.model_validate({"env": env, "local": {"check": False}}))
+    spec = spaces.spec_for(config("tests.build.tasks:Signpost-v0", leave_out=("picture", "text")))
     assert spec is not None
     assert [part.name for part in spec.obs.spaces] == ["numbers"]
     for text in ("mission,0", '["mission", "0"]', ["mission", 0]):
@@ -88,9 +88,6 @@ def test_a_look_at_an_environment_has_all_settings_of_the_run_that_it_looks_for(
 
 
 def test_environments_of_one_run_are_padded_or_refused_before_services_start(tmp_path: Path) -> None:
-    def config(ids: str) -> RunConfig:
-        return RunConfig.model_validate({"env": {"id": ids}, "local": {"check": False}})
-
     run = spaces.padded(config("CartPole-v1,Acrobot-v1"))
     assert (run.env.pad_obs, run.env.pad_actions) == ((6,), 3)
     spec = spaces.spec_for(run)

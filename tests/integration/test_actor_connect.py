@@ -27,7 +27,7 @@ from zerobeast.services.envserver.service import EnvServer
 
 TIMEOUT_S = 40.0
 PLANES = (Plane.STEPS, Plane.INFERENCE, Plane.ROLLOUTS)
-EPOCH, TURN_S = 5, 0.02
+EPOCH, TURN_S = 5, 0.05
 PATIENT = Timeouts(absent=1e6)  #: on a busy machine a connection takes more turns than the clock here allows
 
 
@@ -155,7 +155,7 @@ def test_an_unreachable_server_is_left_soon_and_groups_go_to_one_that_joins(worl
 def test_a_server_that_is_still_making_environments_is_waited_for(world: World) -> None:
     port = free_port(9)
     with running(f"tcp://127.0.0.1:{port}"):
-        actor = world.actor("127.0.0.1", port, one=ODD, make_s=6.0)
+        actor = world.actor("127.0.0.1", port, one=ODD, make_s=2.0)
         stream = actor.groups[0].steps.stream
         signs = 0
 

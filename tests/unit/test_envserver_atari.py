@@ -64,7 +64,7 @@ def test_rows_are_those_of_the_reference_but_for_the_ends_of_lives_if_asked_for(
     lives = info["lives"].copy()
     lost = over = np.zeros(2, bool)
     returns, lengths, finished, losses = np.zeros(2), np.zeros(2, int), [], 0
-    for actions in random_actions(env, 700):
+    for actions in random_actions(env, 400):
         rows = played(env, actions)
         obs, reward, terminated, truncated, info = other.step(np.where(lost, 0, actions))
         first = lost | over
@@ -83,7 +83,7 @@ def test_rows_are_those_of_the_reference_but_for_the_ends_of_lives_if_asked_for(
             returns[i] = lengths[i] = 0
         assert [entry[:2] for entry in env.episodes if entry] == finished[len(finished) - int(over.sum()) :]
         assert [bool(entry) for entry in env.episodes] == over[rows["terminated"] | rows["truncated"]].tolist()
-    assert len(finished) >= 3
+    assert len(finished) >= 2
     assert losses >= 4 * len(finished) * episodic_life, "five lives make a game"
 
 
@@ -92,7 +92,7 @@ def test_fire_starts_the_next_life_if_asked_for() -> None:
     other = reference("breakout", 1, use_fire_reset=True)
     other.reset(seed=np.array([1]))
     lost, losses = False, 0
-    for _ in range(400):
+    for _ in range(200):
         rows = played(env, np.array([2]))
         obs, *_ = other.step(np.array([1 if lost else 2]))
         assert (rows["obs"] == obs[:, 0]).all()
@@ -102,15 +102,15 @@ def test_fire_starts_the_next_life_if_asked_for() -> None:
 
 
 def test_settings_reach_the_emulator() -> None:
-    spec = begin("pong", 2, seed=2**31 - 1).spec  # the highest
+    spec = begin("pong", 1, seed=2**31 - 1).spec  # the highest
     assert (spec.obs.shape, spec.obs.dtype, spec.frame_stack, spec.frame_skip) == ((84, 84), "|u1", 4, 4)
-    env = begin("pong", frame_size=42, full_action_space=True, frame_stack=2, frame_skip=2)
+    env = begin("pong", 1, frame_size=42, full_action_space=True, frame_stack=2, frame_skip=2)
     assert (env.spec.obs.shape, env.spec.action.sizes) == ((42, 42), (18,))
     assert (env.spec.frame_stack, env.spec.frame_skip) == (2, 2)
-    assert begin("pong", kwargs={"grayscale": False}).spec.obs.shape == (84, 84, 3)
-    env = begin("pong", kwargs={"continuous": True}, episodic_life=True)
+    assert begin("pong", 1, kwargs={"grayscale": False}).spec.obs.shape == (84, 84, 3)
+    env = begin("pong", 1, kwargs={"continuous": True}, episodic_life=True)
     assert (env.spec.action.kind, env.spec.action.shape) == ("box", (3,))
-    assert played(env, np.zeros((2, 3), np.float32))["obs"].any()
+    assert played(env, np.zeros((1, 3), np.float32))["obs"].any()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_the_file_of_the_page_gives_a_game_in_another_mode_the_usual_frames(tmp_
     assert session.step()["obs"].any()
 
 
-BREAKOUT = EnvConfig(id="ALE/Breakout-v5", frame_skip=4)
+BREAKOUT = EnvConfig(id="ALE/Breakout-v5", frame_skip=4, max_episode_frames=100)
 
 
 def test_each_turn_makes_a_part_or_resets_it_and_the_rows_are_those_of_one_vector_environment() -> None:
@@ -174,16 +174,16 @@ def test_each_turn_makes_a_part_or_resets_it_and_the_rows_are_those_of_one_vecto
         asked.append((n, seed))
         return AtariVectorEnv("breakout", BREAKOUT, n, seed, threads=1)
 
-    whole, parts = InlineVectorEnv(make, 5, 3, 5), InlineVectorEnv(make, 5, 3, most=2)
-    turns = [(parts.collect(), len(asked)) for _ in range(6)]
-    assert turns == [(False, 1), (False, 1), (False, 2), (False, 2), (False, 3), (True, 3)]
-    assert asked == [(2, 3), (2, 5), (1, 7)]
+    whole, parts = InlineVectorEnv(make, 3, 3, 3), InlineVectorEnv(make, 3, 3, most=2)
+    turns = [(parts.collect(), len(asked)) for _ in range(4)]
+    assert turns == [(False, 1), (False, 1), (False, 2), (True, 2)]
+    assert asked == [(2, 3), (1, 5)]
     while not whole.collect():
         pass
     assert parts.spec == whole.spec
     generator, ends = np.random.default_rng(0), 0
-    for t in range(400):
-        if t % 300 == 0:
+    for t in range(60):
+        if t % 40 == 0:
             for env in (whole, parts):
                 env.reset()  # of which the first is the one that has seeded them
                 assert env.collect()
@@ -191,7 +191,7 @@ def test_each_turn_makes_a_part_or_resets_it_and_the_rows_are_those_of_one_vecto
         assert (parts.rows == whole.rows).all()
         assert parts.episodes == whole.episodes
         ends += len(whole.episodes)
-        actions = generator.integers(0, 4, 5)
+        actions = generator.integers(0, 4, 3)
         for env in (whole, parts):
             env.step(actions.copy())
             assert env.collect()

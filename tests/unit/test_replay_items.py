@@ -30,8 +30,7 @@ def assert_inputs(world: World, inputs: Any, steps: list[Any]) -> None:
     assert np.array_equal(inputs.reward.numpy(), np.array([step.reward for step in steps], np.float32))
     assert inputs.first.tolist() == [step.first for step in steps]
     if world.env.action_mask:
-        masks = value((world.env.mask_size,), "|b1", numbers)
-        assert np.array_equal(inputs.action_mask.numpy(), masks)
+        assert np.array_equal(inputs.action_mask.numpy(), value((world.env.mask_size,), "|b1", numbers))
         assert inputs.action_mask.view(torch.uint8).max() <= 1
     else:
         assert inputs.action_mask is None
@@ -119,9 +118,7 @@ def look_at_sequences(burn_in: int, length: int) -> Any:
             assert batch.mask[:, at].tolist() == [False] * burn_in + [True] * m + [False] * (length - m)
             assert np.array_equal(batch.core_state[at].numpy(), core)
             assert batch.terminated[:, at].tolist() == [step.terminated for step in part]
-            live = burn_in + m
-            extras = {name: entry[:live, at] for name, entry in batch.extras.items()}
-            assert_extras(extras, part[:live])
+            assert_extras({name: entry[: burn_in + m, at] for name, entry in batch.extras.items()}, part[: burn_in + m])
             numbers = [step.number for step in part[1:]]
             for taken, wanted in zip(leaves(batch.action), column(world, "last_action", numbers), strict=True):
                 assert np.array_equal(taken[:, at].numpy(), wanted)

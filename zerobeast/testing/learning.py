@@ -133,7 +133,7 @@ def training_continues_bit_for_bit(subject: Subject, **settings: Any) -> None:
         nets.append({"use_lstm": True})
     for net in nets:
         with TemporaryDirectory() as folder, SmallRun(subject, first_env(subject), settings, net=net) as whole:
-            batches = whole.rollouts(6)
+            batches = whole.rollouts(5)
             whole.fed(batches[:3])
             state = unpacked(packed(whole.trainer.state()))
             whole.copied(Path(folder))

@@ -224,9 +224,7 @@ print("all of them end")
 """
 
 
-def test_help_and_bad_settings_need_no_torch_and_no_file_of_the_folder_that_a_service_is_started_in(
-    folder: Path,
-) -> None:
+def test_help_and_bad_settings_need_no_torch_and_no_file_of_the_folder_of_a_service(folder: Path) -> None:
     command = [sys.executable, "-P", "-c", WITHOUT_TORCH, *ROLES, "worker"]
     found = subprocess.run(command, env=child_environ(os.environ), cwd=folder, capture_output=True, text=True)
     assert found.stdout.splitlines()[-1:] == ["all of them end"], found.stderr

@@ -49,10 +49,6 @@ def test_what_is_compared_learns_skips_and_stops_early(found: Found) -> None:
     assert all((steps[name] > 0).all() for name in SETTINGS if name != "impala sum")
 
 
-def test_no_algorithm_and_no_optimiser_loads_the_compiler(found: Found) -> None:
-    assert [found[size, 0]["compiled"] for size in (1, 2)] == [False, False]
-
-
 def test_ranks_with_fewer_rollouts_than_minibatches_take_as_many_steps_as_the_others(found: Found) -> None:
     first, other = (found[2, rank]["uneven"] for rank in range(2))
     assert set(first["steps"]) == {4}

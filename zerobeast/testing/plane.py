@@ -269,8 +269,8 @@ def a_flood_of_one_sender_leaves_the_others_served(server: Server) -> None:
         flood = _Flood(flooding.socket, 1000 * (9 * message([b"\xc1"]) + message([hello])))
         served = replace(server, turn=partial(_both, flood.pour, server.turn))
         peer.server = served
-        for number in range(1, 6):
-            peer.ask(number)
+        peer.ask(1)
+        peer.ask(2)
 
 
 def _both(first: Callable[[], object], second: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ ARGS ?=
 WORKERS ?= 4
 RUNS ?= 2
 # of all services together: a run that learns
-SMOKE := tests/e2e/test_learning.py::test_cartpole_is_solved_with_the_default_settings
+SMOKE := tests/e2e/test_learning.py::test_ppo_learns_cartpole_from_actors_that_wait_for_each_update
 # whole runs, a worker has a file at a time: long ones first, so that none of them is alone at the end
 WHOLE := $(wildcard tests/e2e/test_*.py tests/chaos/test_*.py)
 LONG := $(patsubst %,tests/%.py,e2e/test_compose e2e/test_run e2e/test_learning chaos/test_fuzz e2e/test_ranks \

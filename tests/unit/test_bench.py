@@ -1,4 +1,4 @@
-"""`beast bench` without its long runs: its commands, how a figure is judged, and which policy acts in a lagging run."""
+"""`beast bench` without its long runs: its commands, and which policy acts in a lagging run."""
 
 from importlib import import_module
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 from zerobeast.common.config.load import load
 from zerobeast.rl.nets.weights import flatten
 from zerobeast.tools import bench
-from zerobeast.tools.bench.figures import Goal, figure
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.replay import measure
 
@@ -22,19 +21,6 @@ def test_every_command_exists_and_is_explained(capsys: pytest.CaptureFixture[str
         assert meaning in text
         assert callable(import_module(f"zerobeast.tools.bench.{name}").main)
     assert bench.main(["setps"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("goal", "value", "yardstick", "met"),
-    [
-        (Goal(">=", 100_000), 99_999.0, None, False),
-        (Goal("<=", 6, of_ratio=True), 60.0, 10.0, True),
-        (Goal(">=", 0.35, of_ratio=True), 3.0, 10.0, False),
-        (Goal("<=", 6, of_ratio=True), 1.0, None, None),
-    ],
-)
-def test_a_figure_is_judged_by_its_goal(goal: Goal, value: float, yardstick: float | None, met: bool | None) -> None:
-    assert figure("it", value, "us", goal, yardstick).met is met
 
 
 def test_a_replay_has_figures_and_leaves_no_files(tmp_path: Path) -> None:

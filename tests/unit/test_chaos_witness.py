@@ -11,7 +11,7 @@ from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
 from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, logits_of
-from zerobeast.tools.chaos.witness.env import ACTIONS, WitnessEnv, reward_of, right_action
+from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
 T, WHO = 8, (5, 1234567)
 ENV = EnvSpec("Witness", ArraySpace.box((3,)), ArraySpace.discrete(ACTIONS))
@@ -78,12 +78,3 @@ def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() 
     for other in ([6.0, 3.0, 9.0], [5.0, 2.0, 9.0], [5.0, 3.0, 10.0]):
         with pytest.raises(Mixed):
             witness.act(witness.network(), inputs, torch.tensor([other]), sampling)
-
-
-def test_the_environment_takes_no_action_but_the_right_one() -> None:
-    env = WitnessEnv()
-    (who, episode, step), _ = env.reset(seed=1)
-    obs, reward, *_ = env.step(right_action(int(who), int(episode), int(step)))
-    assert reward == reward_of(int(who), int(step) + 1)
-    with pytest.raises(ValueError, match="expected"):
-        env.step((right_action(*map(int, obs)) + 1) % ACTIONS)

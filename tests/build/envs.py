@@ -92,7 +92,6 @@ class Staged(Env):
     observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        super().reset(seed=seed)
         asked: Info = {"stage": [-1], "fixed": -1} | (options or {})
         self.seen = np.array([*asked["stage"], asked["fixed"]], np.float32)
         return self.seen, {}

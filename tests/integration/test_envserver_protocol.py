@@ -72,16 +72,12 @@ def test_what_no_client_may_ask_is_refused_and_counted_and_the_session_goes_on(s
         peer.ask(len(bad_steps) + 2)
 
 
-@pytest.mark.parametrize(
-    ("most", "settings"),
-    [(1, {"in_process": True}), (1024, {"in_process": True, "max_envs": 3}), (1024, {"max_workers": 1})],
-    ids=str,
-)
+@pytest.mark.parametrize(("most", "settings"), [(1, {}), (1024, {"max_envs": 3}), (1024, {"max_workers": 1})], ids=str)
 def test_a_full_server_answers_busy(
     ipc: str, monkeypatch: pytest.MonkeyPatch, most: int, settings: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_SESSIONS", most)
-    with running(ipc, **settings) as server, peer_of(ipc) as peer:
+    with running(ipc, in_process="max_workers" not in settings, **settings) as server, peer_of(ipc) as peer:
         peer.welcomed()
         peer.slot = 1
         refusal = peer.hello()

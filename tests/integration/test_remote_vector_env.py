@@ -27,8 +27,6 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.testing.scripted import Client, serving
 
-pytestmark = pytest.mark.timeout(600)
-
 PARTS = "tests.build.envs:Parts"
 CARTPOLE, PENDULUM, PONG = "CartPole-v1", "Pendulum-v1", "PongNoFrameskip-v4"
 FRAMES = 80  #: after which a game of Pong is truncated
@@ -46,11 +44,8 @@ WORK: dict[str, tuple[int, int, dict[str, Any]]] = {
 
 @contextmanager
 def remote(ipc: str, env_id: str, num_envs: int = 3, *, workers: int = 0, **kwargs: Any) -> Iterator[RemoteVectorEnv]:
-    """Environments of a server that steps them itself if it has no workers."""
-    with (
-        running(ipc, workers=workers, in_process=not workers),
-        closing(RemoteVectorEnv(ipc, env_id, num_envs, **kwargs)) as envs,
-    ):
+    server = running(ipc, workers=workers, in_process=not workers)
+    with server, closing(RemoteVectorEnv(ipc, env_id, num_envs, **kwargs)) as envs:
         yield envs
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import free_port
+from zerobeast.common.plugins import start_folder
 from zerobeast.common.transport import Context
 
 TESTS = Path(__file__).parent
@@ -47,8 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _scripts_find_what_is_beside_them() -> Iterator[None]:
-    """Undo what a command that was called in this process has set for its children."""
+def _each_test_is_like_a_process_of_its_own() -> Iterator[None]:
+    """Undo what a command that was called in this process has set for its children, and what it took for its folder."""
+    start_folder.cache_clear()
     yield
     os.environ.pop("PYTHONSAFEPATH", None)
 

@@ -10,7 +10,6 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -19,7 +18,6 @@ import pytest
 from tests.build.folders import saved
 from tests.helpers import ROOT
 from zerobeast.cli.main import COMMANDS, main
-from zerobeast.common import plugins
 from zerobeast.version import __version__
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -32,10 +30,9 @@ lerner: {threads: 1}
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with runs and files to name, and a screen of 100 columns."""
     monkeypatch.chdir(tmp_path)
-    plugins.start_folder.cache_clear()
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("PATH", "")  # neither Docker nor Slurm
     for name in [name for name in os.environ if name.startswith("BEAST_")]:
@@ -56,8 +53,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "settings: {env: CartPole-v1}\nvary: {algo: [ppo, inpala], learner.windw: [1]}\n"
     )
     (tmp_path / "hosts").write_text("one\ntwo many\n")
-    yield tmp_path
-    plugins.start_folder.cache_clear()
+    return tmp_path
 
 
 def test_every_command_has_a_golden_file() -> None:

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -24,8 +24,8 @@ from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import padded, spec_of
+from zerobeast.tools.watched_run import WatchedRun
 
-START_LIMIT_S = 120.0
 STOP_LIMIT_S = 10.0  #: for all services to end in order
 END_LIMIT_S = 60.0  #: for a service that is ended on its own, even on a busy machine
 PORTS = {"envserver": 5550, "broker": 5555, "learner": 5560}
@@ -64,7 +64,7 @@ def tcp_endpoints() -> dict[str, str]:
     return {role: f"tcp://{host}:{port}" for role, port in PORTS.items()}
 
 
-class ThrowawayRun(Fleet):
+class ThrowawayRun(WatchedRun, Fleet):
     """A fleet on unix sockets that trains until it is stopped.
 
     Usage: `with ThrowawayRun(flags, folder) as run: run.start("learner"); ...; run.rate(warmup_s, seconds)`.
@@ -197,51 +197,6 @@ class ThrowawayRun(Fleet):
         for role in STOPPING:
             codes |= self.end([child.spec.name for child in self.children if child.spec.role == role], signal.SIGTERM)
         return codes
-
-    def agent_steps(self) -> int:
-        """Agent steps that the learner has learned from so far; each of its ranks counts those of all."""
-        return max((int(page.get("agent_steps", 0)) for page in self.pages("learner")), default=0)
-
-    def until_it_trains(self) -> None:
-        """Wait for the first update.
-
-        Raises:
-          BeastError: no update comes, or a service has ended.
-        """
-        self.wait_for(lambda: self.agent_steps() > 0, f"training did not start; the logs are in {self.folder}")
-
-    def next_count(self) -> dict[str, Any]:
-        """The first page of the learner that counts more agent steps than its page now.
-
-        Raises:
-          BeastError: there is none, or a service has ended.
-        """
-        pages: list[dict[str, Any]] = []
-
-        def counted() -> bool:
-            pages.extend(self.pages("learner")[:1])
-            return len(pages) > 1 and pages[-1].get("agent_steps", 0) > pages[0].get("agent_steps", 0)
-
-        self.wait_for(counted, f"no more agent steps are learned from; the logs are in {self.folder}")
-        return pages[-1]
-
-    def wait_for(self, probe: Callable[[], bool], otherwise: str, limit_s: float = START_LIMIT_S) -> None:
-        """Wait until something is true.
-
-        Args:
-          probe: returns whether it is true.
-          otherwise: the error text if the wait times out.
-          limit_s: how long to wait.
-
-        Raises:
-          BeastError: the wait timed out, or a service has ended.
-        """
-        deadline = time.monotonic() + limit_s
-        while not probe():
-            self.check()
-            if time.monotonic() > deadline:
-                raise BeastError(f"{otherwise} ({limit_s:.0f} s)")
-            time.sleep(0.2)
 
     def rate(self, warmup_s: float, seconds: float) -> float:
         """Wait until the run trains, then `warmup_s` more, and measure agent steps a second over `seconds`.

@@ -8,7 +8,7 @@ COMMANDS = {
     "all": "every benchmark below one after the other, in one table with the goals",
     "limit": "environment, inference and training alone on one core, and what they imply",
     "train": "the steady rate of the real system, as a ratio to that limit",
-    "compare": "runs with different settings, taking turns",
+    "compare": "runs with different settings, or of two commits, taking turns",
     "peers": "the same work done by other packages and by this one, one after the other",
     "stale": "learning from old policies and reused batches, in one process per seed",
     "latency": "the training rate with added network latency to the broker",

@@ -14,7 +14,8 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.tools.bench import limit
 from zerobeast.tools.bench.figures import STEPS_S, Goal, figure
 from zerobeast.tools.bench.options import emit_figures, parse
-from zerobeast.tools.throwaway_run import ThrowawayRun, training
+from zerobeast.tools.throwaway_run import training
+from zerobeast.tools.watched_run import WatchedRun
 
 TURN_S = 10.0
 SETTLING_S = 2.0  #: after a pause, for caches and queues to fill
@@ -114,7 +115,7 @@ def _in_turn(
     return Training(rate, cpu_s, seen[-1].pages, sum(seconds)), limit.combined(alone, at_work)
 
 
-def watch(run: ThrowawayRun, seconds: float) -> Training:
+def watch(run: WatchedRun, seconds: float) -> Training:
     """Measure a run's services for `seconds` or a little longer: from one change of the learner's count to another.
 
     On policy it changes with each update, and a slice may have no more than one.
@@ -133,7 +134,7 @@ def watch(run: ThrowawayRun, seconds: float) -> Training:
     return Training(rate, cpu_s, newest | {"learner": last}, spent)
 
 
-def _pages(run: ThrowawayRun) -> dict[str, list[dict[str, Any]]]:
+def _pages(run: WatchedRun) -> dict[str, list[dict[str, Any]]]:
     return {role: run.pages(role) for role in sorted(ROLES)}
 
 

@@ -11,7 +11,8 @@ from typing import Any, Self
 from zerobeast.common.process.roles import ROLES, SERVERS
 from zerobeast.tools.chaos.proxy import Proxy
 from zerobeast.tools.chaos.watch import RunWatch
-from zerobeast.tools.throwaway_run import START_LIMIT_S, ThrowawayRun, tcp_endpoints, unused_host
+from zerobeast.tools.throwaway_run import ThrowawayRun, tcp_endpoints, unused_host
+from zerobeast.tools.watched_run import START_LIMIT_S
 
 SMALL = (
     *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--net.use_lstm", "true"),

@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "the steady rate of the real system, as a ratio to that limit",
     "compare": "runs with different settings, or of two commits, taking turns",
     "peers": "the same work done by other packages and by this one, one after the other",
+    "digits": "whether this tree and another commit learn the same numbers",
     "stale": "learning from old policies and reused batches, in one process per seed",
     "latency": "the training rate with added network latency to the broker",
     "profile": "CPU time of a training run by kind of code; needs perf",

@@ -180,8 +180,8 @@ def test_unsupported_calls_and_bad_arguments_are_refused(ipc: str) -> None:
             (lambda: envs.step(envs.action_space.sample()), "before reset"),
             *((lambda seed=seed: envs.reset(seed=seed), "seed is") for seed in ([1, 2, 3], [1, -2], 2**31)),
             *(
-                (lambda mask=mask: envs.reset(options={"reset_mask": mask}), "reset")
-                for mask in (np.ones(2, bool), [1])
+                (lambda mask=mask: envs.reset(options={"reset_mask": mask}), named)
+                for mask, named in ((np.ones(2, bool), "before"), ([1], "booleans"))
             ),
         ):
             with pytest.raises(BeastError, match=named):

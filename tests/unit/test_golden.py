@@ -18,6 +18,7 @@ import pytest
 from tests.build.folders import saved
 from tests.helpers import ROOT
 from zerobeast.cli.main import COMMANDS, main
+from zerobeast.common.files import run_files
 from zerobeast.version import __version__
 
 GOLDEN = ROOT / "tests" / "golden"
@@ -47,6 +48,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for age_s, name in enumerate(("done", "gift", "begun", "pong")):
         for path in [*(runs / name).iterdir(), runs / name]:
             os.utime(path, (time.time() - 60 * age_s,) * 2)
+    (tmp_path / "tries" / "lr").mkdir(parents=True)
+    (tmp_path / "tries" / "lr" / run_files.SWEEP).touch()
     (tmp_path / "spoilt.yaml").write_text(SPOILT)
     (tmp_path / "lent.yaml").write_text("algo: ppo\nppo: {lr: 1e-3}\nn_epochs: 4\npolicy_kwargs: {}\n")
     (tmp_path / "sweep.yaml").write_text(

@@ -18,7 +18,7 @@ from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.watched_run import WatchedRun
 
-HERE = Path(zerobeast.__file__).parents[1]  #: the repository, if this is a clone
+HERE = Path(zerobeast.__file__).resolve().parents[1]  #: the repository, if this is a clone
 STOP_LIMIT_S = 60.0
 NAME = "run"
 

@@ -1,13 +1,16 @@
 """Whether this tree and another commit learn the same, to the last digit.
 
-Each trains in the same way, deterministically and in float32, and all arrays of its last checkpoint are compared.
-Whatever they are called there, the same numbers have to be in both.
+Both train in float32 on one thread. Algorithms without a replay train deterministically with all services, and all
+arrays of the last checkpoint are compared, whatever they are called there. The others learn in one process, as with
+`beast bench stale`, and the last weights are compared.
 """
 
 import hashlib
+import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,19 +23,10 @@ from zerobeast.common.process.terminal import write
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.tools.bench.checkout import HERE, checkout, command
 
-EXACT = ["--deterministic", "true", "--seed", "3", "--learner.precision", "float32", "--broker.precision", "float32"]
-#: algorithm -> environment and settings
-RUNS = {
-    "impala": "--env CartPole-v1 --total_steps 8192",
-    "a2c": "--env CartPole-v1 --total_steps 8192",
-    "ppo": "--env CartPole-v1 --total_steps 8192",
-    "vmpo": "--env CartPole-v1 --total_steps 8192",
-    "impact": "--env CartPole-v1 --total_steps 8192",
-    "dqn": "--env CartPole-v1 --total_steps 4000",
-    "r2d2": "--env CartPole-v1 --total_steps 4000",
-    "sac": "--env Pendulum-v1 --total_steps 2000",
-}
-LIMIT_S = 600.0
+LIMIT_S = 900.0
+FLOAT32 = ("--learner.precision", "float32", "--broker.precision", "float32", "--seed", "3")
+CARTPOLE = ("--env", "CartPole-v1", "--total_steps", "4000")
+SMALL = ("--learner.batch_size", "8", "--learner.unroll_length", "20")
 
 
 def main(argv: list[str]) -> int:
@@ -51,38 +45,53 @@ def main(argv: list[str]) -> int:
     differing = 0
     with checkout(options.checkout) as tree:
         for algo in algos:
-            here, there = (_trained(each, algo) for each in (HERE, tree))
-            differing += here != there
-            verdict = f"{len(here)} arrays equal" if here == there else f"{_apart(here, there)} of {len(here)} differ"
-            write(f"{algo:<7} {verdict}")
+            here, there = (RUNS[algo](each, algo) for each in (HERE, tree))
+            apart = len(set(here) - set(there)) or len(set(there) - set(here))
+            differing += bool(apart)
+            write(f"{algo:<8} {f'{apart} of {len(here)} arrays differ' if apart else f'{len(here)} arrays equal'}")
     return 1 if differing else 0
 
 
-def _trained(tree: Path, algo: str) -> list[str]:
-    """Digests of the arrays in the last checkpoint of a run, in order of size and content."""
+def _with_services(tree: Path, algo: str) -> list[str]:
+    """Digests of the arrays in the last checkpoint of a deterministic run."""
     with private_folder() as folder:
-        own = ("--algo", algo, "--name", "run", "--root", str(folder), *EXACT, *RUNS[algo].split())
-        line, environ = command(tree, "train", *own)
-        done = subprocess.run(
-            line, env=environ, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False
-        )
-        if done.returncode:
-            raise BeastError(f"{algo} of {tree} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+        own = ("--algo", algo, "--name", "run", "--root", str(folder), "--deterministic", "true")
+        _finished(tree, folder, "train", *own, *FLOAT32, *CARTPOLE)
         saved = torch.load(folder / "run" / run_files.CHECKPOINT, map_location="cpu", weights_only=True)
-    return sorted(hashlib.sha256(each.tobytes()).hexdigest() for each in _arrays(saved))
+    return [hashlib.sha256(each.tobytes()).hexdigest() for each in _arrays(saved)]
+
+
+def _in_process(tree: Path, algo: str) -> list[str]:
+    """The digest of the last weights of a run in one process."""
+    env = ("--env", "Pendulum-v1", "--total_steps", "1600") if algo in ("ddpg", "td3", "sac") else CARTPOLE
+    with private_folder() as folder:
+        own = ("--algos", algo, "--seeds", "1", "--lag", "0", "--json", str(folder / "result.json"))
+        _finished(tree, folder, "bench", "stale", *own, *FLOAT32, *env, *SMALL)
+        return [run["weights"] for run in json.loads((folder / "result.json").read_text())["runs"]]
+
+
+def _finished(tree: Path, folder: Path, *arguments: str) -> None:
+    """Run a command of `beast` to its end. Raises BeastError if that is not a good one."""
+    line, environ = command(tree, *arguments)
+    done = subprocess.run(line, env=environ, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode:
+        what = f"beast {' '.join(arguments)} of {tree}"
+        raise BeastError(f"{what} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
 
 
 def _arrays(part: Any) -> Iterator[np.ndarray]:
     """All floating-point tensors of a checkpoint."""
     if isinstance(part, torch.Tensor) and part.is_floating_point():
         yield part.float().numpy()
-    elif isinstance(part, dict):
-        for each in part.values():
-            yield from _arrays(each)
-    elif isinstance(part, list | tuple):
-        for each in part:
+    elif isinstance(part, dict | list | tuple):
+        for each in part.values() if isinstance(part, dict) else part:
             yield from _arrays(each)
 
 
-def _apart(here: list[str], there: list[str]) -> int:
-    return len(set(here) - set(there))
+#: algorithm -> how it is trained, given a tree and its name
+RUNS: Mapping[str, Callable[[Path, str], list[str]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("impala", "a2c", "ppo", "vmpo", "impact"), _with_services),
+        **dict.fromkeys(("dqn", "c51", "rainbow", "r2d2", "ddpg", "td3", "sac"), _in_process),
+    }
+)

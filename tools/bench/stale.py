@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from hashlib import sha256
 from multiprocessing import active_children, get_context
 
 from zerobeast.common.config.load import gather
@@ -20,6 +21,7 @@ from zerobeast.common.errors import Diverged
 from zerobeast.common.process.terminal import write
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, spec_of
+from zerobeast.rl.nets.weights import flatten
 from zerobeast.services.learner.episodes import RECENT_EPISODES, EpisodeStatistics
 from zerobeast.tools.bench.in_process import InProcess
 from zerobeast.tools.bench.options import SETTINGS, emit, numeric
@@ -121,4 +123,5 @@ def train(config: RunConfig, lag: int, goal: float) -> SeedRun:
             if episodes.mean_return is not None and episodes.count >= RECENT_EPISODES:
                 curve.append((counters.agent_steps, episodes.mean_return))
         rate = counters.agent_steps / (time.perf_counter() - start)
-    return SeedRun.of(config.algo, config.seed, curve, goal=goal, diverged=diverged, rate=rate)
+        weights = sha256(flatten(run.trainer.net)).hexdigest()
+    return SeedRun.of(config.algo, config.seed, curve, goal=goal, diverged=diverged, rate=rate, weights=weights)

@@ -23,15 +23,16 @@ class SeedRun(NamedTuple):
     collapsed: bool  #: the last return is below half of the best, or the weights overflowed
     rate: float  #: agent steps a second
     curve: Curve
+    weights: str  #: digest of those at the end
 
     @classmethod
-    def of(cls, algo: str, seed: int, curve: Curve, *, goal: float, diverged: bool, rate: float) -> Self:
+    def of(cls, algo: str, seed: int, curve: Curve, *, goal: float, diverged: bool, rate: float, weights: str) -> Self:
         """Judge a curve. A fall below half of the best return counts only if the best is positive."""
         best = max((value for _, value in curve), default=None)
         last = curve[-1][1] if curve else None
         reached = next((steps for steps, value in curve if value >= goal), None)
         fallen = best is not None and last is not None and last < best / 2 and best > 0
-        return cls(algo, seed, best, last, reached, diverged or fallen, rate, curve)
+        return cls(algo, seed, best, last, reached, diverged or fallen, rate, curve, weights)
 
 
 def summaries(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:

@@ -26,7 +26,6 @@ from zerobeast.tools.bench.checkout import HERE, checkout, command
 LIMIT_S = 900.0
 FLOAT32 = ("--learner.precision", "float32", "--broker.precision", "float32", "--seed", "3")
 CARTPOLE = ("--env", "CartPole-v1", "--total_steps", "4000")
-SMALL = ("--learner.batch_size", "8", "--learner.unroll_length", "20")
 
 
 def main(argv: list[str]) -> int:
@@ -66,7 +65,7 @@ def _in_process(tree: Path, algo: str) -> list[str]:
     env = ("--env", "Pendulum-v1", "--total_steps", "1600") if algo in ("ddpg", "td3", "sac") else CARTPOLE
     with private_folder() as folder:
         own = ("--algos", algo, "--seeds", "1", "--lag", "0", "--json", str(folder / "result.json"))
-        _finished(tree, folder, "bench", "stale", *own, *FLOAT32, *env, *SMALL)
+        _finished(tree, folder, "bench", "stale", *own, *FLOAT32, *env)
         return [run["weights"] for run in json.loads((folder / "result.json").read_text())["runs"]]
 
 

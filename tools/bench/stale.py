@@ -123,5 +123,5 @@ def train(config: RunConfig, lag: int, goal: float) -> SeedRun:
             if episodes.mean_return is not None and episodes.count >= RECENT_EPISODES:
                 curve.append((counters.agent_steps, episodes.mean_return))
         rate = counters.agent_steps / (time.perf_counter() - start)
-        weights = sha256(flatten(run.trainer.net)).hexdigest()
+        weights = sha256(flatten(run.trainer.net).tobytes()).hexdigest()
     return SeedRun.of(config.algo, config.seed, curve, goal=goal, diverged=diverged, rate=rate, weights=weights)

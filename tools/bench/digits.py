@@ -66,7 +66,12 @@ def _in_process(tree: Path, algo: str) -> list[str]:
     with private_folder() as folder:
         own = ("--algos", algo, "--seeds", "1", "--lag", "0", "--json", str(folder / "result.json"))
         _finished(tree, folder, "bench", "stale", *own, *FLOAT32, *env)
-        return [run["weights"] for run in json.loads((folder / "result.json").read_text())["runs"]]
+        [run] = json.loads((folder / "result.json").read_text())["runs"]
+    if "weights" not in run:
+        raise BeastError(
+            f"beast bench stale of {tree} reports no weights yet: expected a later commit, or other --algos"
+        )
+    return [run["weights"]]
 
 
 def _finished(tree: Path, folder: Path, *arguments: str) -> None:

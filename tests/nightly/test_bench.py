@@ -54,3 +54,8 @@ def test_stale_repeats_itself(tmp_path: Path) -> None:
     sizes = ["--learner.batch_size", "8", "--learner.unroll_length", "20", "--total_steps", "1600", "--seeds", "1"]
     one, again = (run(tmp_path, "stale", "--env", "MinAtar/Breakout-v1", *sizes)["runs"] for _ in range(2))
     assert [(each["algo"], each["curve"]) for each in one] == [(each["algo"], each["curve"]) for each in again]
+
+
+def test_a_commit_learns_the_same_numbers_as_itself_and_as_fast() -> None:
+    assert cli.main(["bench", "digits", "--checkout", "HEAD", "--algos", "ppo,dqn"]) == 0
+    assert cli.main(["bench", "compare", "--checkout", "HEAD", *CARTPOLE, "--warmup", "1"]) in (0, 1)

@@ -46,6 +46,8 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     steps = [int(each.replace(",", "")) for each in re.findall(r"^0 of 20 episodes, (\S+) agent steps$", lines, re.M)]
     assert steps, lines
     assert steps == sorted(set(steps))
+    assert evaluate.main([str(run), "--env", ENDLESS, "--episodes", "1", "--max_steps", "5"]) == 0
+    assert re.search(r"1 cut off.*\n.*from 5\.00 to 5\.00\n", capsys.readouterr().out)
 
 
 def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path: Path) -> None:

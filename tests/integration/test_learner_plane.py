@@ -64,7 +64,8 @@ def test_terms_that_do_not_fit_are_refused_and_those_that_do_are_welcome(open_ru
     if not first:
         feed(run.learner, run.actor(), range(1, 2))
     hostile = [{name: np.zeros(3)} for name in ("policy", "env", "num_envs")]
-    for terms in ({"unroll_length": 6}, {"num_envs": 5}, *hostile, *([] if first else [{"env": BOX.to_wire()}])):
+    other = {"env": BOX.to_wire() | {"env_id": "Other-v0"}}
+    for terms in ({"unroll_length": 6}, {"num_envs": 5}, other, *hostile, *([] if first else [{"env": BOX.to_wire()}])):
         wrong = run.actor(**terms)
         with pytest.raises(ConfigError):
             run.greet(wrong)

@@ -109,6 +109,7 @@ SMALL, OTHER = "zipf/Gridworld-small", "CartPole-v1"
         (f"{SMALL}-rare", "uniform,rare,small-rare", [f"{SMALL}-uniform", f"{SMALL}-rare"]),
         (f"{SMALL},zipf/Gridworld", "rare", [f"{SMALL}-rare", "zipf/Gridworld-rare"]),
         (SMALL, f"rar,{OTHER}", None),
+        ("a/One,b/One", "One", None),
         (SMALL, f"{OTHER},MinAtar/Breakout,mine:Env", [OTHER, "MinAtar/Breakout", "mine:Env"]),
     ],
 )

@@ -60,9 +60,11 @@ def test_services_that_outlive_their_launcher_keep_the_folder(tmp_path: Path, mo
     with claimed(tmp_path) as lock:
         command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
         service = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock])
+        os.ftruncate(lock, 0)  # no process has the number of the launcher, which is this one
     try:
-        with refused("name", value=tmp_path.name), claimed(tmp_path):
+        with refused("name", value=tmp_path.name) as caught, claimed(tmp_path):
             pass
+        assert "earlier start" in str(caught.error)
     finally:
         service.communicate()
     with claimed(tmp_path):

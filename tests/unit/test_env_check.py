@@ -15,12 +15,13 @@ from gymnasium.spaces import Box, Dict, Discrete
 import zerobeast as zb
 from tests.build.agents import RELAY
 from zerobeast.cli.check import main as check
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import LearnerConfig, LocalConfig
 from zerobeast.launcher import spaces
 from zerobeast.services.envserver import check as look_at
 from zerobeast.services.envserver.check import BRIEF, THOROUGH, look
+from zerobeast.services.envserver.describe import COMMANDS
 
 HOME = "tests.unit.test_env_check"
 MASK = {"action_mask": np.array([0, 1, 1], np.int8)}
@@ -211,3 +212,16 @@ def test_a_run_begins_with_a_check_of_what_is_not_known_yet(tmp_path: Path, monk
             begin(walk)
     assert asked[:2] == [(walk, False), (walk, True)]
     assert [env_id for env_id, checks in asked if checks] == [walk, "Blackjack-v1", f"zipf({walk},c:D;1)", walk, walk]
+
+
+def test_a_description_is_of_all_environments_and_levels_of_a_run_which_have_to_be_alike() -> None:
+    def described(env_id: str, levels: str = "", command: str = "describe") -> Any:
+        tree = {"env": {"id": env_id}, "local": {"check": False}, "evaluate": {"levels": levels}}
+        return COMMANDS[command](RunConfig.model_validate(tree))
+
+    found = described("CartPole-v1,Acrobot-v1", "Acrobot-v1,MountainCar-v0")
+    assert (found["env_id"], found["settings"]["pad_obs"], found["settings"]["pad_actions"]) == ("CartPole-v1", (6,), 3)
+    for env_id, levels in ((f"CartPole-v1,{RELAY}", ""), ("CartPole-v1", "Acrobot-v1")):
+        with pytest.raises(BeastError):
+            described(env_id, levels)
+    assert all(text.startswith(f"{HOME}:Good: ") for _, text in described(f"{HOME}:Good,CartPole-v1", "", "check")[:1])

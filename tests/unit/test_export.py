@@ -197,6 +197,8 @@ DAMAGE: list[tuple[str, Callable[[bytes], bytes], str]] = [
     (CONFIG, setting("settings", {"seeds": 3}), "seeds"),
     (CONFIG, setting("settings.net", {"hidden_size": 60_000, "max_parameters": 10**12}), "parameters"),
     (CONFIG, setting("settings.net", {"hidden_size": 8}), "architecture"),
+    (CONFIG, setting("settings.net", 8), "settings.net"),
+    (CONFIG, setting("env", 8), "env is 8"),
     (CONFIG, setting("settings.algo", "evil:SPEC"), "--algo"),
     (CONFIG, setting("settings.net", {"torso": "evil.py:T"}), "--net.torso"),
 ]

@@ -27,6 +27,12 @@ SPOILT = """\
 learner: {batch_size: many, batch_sise: 3}
 broker: 5
 lerner: {threads: 1}
+seed: true
+net: {hidden_sizes: [64, 0]}
+"""
+ODD_SWEEP = """\
+{name: a b, from: [base], seeds: some, settings: 3, total_steps: 5,
+ vary: {net.hidden_size: {}, net.lstm_size: {lot: 3}, "learner.window, learner.batch_size": {uniform: [1, 3]}}}
 """
 
 
@@ -51,6 +57,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tries" / "lr").mkdir(parents=True)
     (tmp_path / "tries" / "lr" / run_files.SWEEP).touch()
     (tmp_path / "spoilt.yaml").write_text(SPOILT)
+    (tmp_path / "odd.yaml").write_text(ODD_SWEEP)
     (tmp_path / "lent.yaml").write_text("algo: ppo\nppo: {lr: 1e-3}\nn_epochs: 4\npolicy_kwargs: {}\n")
     (tmp_path / "sweep.yaml").write_text(
         "settings: {env: CartPole-v1}\nvary: {algo: [ppo, inpala], learner.windw: [1]}\n"

@@ -30,14 +30,14 @@ class Servers:
         self.stack = stack
         self.endpoints = [f"tcp://127.0.0.1:{free_port()}" for _ in range(3)]
         self.sound = stack.enter_context(ExitStack())
-        for endpoint in self.endpoints[::2]:
-            self.sound.enter_context(running(endpoint, in_process=True))
-        self.process = self.start()
+        self.sound.enter_context(running(self.endpoints[0], in_process=True))  # no two: each sets variables
+        self.start(2, self.sound)
+        self.process = self.start(1, stack)
 
-    def start(self) -> Any:
-        command = ("-m", "zerobeast.services.envserver", "--envserver.endpoint", self.endpoints[1])
+    def start(self, which: int, stack: ExitStack) -> Any:
+        command = ("-m", "zerobeast.services.envserver", "--envserver.endpoint", self.endpoints[which])
         process = python(*command, "--envserver.in_process", "true", stdout=None, stderr=None)
-        self.stack.enter_context(killed_at_last(process))
+        stack.enter_context(killed_at_last(process))
         return process
 
     def begin(self, fault: signal.Signals) -> None:
@@ -47,7 +47,7 @@ class Servers:
         if fault == SIGSTOP:
             self.process.send_signal(signal.SIGCONT)
         else:
-            self.start()
+            self.start(1, self.stack)
 
 
 @pytest.fixture

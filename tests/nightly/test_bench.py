@@ -56,6 +56,6 @@ def test_stale_repeats_itself(tmp_path: Path) -> None:
     assert [(each["algo"], each["curve"]) for each in one] == [(each["algo"], each["curve"]) for each in again]
 
 
-def test_a_commit_learns_the_same_numbers_as_itself_and_as_fast() -> None:
+def test_a_commit_learns_the_same_numbers_as_itself_and_its_rate_is_compared() -> None:
     assert cli.main(["bench", "digits", "--checkout", "HEAD", "--algos", "ppo,dqn"]) == 0
     assert cli.main(["bench", "compare", "--checkout", "HEAD", *CARTPOLE, "--warmup", "1"]) in (0, 1)

@@ -8,7 +8,9 @@ arrays of the last checkpoint are compared, whatever they are called there. The 
 import hashlib
 import json
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -44,10 +46,12 @@ def main(argv: list[str]) -> int:
     differing = 0
     with checkout(options.checkout) as tree:
         for algo in algos:
-            here, there = (RUNS[algo](each, algo) for each in (HERE, tree))
-            apart = len(set(here) - set(there)) or len(set(there) - set(here))
+            here, there = (Counter(RUNS[algo](each, algo)) for each in (HERE, tree))
+            apart = max((here - there).total(), (there - here).total())
             differing += bool(apart)
-            write(f"{algo:<8} {f'{apart} of {len(here)} arrays differ' if apart else f'{len(here)} arrays equal'}")
+            write(
+                f"{algo:<8} {f'{apart} of {here.total()} arrays differ' if apart else f'{here.total()} arrays equal'}"
+            )
     return 1 if differing else 0
 
 
@@ -77,9 +81,13 @@ def _in_process(tree: Path, algo: str) -> list[str]:
 def _finished(tree: Path, folder: Path, *arguments: str) -> None:
     """Run a command of `beast` to its end. Raises BeastError if that is not a good one."""
     line, environ = command(tree, *arguments)
-    done = subprocess.run(line, env=environ, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    what = f"beast {' '.join(arguments)} of {tree}"
+    try:
+        run = partial(subprocess.run, line, env=environ, cwd=folder, timeout=LIMIT_S, check=False)
+        done = run(capture_output=True, text=True)
+    except subprocess.TimeoutExpired as error:
+        raise BeastError(f"{what} has not ended within {LIMIT_S:g} s") from error
     if done.returncode:
-        what = f"beast {' '.join(arguments)} of {tree}"
         raise BeastError(f"{what} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
 
 

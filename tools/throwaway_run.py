@@ -93,7 +93,7 @@ class ThrowawayRun(WatchedRun, Fleet):
     ) -> None:
         config = settings([*flags, "--name", "run", "--root", str(folder), "--total_steps", str(10**9)])
         if config.local.placement == "serial":
-            raise ConfigError("local.placement is serial, expected one of several processes: apart, fused or mixed")
+            raise ConfigError("local.placement is serial, expected one of several processes: apart or fused")
         if config.local.placement == "auto":
             config = config.model_copy(update={"local": config.local.model_copy(update={"placement": placement})})
         super().__init__(config, folder, os.environ)

@@ -187,18 +187,18 @@ class EvaluateConfig(Section):
 class LocalConfig(Section):
     """Which processes `beast train` starts on this machine."""
 
-    placement: Literal["auto", "apart", "fused", "mixed", "serial", "serve"] = setting(
+    placement: Literal["auto", "apart", "fused", "serial", "serve"] = setting(
         "auto",
         "apart: a process for each service; fused: workers, each an env-server, an actor and a broker in one process; "
-        "mixed: both; serial: everything in one process; serve: a learner and a broker alone, for programs that step "
-        "environments themselves; auto: apart with a GPU, serial for a short run of a cheap environment, else fused",
+        "serial: everything in one process; serve: a learner and a broker alone, for programs that step environments "
+        "themselves; auto: apart with a GPU, serial for a short run of a cheap environment, else fused",
     )
-    env_servers: int = setting(1, "apart, mixed: env-server processes", ge=1, le=256)
+    env_servers: int = setting(1, "apart: env-server processes", ge=1, le=256)
     actors: int = setting(
         1, "actors; fused: their env groups are spread over the workers, unless local.workers is given", ge=1, le=256
     )
     workers: int = setting(
-        0, "fused, mixed: worker processes, each with the env groups of an actor; 0: one for each core", ge=0, le=256
+        0, "fused: worker processes, each with the env groups of an actor; 0: one for each core", ge=0, le=256
     )
     restarts: int | None = setting(
         None,

@@ -13,7 +13,6 @@ from zerobeast.testing.small_run import same
 PLACEMENTS = {  #: each with two env groups
     "apart": ("--local.placement", "apart", "--local.actors", "2", "--actor.env_groups", "1"),
     "fused": ("--local.placement", "fused", "--local.workers", "2", "--actor.env_groups", "1"),
-    "mixed": ("--local.placement", "mixed", "--local.actors", "1", "--local.workers", "1", "--actor.env_groups", "1"),
     "serial": ("--local.placement", "serial", "--actor.env_groups", "2"),
 }
 OF_ITS_PROCESSES = ("config", "rollouts")  #: entries of a checkpoint that depend on which actors there were

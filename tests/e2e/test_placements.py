@@ -16,11 +16,10 @@ PLACEMENTS = (
     "--local.placement serial",
     "--local.placement fused",
     "--local.placement apart --actor.env_groups 2 --actor.collect_ahead false",
-    "--local.placement mixed --local.workers 1",
 )
 SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--net.use_lstm", "--net.lstm_size", "8", "--plain")
 TORSO = ("--net.torso", f"{ROOT}/tests/build/parts.py:Tokens")
-PROCESSES = {"fused": 1 + min(2, int(cores())), "apart": 4, "mixed": 5}  #: for two env groups
+PROCESSES = {"fused": 1 + min(2, int(cores())), "apart": 4}  #: for two env groups
 CODE = """
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv

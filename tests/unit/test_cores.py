@@ -74,7 +74,7 @@ def test_auto_is_one_process_for_a_short_run_of_a_cheap_environment_and_else_fus
     assert (found.name, processes, found.env_groups) == expected
 
 
-@pytest.mark.parametrize("name", ["auto", "apart", "fused", "mixed", "serial"])
+@pytest.mark.parametrize("name", ["auto", "apart", "fused", "serial"])
 def test_no_placement_has_more_threads_than_cores_or_loses_an_env_group(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -84,7 +84,7 @@ def test_no_placement_has_more_threads_than_cores_or_loses_an_env_group(
         placements = [placement_of(config, available, gpu=False) for available in range(1, 33)]
         for available, found in enumerate([placement_of(config, gpu=False), *placements]):
             assert min(found.threads.values()) >= 1
-            assert name == "mixed" or found.all_actors * found.env_groups == 2 * actors
+            assert found.all_actors * found.env_groups == 2 * actors
             if found.name == "fused" and actors == 1:
                 brokers = found.processes["worker"] * found.threads["broker.threads"]
                 assert found.threads["learner.threads"] + brokers <= max(3, available)

@@ -11,7 +11,6 @@ from zerobeast.testing.rules import Rule
 FLAGS = {
     "apart": ("--local.actors", "3", "--local.env_servers", "2", "--learner.ranks", "2"),
     "fused": ("--actor.env_groups", "6", "--local.workers", "2", "--health.port", "9000"),
-    "mixed": ("--local.workers", "2", "--local.actors", "3"),
     "serial": ("--actor.env_groups", "2"),
     "serve": (),
 }

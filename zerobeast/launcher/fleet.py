@@ -17,7 +17,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.environ import NO_PLUGINS, for_environments
-from zerobeast.common.process.roles import EVALUATOR, HOSTED, PROCESSES
+from zerobeast.common.process.roles import EVALUATOR, PROCESSES
 from zerobeast.common.process.usage import LEAST
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec
@@ -67,8 +67,6 @@ class Fleet:
     def add(self, role: str, *flags: str) -> Child:
         """Add one more service, which is not started yet; `flags` override those of the run."""
         index = sum(child.spec.role == role for child in self.children)
-        if role == "worker":  # its services are numbered after those that are processes of their own
-            index += max(self._counts.get(hosted, 0) for hosted in HOSTED[role])
         status = self._folder / run_files.SERVICES / f"{role}-{index}.json"
         first = self.config.health.port  # the learner has it, and the others those after it; 0: any free one
         port = first + sum(len(child.spec.statuses) for child in self.children) if first else 0

@@ -1,9 +1,8 @@
 """How the services of a run are placed on one machine: in which processes, and with how many threads.
 
 What is learned does not depend on the machine: the settings give the number of env groups and of their
-environments, whatever processes they are in; only `mixed` without `local.workers` has as many workers as cores. Threads
-use the cores, and no service gets more threads than there are cores, since threads that take turns on a core are slower
-than fewer threads.
+environments, whatever processes they are in. Threads use the cores, and no service gets more threads than there are
+cores, since threads that take turns on a core are slower than fewer threads.
 """
 
 import os
@@ -33,7 +32,7 @@ IDLE = {
 class Placement(NamedTuple):
     """Which processes a run has on this machine."""
 
-    name: str  #: apart, fused, mixed, serial or serve
+    name: str  #: apart, fused, serial or serve
     processes: dict[str, int]  #: how many of each role, the learner's too
     env_groups: int  #: of each actor, in a worker or not
     threads: dict[str, int]  #: by setting
@@ -84,16 +83,13 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
             if _is_short(config)
             else ("fused", f"{available} core{'s' * (available > 1)} and no GPU")
         )
-    central = name in ("apart", "mixed")
-    workers, groups = 0, config.actor.env_groups
-    if name in ("fused", "mixed"):
-        workers = local.workers or available
-    if name == "fused" and not local.workers:
-        workers, groups = spread(local.actors * groups, available)
+    apart, workers, groups = name == "apart", 0, config.actor.env_groups
+    if name == "fused":
+        workers, groups = (local.workers, groups) if local.workers else spread(local.actors * groups, available)
     elif name == "serial":
         groups *= local.actors
-    processes = {"learner": config.learner.ranks, "broker": int(central or name == "serve")}
-    processes |= {"envserver": local.env_servers * central, "actor": local.actors * central, "worker": workers}
+    processes = {"learner": config.learner.ranks, "broker": int(apart or name == "serve")}
+    processes |= {"envserver": local.env_servers * apart, "actor": local.actors * apart, "worker": workers}
     return Placement(
         name,
         {"serial": 1} if name == "serial" else processes,
@@ -151,8 +147,6 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
     learner, broker, steppers = share_out(available, envs, gpu=gpu, uses=uses)
     if name == "apart":  # threads are those of a session, and of an actor's env groups half step while half wait
         steppers = max(1, steppers // (config.local.actors * -(-config.actor.env_groups // 2)))
-    elif name == "mixed":
-        broker = steppers = 1
     elif name == "fused":  # the services of a worker take turns
         broker = max(1, (available - learner) // workers)
         steppers = min(envs, broker)

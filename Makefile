@@ -77,4 +77,4 @@ $(DEV): pyproject.toml constraints.txt deploy/setup
 
 clean:
 	rm -rf $(VENV) build *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find zerobeast rl common services tools tests -name __pycache__ -prune -exec rm -rf {} +
+	find zerobeast common services tools tests -name __pycache__ -prune -exec rm -rf {} +

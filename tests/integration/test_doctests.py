@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import ROOT
 
-FOLDERS = ("common", "rl", "services", "zerobeast/api", "zerobeast/clients", "zerobeast/launcher")
+FOLDERS = ("common", "services", "zerobeast/rl", "zerobeast/api", "zerobeast/clients", "zerobeast/launcher")
 FILES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py") if ">>> " in path.read_text()]
 
 

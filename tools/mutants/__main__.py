@@ -1,7 +1,7 @@
 """How many small faults in the product the tests notice: `make mutants`.
 
-    python -m zerobeast.tools.mutants                 150 faults, drawn by seed 1
-    python -m zerobeast.tools.mutants --room rl/ops --count 30 tests/unit/test_vtrace.py   one room, and these tests
+    python -m zerobeast.tools.mutants        150 faults, drawn by seed 1
+    python -m zerobeast.tools.mutants --room zerobeast/rl/ops --count 30 tests/unit/test_vtrace.py   of a room, by tests
 
 All unit and integration tests run once in a copy of the tree, with coverage of each test by itself; that is kept until
 the tree changes. Then each fault is made in a copy, and of the tests that passed and ran its line those are started
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=150, help="how many faults")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
-    parser.add_argument("--room", default="", help="draw from this folder alone, such as rl/ops")
+    parser.add_argument("--room", default="", help="draw from this folder alone, such as zerobeast/rl/ops")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many at a time")
     parser.add_argument("--cache", type=Path, default=TOP / "build/mutants", help="folder of what the tests cover")
     parser.add_argument("tests", nargs="*", default=TESTS, help="files or folders of tests (%(default)s)")

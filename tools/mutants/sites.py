@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-ROOMS = ("common", "rl", "services", "zerobeast")
+ROOMS = ("common", "services", "zerobeast")
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -56,8 +56,8 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """The first two folders, or one for a file that is in no second."""
-        return "/".join(Path(self.path).parts[:-1][:2])
+        """The first three folders, or fewer for a file that is in no third."""
+        return "/".join(Path(self.path).parts[:-1][:3])
 
     def rank(self, seed: int) -> bytes:
         """Its place in the draw of a seed, which stays the same while other parts of the file change."""

@@ -11,7 +11,6 @@ from pydantic.fields import FieldInfo
 from zerobeast.common.config.layers import NUMBER
 from zerobeast.common.config.preset import names
 from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
-from zerobeast.common.config.torchbeast import FLAGS
 from zerobeast.common.settings import SCHEDULED, Run, RunConfig, Section, usable
 from zerobeast.common.settings.guards import SHARE, declared
 from zerobeast.common.text import as_text
@@ -34,7 +33,6 @@ LAYERS = (
     "a YAML file. In order of precedence: flag, environment variable, file, preset, default. Each setting is shown "
     "with its value for this command line and, if that is not the default, with its origin."
 )
-TORCHBEAST = "--env is short for --env.id. TorchBeast's flags are understood as well:"
 
 
 def dump(config: RunConfig) -> str:
@@ -109,8 +107,7 @@ def settings_help(
         *groups(others if of_all else {}, None),
     ]
     parts += [] if of_all else ["", "Settings of another algorithm: --algo NAME --help; those of all: --help all"]
-    parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}.", WIDTH)]
-    parts += textwrap.wrap(f"{TORCHBEAST} {', '.join(FLAGS)}", WIDTH)
+    parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}. --env is short for --env.id.", WIDTH)]
     return "\n".join(parts).strip("\n")
 
 

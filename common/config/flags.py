@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.config import torchbeast
 from zerobeast.common.config.given_env import id_and_arguments
 from zerobeast.common.config.hints import no_setting
 from zerobeast.common.config.layers import CONFIG, CONFIRMED, Given, scalar
@@ -58,9 +57,6 @@ class CommandLine:
     unknown: list[Flag] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     confirmed: set[str] = field(default_factory=set)  #: digests of values that files may give (`trust`)
-    torchbeasts: list[str] = field(default_factory=list)  #: flags that TorchBeast alone has
-    num_actors: list[Given] = field(default_factory=list)  #: TorchBeast's, of all groups together
-    notes: list[str] = field(default_factory=list)  #: for the log: flags that are accepted and have no effect
 
 
 def read_flags(argv: Sequence[str], own: Table, mistakes: list[BeastError]) -> CommandLine:
@@ -75,8 +71,6 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[BeastError]) -> C
             line.files += [one.value for one in _given(flag, CONFIG, None, mistakes)]
         elif flag.key == CONFIRMED:
             line.confirmed |= set(filter(None, (flag.text or "").split(",")))
-        elif flag.key in torchbeast.FLAGS:
-            _torchbeast(flag, line, mistakes)
         else:
             line.unknown.append(flag)
     return line
@@ -84,7 +78,7 @@ def read_flags(argv: Sequence[str], own: Table, mistakes: list[BeastError]) -> C
 
 def unknown(line: CommandLine, own: Table, section: str = "") -> Iterator[BeastError]:
     """An error for each unknown flag; suggestions are of the run and of algorithm `section`."""
-    others = [*SHORT, *own, CONFIG, "help", *torchbeast.FLAGS]
+    others = [*SHORT, *own, CONFIG, "help"]
     yield from (no_setting(flag.where, flag.key, flag.text, section, others) for flag in line.unknown)
 
 
@@ -112,24 +106,6 @@ def _given(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[Beas
         mistakes.append(ConfigError(f"{flag.where}: expected {what}", path=path, expected=what, layer=flag.where))
         return []
     return [Given(path, scalar(setting, text) if setting else text, flag.where)]
-
-
-def _torchbeast(flag: Flag, line: CommandLine, mistakes: list[BeastError]) -> None:
-    if not torchbeast.SAME.get(flag.key, "").endswith(f".{flag.key}"):  # others may call a setting as we do
-        line.torchbeasts.append(f"--{flag.name}")
-    if path := torchbeast.SAME.get(flag.key):
-        line.settings += _given(flag, path, TREE.get(path), mistakes)
-    elif values := torchbeast.FIXED.get(flag.key):
-        line.settings += [Given(path, value, flag.where) for path, value in values.items()]
-    elif reason := torchbeast.NEEDLESS.get(flag.key):
-        line.notes.append(f"--{flag.name} is not needed here: {reason}")
-    elif flag.key == torchbeast.MODE:
-        if flag.text != "train":
-            mistakes.append(flag.refused("train; `beast train` takes test too"))
-    elif (flag.text or "").isdecimal():
-        line.num_actors = [Given("actor.envs_per_group", int(flag.text or 0), flag.where)]
-    else:
-        mistakes.append(flag.refused("a whole number"))
 
 
 def flags_for(settings: Mapping[str, Any]) -> list[str]:

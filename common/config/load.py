@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from math import ceil
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from zerobeast.common.config import preset as presets
-from zerobeast.common.config import remarks, torchbeast, trust
+from zerobeast.common.config import remarks, trust
 from zerobeast.common.config.describe import differences, dump, expectation, settings_help
 from zerobeast.common.config.flags import CommandLine, read_flags, split, unknown
 from zerobeast.common.config.layers import (
@@ -133,13 +132,12 @@ def gather(
     mistakes += unknown(line, own_table, spec.name)
     preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
     good, refused = dict[str, Given](), set[str]()
-    for layer in (lowest, *above[:-1], list(_resolved(above[-1], spec, mistakes)), [preset]):
+    for layer in (lowest, *above, [preset]):
         checked, bad = check(layer, mistakes)
         if layer in inherited and ALGO in checked:  # of another algorithm, it has none of these
             checked = reopened(checked, good, _tree({**good, **checked}, spec), groups)
         good = merged([*good.values(), *checked.values()])
         refused |= bad
-    _spread(good, spec, line, mistakes)
     config = _tree(good, spec)
     good |= check([*deterministic_layer(config, good, groups), *short_layer(config, good)], mistakes)[0]
     config = _tree(good, spec)
@@ -156,7 +154,7 @@ def gather(
     if not partial:
         trust.confirm(given, config)
     flags_of_command = own.model_validate({path: one.value for path, one in own_good.items()})
-    return Loaded(config, flags_of_command, origins, tuple(remarks.notes(config, origins, line)), in_files)
+    return Loaded(config, flags_of_command, origins, tuple(remarks.notes(config, origins)), in_files)
 
 
 def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[BeastError]) -> Iterator[list[Given]]:
@@ -231,17 +229,6 @@ def _highest(layers: list[list[Given]]) -> dict[str, Given]:
     return chosen_by | merged(entry for layer in layers for entry in layer)
 
 
-def _resolved(flags: list[Given], spec: AlgorithmSpec, mistakes: list[BeastError]) -> Iterator[Given]:
-    """The flags; TorchBeast's names for algorithm settings are resolved to the section of the run's algorithm."""
-    for given in flags:
-        path = given.path.replace(torchbeast.ALGO, spec.name)
-        if path in TREE:
-            yield given._replace(path=path)
-        else:
-            sentence = f"{given.where}: algo {spec.name} has no setting {path}"
-            mistakes.append(ConfigError(sentence, path=path, value=given.value, layer=given.where))
-
-
 def check(
     layer: list[Given], mistakes: list[BeastError], own: type[Section] | None = None
 ) -> tuple[dict[str, Given], set[str]]:
@@ -262,15 +249,6 @@ def check(
         else:
             good[path] = given._replace(value=value_at(parsed, field))
     return good, refused
-
-
-def _spread(good: dict[str, Given], spec: AlgorithmSpec, line: CommandLine, mistakes: list[BeastError]) -> None:
-    """Spread TorchBeast's num_actors over the groups of actors, unless a flag sets their size by name."""
-    config = _tree(good, spec)
-    groups = config.local.actors * config.actor.env_groups
-    for given in line.num_actors:
-        if given.path not in {one.path for one in line.settings}:
-            good |= check([given._replace(value=ceil(given.value / groups))], mistakes)[0]
 
 
 def _tree(good: Mapping[str, Given], spec: AlgorithmSpec) -> RunConfig:

@@ -3,15 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from zerobeast.common.config import preset, torchbeast
+from zerobeast.common.config import preset
 from zerobeast.common.config.describe import source
-from zerobeast.common.config.flags import CommandLine
-from zerobeast.common.config.layers import from_tree
 from zerobeast.common.config.table import table_of, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import FRAMES, RunConfig
 from zerobeast.common.settings.guards import of_backend
-from zerobeast.common.wire import short
 
 GIVEN = ("flag ", "environment ")  #: first words of the origins of what was given for this start
 
@@ -27,16 +24,10 @@ def unused(config: RunConfig, origins: Mapping[str, str]) -> Iterator[ConfigErro
             yield ConfigError(sentence, path=idle, value=value_at(config, idle), beside=[path], layer=where)
 
 
-def notes(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:
+def notes(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """All remarks, for the log."""
-    yield from line.notes
     yield from _idle(config, origins)
     yield from _raw_frames(config)
-    if not line.torchbeasts and origins.get("learner.batch_size") == "flag --batch_size":  # elsewhere of samples
-        rollouts, steps, size = config.learner.batch_size, config.learner.unroll_length, f"{config.section}.batch_size"
-        samples = f"{rollouts * steps:,} samples{f'; those of an update are {size}' * (size in table_of(config))}"
-        yield f"flag --batch_size {rollouts} counts rollouts: with learner.unroll_length {steps}, {samples}"
-    yield from _other_defaults(config, origins, line)
 
 
 def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
@@ -57,22 +48,3 @@ def _raw_frames(config: RunConfig) -> Iterator[str]:
         if module == "ale_py" or preset.fitting(game, config.spec).startswith("atari"):
             usual = f"ALE/{re.split('NoFrameskip|Deterministic|-', game.removeprefix('ALE/'))[0]}-v5"
             yield f"env.id {task} has raw colour frames, as {module} makes them; {usual} has Atari's usual ones"
-
-
-def _other_defaults(config: RunConfig, origins: Mapping[str, str], line: CommandLine) -> Iterator[str]:
-    """A sentence about the defaults that are not TorchBeast's, if its flags are used without its preset."""
-    if not line.torchbeasts or config.preset == torchbeast.PRESET:
-        return
-    own = table_of(config)
-    differences = [
-        f"{given.path} {short(ours)} (there {short(given.value)})"
-        for given in from_tree(preset.of(config.spec, preset.read(torchbeast.PRESET)), "", [])
-        if given.path in own
-        and not origins.get(given.path, "").startswith((*GIVEN, "file "))
-        and (ours := value_at(config, given.path)) != given.value
-    ]
-    if differences:
-        yield (
-            f"{line.torchbeasts[0]} is a flag of TorchBeast, and only --preset {torchbeast.PRESET} has its defaults; "
-            f"here other defaults are {', '.join(differences)}"
-        )

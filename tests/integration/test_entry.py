@@ -100,7 +100,7 @@ def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_
 ) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     status = tmp_path / "deeper" / "status.json"
-    flags = ("--index", "3", "--learner.window", "3", "--num_servers", "4")
+    flags = ("--index", "3", "--learner.window", "3", "--ppo.clip", "0.1")
     process = start("--status-file", status, *flags, few_files=True, BEAST_SEED="9")
     wait_until(status.exists)
     found = json.loads(status.read_text())
@@ -114,7 +114,7 @@ def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_
     first, second, *_ = finish(process)[1].splitlines()
     parts = (f", protocol {PROTOCOL_VERSION}, ", "learner.window=3 (flag)", "seed=9 (environment)")
     assert [part for part in parts if part not in first] == []
-    assert "--num_servers" in second
+    assert "--ppo.clip has no effect" in second
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.build.errors import refused
 from tests.build.starts import settled, started
-from zerobeast.cli.train import TrainFlags, evaluation_of, main, train
+from zerobeast.cli.train import TrainFlags, main, train
 from zerobeast.common.config.load import load
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
@@ -69,7 +69,7 @@ def test_keys_that_came_with_a_folder_are_not_those_of_the_run(tmp_path: Path) -
 def test_a_name_that_no_run_has_needs_an_environment(tmp_path: Path, by: str) -> None:
     started(tmp_path, "minatar-3", "--env", "MinAtar/Breakout-v1")
     (file := tmp_path / "file.yaml").write_text("name: minatar3")
-    flags = {"flag": ["--xpid", "minatar3"], "file": ["--config", str(file)], "variable": []}[by]
+    flags = {"flag": ["--name", "minatar3"], "file": ["--config", str(file)], "variable": []}[by]
     environ = {"BEAST_NAME": "minatar3"} if by == "variable" else {}
     for more in ([], ["--fresh"], ["--local.placement", "serve"]):
         with refused("name", value="minatar3", beside=("env.id",)):
@@ -131,15 +131,6 @@ def test_the_first_lines_show_which_values_are_used_and_where_they_come_from(tmp
     assert "learner.batch_size" not in preset
     assert (seed, given) == ("environment: seed 9", "flag: learner.batch_size 4")
     assert rest.startswith("preset cartpole-impala was chosen for CartPole-v1 and impala; ")
-
-
-def test_torchbeasts_test_mode_evaluates_the_run_or_the_newest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)  # a clone that has trained has a newest run
-    assert evaluation_of(["--mode", "train", "--xpid", "x"]) is None
-    for flags, run in ((["--mode", "test", "--xpid", "x", "--savedir=logs"], "x"), (["--mode=test"], "latest")):
-        assert evaluation_of(flags) == [run, "--greedy", *flags[4:]]
-        with refused("run", value=run):
-            main(flags)
 
 
 def test_starting_over_reads_nothing_of_the_old_run_and_going_on_all(tmp_path: Path) -> None:

@@ -231,13 +231,6 @@ def test_settings_of_frames_that_no_environment_uses_are_noted(env: str, used: t
     assert len(notes) == len(FRAMES) - len(used)
 
 
-def test_a_size_of_batches_without_its_unit_is_explained() -> None:
-    for flags, samples in (("--env CartPole-v1 --algo ppo", "4,096"), ("--env Pendulum-v1 --algo sac", "512")):
-        (note,) = gather([*flags.split(), "--batch_size", "64"], {}).notes
-        assert samples in note
-    assert gather("--env CartPole-v1 --algo ppo --learner.batch_size 64".split(), {}).notes == ()
-
-
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:
     config = load(["--env", "MinAtar/Breakout-v0, MinAtar/Asterix-v0"], {})
     assert config.env.id == "MinAtar/Breakout-v0,MinAtar/Asterix-v0"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from zerobeast.common.config import preset
+from zerobeast.common.config import preset, torchbeast
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.table import value_at
@@ -133,12 +133,20 @@ def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> 
     assert load(["--algo", "rainbow", "--preset", "atari-c51"], {}).preset == "atari-c51", "that of an ancestor"
 
 
-README = """--env PongNoFrameskip-v4 --num_actors 45 --total_steps 30000000 --learning_rate 0.0004 --epsilon 0.01
-    --entropy_cost 0.01 --batch_size 4 --unroll_length 80 --num_buffers 60 --num_threads 4 --xpid example"""
+README = """--preset torchbeast --env PongNoFrameskip-v4 --num_actors 45 --total_steps 30000000 --learning_rate 0.0004
+    --epsilon 0.01 --entropy_cost 0.01 --batch_size 4 --unroll_length 80 --num_buffers 60 --num_threads 4
+    --xpid example"""
+
+
+def expanded(flags: str) -> tuple[list[str], list[str]]:
+    """The flags of ours, and the remarks."""
+    remarks = list[str]()
+    return torchbeast.expanded(flags.split(), remarks.append), remarks
 
 
 def test_the_command_of_its_readme_loads_to_the_right_tree() -> None:
-    loaded = gather(README.split(), {"BEAST_ACTOR__ENV_GROUPS": "2"})
+    flags, remarks = expanded(README)
+    loaded = gather(flags, {})
     expected = {
         "name": "example",
         "total_steps": 30_000_000,
@@ -146,53 +154,37 @@ def test_the_command_of_its_readme_loads_to_the_right_tree() -> None:
         "learner.batch_size": 4,
         "learner.unroll_length": 80,
         "impala.learning_rate": 0.0004,
+        "impala.epsilon": 0.01,
+        "impala.entropy_cost": 0.01,
+        "impala.optimizer": "rmsprop",
+        "env.id": "PongNoFrameskip-v4",
     }
     assert {path: value_at(loaded.config, path) for path in expected} == expected
-    assert loaded.config.env.id == "PongNoFrameskip-v4"
-    assert (loaded.config.algorithm.epsilon, loaded.config.algorithm.entropy_cost) == (0.01, 0.01)
-    _, needless, defaults = loaded.notes
-    assert needless.startswith("--num_threads is not needed here")
-    assert defaults.startswith("--num_actors is a flag of TorchBeast")
-    assert ("impala.optimizer 'adam'" in defaults, "learner.batch_size" in defaults) == (True, False), "it was given"
-    assert loaded.origins["learner.batch_size"] == "flag --batch_size"
-    assert loaded.origins["actor.envs_per_group"].startswith("flag --num_actors")
+    assert [remark.partition(" is not needed here")[0] for remark in remarks] == ["--num_buffers", "--num_threads"]
+    assert loaded.notes == ()
 
 
-def test_every_other_flag_sets_its_equivalent_or_is_taken_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
-    flags = """--savedir logs --use_lstm --baseline_cost .25 --discounting .9 --reward_clipping none --alpha .9
-        --momentum .1 --grad_norm_clipping 10 --disable_cuda --mode train --impala.optimizer rmsprop""".split()
-    config = load(flags, {})
-    impala = config.algorithm
-    assert (config.root, config.net.use_lstm) == ("logs", True)
-    assert (impala.baseline_cost, impala.discount, impala.reward_clipping) == (0.25, 0.9, "none")
-    assert (impala.alpha, impala.momentum, impala.max_grad_norm) == (0.9, 0.1, 10.0)
-    assert (config.broker.device, config.learner.device) == ("cpu", "cpu")
-    caplog.clear()
-    flags = """--num_buffers 60 --num_learner_threads 2 --num_inference_threads 2 --num_servers 4 --num_actions 6
-        --max_learner_queue_size 8 --pipes_basename unix:/tmp/x --disable_checkpoint --write_profiler_trace""".split()
-    assert load([*flags, "--preset", "torchbeast"], {}) == load(["--preset", "torchbeast"], {})
-    assert len(caplog.records) == 9, "and none about defaults"
-    shared = "--learning_rate .1 --entropy_cost .1 --epsilon .1 --unroll_length 9 --use_lstm"
-    assert gather(["--env", "CartPole-v1", *shared.split()], {}).notes == (), "names that are ours too"
-
-
-def test_flags_of_an_algorithm_set_the_one_that_runs() -> None:
-    for algorithm in (["--algo", "ppo"], ["--preset", "classic-ppo"]):
-        loaded = gather([*algorithm, "--entropy_cost", "0.5", "--learning_rate", "1", "--ppo.learning_rate", "2"], {})
-        assert (loaded.config.algorithm.entropy_cost, loaded.config.algorithm.learning_rate) == (0.5, 2)
-        assert loaded.origins["ppo.entropy_cost"] == "flag --entropy_cost"
+def test_every_flag_of_the_table_sets_something_or_is_not_needed_for_a_reason() -> None:
+    values = {"reward_clipping": "none", "use_lstm": "true", "alpha": "0.5", "momentum": "0.5"}
+    named = " ".join(f"--{name}={values.get(name, '1')}" for name in torchbeast.TABLE)
+    flags, remarks = expanded(f"--preset=torchbeast {named}")
+    loaded = gather(flags, {})
+    assert {*loaded.origins.values()} >= {f"flag {flag.partition('=')[0]}" for flag in flags}
+    assert (loaded.config.broker.device, loaded.config.net.use_lstm, loaded.config.root) == ("cpu", True, "1")
+    assert len(remarks) == sum(not meaning.startswith("--") for meaning in torchbeast.TABLE.values()) == 10
 
 
 @pytest.mark.parametrize(
-    ("flags", "envs"),
+    ("flags", "ours"),
     [
-        ("--num_actors 4 --batch_size 8", 2),
-        ("--num_actors 5 --actor.env_groups 1 --batch_size 5", 5),
-        ("--num_actors 64 --local.actors 4", 8),
-        ("--num_actors 4 --actor.envs_per_group 7", 7),  # a setting's own flag wins
+        ("--preset atari --num_actors 4 --xpid x", "--preset atari --num_actors 4 --xpid x"),  # which are refused
+        ("--use_lstm --preset=torchbeast", "--net.use_lstm --preset=torchbeast"),
+        ("--preset torchbeast odd -h --xpid x", "odd -h --name=x --preset=torchbeast"),
+        (
+            "--actor.envs-per-group 7 --num-actors 9 --preset torchbeast",
+            "--actor.envs_per_group=5 --actor.envs-per-group=7 --preset=torchbeast",
+        ),
     ],
 )
-def test_num_actors_counts_environments_of_all_groups(flags: str, envs: int) -> None:
-    groups = {"BEAST_ACTOR__ENV_GROUPS": "2", "BEAST_ACTOR__ENVS_PER_GROUP": "16"}
-    config = load(flags.split(), groups | {"BEAST_LEARNER__BATCH_SIZE": "32"})
-    assert config.actor.envs_per_group == envs
+def test_its_flags_come_with_its_preset_and_below_those_of_ours(flags: str, ours: str) -> None:
+    assert expanded(flags)[0] == ours.split()

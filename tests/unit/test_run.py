@@ -61,9 +61,9 @@ def test_a_start_in_python_shows_the_remarks_of_a_command(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train, "StartedRun", lambda settled, *_: settled.config.env)
-    env = zb.start("CartPole-v1", "ppo", 3000, env={"options": {"low": -0.01}}, batch_size=64, dqn={"discount": 0.5})
+    env = zb.start("CartPole-v1", "ppo", 3000, env={"options": {"low": -0.01}}, dqn={"discount": 0.5})
     assert (env.id, env.options) == ("CartPole-v1", {"low": -0.01})
-    assert [remark in caplog.text for remark in ("batch_size", "dqn.discount")] == [True, True]
+    assert "dqn.discount" in caplog.text
 
 
 def test_its_figures_are_data_frames_or_lists(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
   beast train [--name NAME] [--fresh] [--plain] [settings]
   beast train --from RUN [--name NAME] [settings]
+  beast train --preset torchbeast [TorchBeast's flags] [settings]
   beast train [settings] --dry_run > FILE    what a run would have, as a file for --config
   beast train [settings] --help   every setting and its value for this command line; --help all: of all algorithms
 
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.api.parent import parent_in
+from zerobeast.common.config import torchbeast
 from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import Loaded, dump, gather, settings_help
 from zerobeast.common.errors import BeastError, ConfigError
@@ -55,13 +57,8 @@ class TrainFlags(RunFlags):
 
 
 def main(argv: list[str]) -> int:
-    if helped("beast train", __doc__, argv, TrainFlags):
-        return 0
-    if (evaluation := evaluation_of(argv)) is None:
-        return train(argv, os.environ)
-    from zerobeast.cli import evaluate
-
-    return evaluate.main(evaluation)
+    argv = torchbeast.expanded(argv, partial(say, file=sys.stderr))
+    return 0 if helped("beast train", __doc__, argv, TrainFlags) else train(argv, os.environ)
 
 
 def helped(command: str, text: str | None, argv: list[str], own: type[RunFlags]) -> bool:
@@ -87,20 +84,6 @@ def helped(command: str, text: str | None, argv: list[str], own: type[RunFlags])
         loaded = gather([], {})
     write(f"{text}\n{settings_help(own, loaded.config, loaded.origins, of_all=of_all)}")
     return True
-
-
-def evaluation_of(argv: list[str]) -> list[str] | None:
-    """Arguments of `beast evaluate` for TorchBeast's `--mode test`, if given: the named or the newest run, greedily."""
-    mistakes: list[BeastError] = []
-    flags = list(split(argv, mistakes))
-    if ("mode", "test") not in [(flag.key, flag.text) for flag in flags]:
-        return None
-    if mistakes:
-        raise ConfigError.of(mistakes)
-    runs = [flag.text for flag in flags if flag.key in ("name", "xpid") and flag.text]
-    others = [flag for flag in flags if flag.key not in ("mode", "name", "xpid")]
-    more = [f"--{flag.name}" if flag.text is None else f"--{flag.name}={flag.text}" for flag in others]
-    return [runs[-1] if runs else run_files.LATEST, "--greedy", *more]
 
 
 def train(argv: list[str], environ: Mapping[str, str]) -> int:

@@ -1,12 +1,19 @@
-"""Whether a run trains, which service limits its throughput, and what to scale. Pages in, one sentence out; no sockets,
-no clock.
+"""Whether a run trains, which service limits its throughput, and what to scale. Pages in, one of eight sentences out;
+no sockets, no clock.
 
-The learner is checked first: if it never waits, nothing else matters. If it waits, either a service upstream of
-it is busy all the time, or none is, and then there is too little work in flight.
+    finished            all steps are done
+    unhealthy           a service is missing, does not answer or gets nothing done, or nothing can be saved
+    starting            services, environments or a replay are not there yet
+    CPU-bound           the cores of all machines are full
+    training-bound      the learner never waits, or is behind
+    inference-bound     brokers are busy all the time
+    environment-bound   env-servers or actors are busy all the time
+    latency-bound       no service is: there is too little work in flight
+
+The learner is checked first: if it never waits, nothing else matters.
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -38,7 +45,7 @@ class Verdict(NamedTuple):
     @property
     def kind(self) -> str:
         """What the sentence begins with, such as "starting" or "inference-bound"."""
-        return re.split(": | for ", self.sentence, maxsplit=1)[0]
+        return self.sentence.partition(":")[0]
 
 
 def ready(view: ServiceView) -> bool:
@@ -61,20 +68,26 @@ def remark(services: Sequence[ServiceView]) -> Verdict | None:
     away, services = len(services), [view for view in services if view.role != ELSEWHERE]
     learner = next((view.page for view in _of(services, "learner")), {})
     if fault := learner.get("unsaved"):
-        return Verdict(f"not saved: {fault}", good=False)
+        return _unhealthy(f"not saved: {fault}")
     steps, total = (number(learner, name) for name in ("agent_steps", "total_steps"))
     done = learner.get("finished") or (steps and total and steps >= total)
     if done or any(DONE in view.note for view in services if view.role == "learner"):
         left = max((number(view.page, "evaluations_waiting") or 0 for view in services), default=0)
-        waiting = f"trained: {count(left)} policies wait for their evaluation"
-        return Verdict(waiting if left else "finished: the run has reached its last step", good=True)
+        waiting = f", and {count(left)} policies wait for their evaluation" if left else ""
+        return Verdict(f"finished: the run has reached its last step{waiting}", good=True)
     if away > len(services) and not learner:
         words = "".join(view.note for view in services if view.role == "learner")
-        return Verdict(f"unknown: the learner's page cannot be asked from here; its log ends with: {words}", good=False)
-    if sentence := _starting(services) or _missing(services) or _unready(services) or _stalled(services):
+        return _unhealthy(f"the learner's page cannot be asked from here; its log ends with: {words}")
+    if sentence := _starting(services):
         return Verdict(sentence, good=False)
+    if cause := _missing(services) or _unready(services) or _stalled(services):
+        return _unhealthy(cause)
     beginning = _beginning(services)
     return Verdict(beginning, good=True) if beginning else None
+
+
+def _unhealthy(cause: str) -> Verdict:
+    return Verdict(f"unhealthy: {cause}", good=False)
 
 
 def _starting(services: Sequence[ServiceView]) -> str:
@@ -84,31 +97,30 @@ def _starting(services: Sequence[ServiceView]) -> str:
     complete = {view.role for view in services} >= set(SERVING if _serves(services) else ROLES)
     if not coming or not complete or not {STARTING, READY, STALLED}.issuperset(states.values()):
         return ""
-    return f"starting: {', '.join(coming)}"
+    return f"{STARTING}: {', '.join(coming)}"
 
 
 def _missing(services: Sequence[ServiceView]) -> str:
     peers = any(number(view.page, "peers") for view in _of(services, "learner"))
     if _serves(services) and _of(services, "learner") and (peers or _of(services, "broker")):
-        return "" if peers else "not training: no actor and nothing like one is connected"
+        return "" if peers else "no actor and nothing like one is connected"
     missing = [role for role in ROLES if not any(view.role == role and view.page for view in services)]
-    return f"not training: no {' and no '.join(missing)} answers" if missing else ""
+    return f"no {' and no '.join(missing)} answers" if missing else ""
 
 
 def _unready(services: Sequence[ServiceView]) -> str:
-    bad = [f"{view.name} is {figures.state(view)}" for view in services if not ready(view)]
-    return f"not well: {', '.join(bad)}" if bad else ""
+    return ", ".join(f"{view.name} is {figures.state(view)}" for view in services if not ready(view))
 
 
 def _stalled(services: Sequence[ServiceView]) -> str:
-    """A sentence if services have work and get none of it done: the whole run, or some that it can do without."""
+    """A clause if services have work and get none of it done: the whole run, or some that it can do without."""
     stalled = [view for view in services if figures.state(view) == STALLED]
     if not stalled:
         return ""
     time = figures.duration(max(number(view.page, "stalled_s") or 0.0 for view in stalled))
     roles = {view.role for view in services} - {view.role for view in services if view not in stalled}
     if roles.isdisjoint({"learner", "actor"}):
-        return f"not well: {', '.join(view.name for view in stalled)} stalled for {time}"
+        return f"{', '.join(view.name for view in stalled)} stalled for {time}"
     waits = {what: _mean(services, "actor", f"waiting_{key}_fraction") or 0.0 for what, key in ACTOR_WAITS.items()}
     waiting = f"the actors wait for {max(waits, key=waits.__getitem__)}"
     return f"stalled for {time}: {'; '.join([waiting, *_troubles(services), *_refusing(services)])}"
@@ -139,36 +151,35 @@ def _beginning(services: Sequence[ServiceView]) -> str:
     learner = _of(services, "learner")[0].page
     making = sum(number(view.page, "sessions_making") or 0.0 for view in _of(services, "envserver"))
     if making and not number(learner, "agent_steps_per_s"):
-        return f"starting: environments of {count(making)} sessions are being made"
+        return f"{STARTING}: environments of {count(making)} sessions are being made"
     if (fill := number(learner, "replay_fill")) is not None and fill < 1:
-        return f"filling: the replay has {share(fill)} of the steps that it needs before the first update"
+        return f"{STARTING}: the replay has {share(fill)} of the steps that it needs before the first update"
     if (lasts := number(learner, "computing_s") or 0.0) > LASTING_S:
         return f"training-bound: an update or a checkpoint has taken {figures.duration(lasts)} so far: a GPU helps"
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
-        return "starting: no update yet"
+        return f"{STARTING}: no update yet"
     return ""
 
 
 def _limit(services: Sequence[ServiceView]) -> str:
     return (
-        _lag_bound(services)
+        _lags(services)
         or _cpu_bound(services)
-        or _pace_bound(services)
         or _training_bound(_of(services, "learner")[0].page)
         or _server_bound(services)
-        or _wire_bound(services)
         or _latency_bound(services)
     )
 
 
-def _lag_bound(services: Sequence[ServiceView]) -> str:
+def _lags(services: Sequence[ServiceView]) -> str:
+    """A sentence if more rollouts come than the learner can use while they are fresh, whether it waits or not."""
     stale = number(_of(services, "learner")[0].page, "stale_fraction")
     if stale is None or stale < WASTEFUL:
         return ""
     full = _full(services)
     dropped = f"{share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped"
     advice = "take fewer actors or environments, or raise learner.batch_size or learner.max_policy_lag"
-    return f"lag-bound: {dropped}{full and f', and {full}'}: {advice}"
+    return f"training-bound: {dropped}{full and f', and {full}'}: {advice}"
 
 
 def _cpu_bound(services: Sequence[ServiceView]) -> str:
@@ -203,27 +214,16 @@ def _more(services: Sequence[ServiceView], role: str, advice: str) -> str:
     return f"add cores or a GPU: no core is left for another {role}" if scarce else advice
 
 
-def _pace_bound(services: Sequence[ServiceView]) -> str:
-    """A sentence if the bounds on samples per insert keep one side waiting most of the time."""
-    learner = _of(services, "learner")[0].page
-    starved, limited = (number(learner, f"{name}_fraction") or 0.0 for name in ("replay_starved", "ratio_limited"))
-    ratio = f"{number(learner, 'samples_per_insert') or 0.0:.3g} samples per insert"
-    if starved > MOSTLY:
-        waits = f"learning waits {share(starved)} for rollouts ({ratio})"
-        more = "add agents" if _serves(services) else _more(services, "actor", "add actors")
-        return f"replay-starved: {waits}: {more}, or raise samples_per_insert"
-    if limited > MOSTLY:
-        spent = f"{decimal(number(learner, 'update_ms'))} ms an update"
-        waits = f"rollouts wait {share(limited)} for updates ({ratio}, {spent})"
-        return f"ratio-limited: {waits}: a GPU or a lower samples_per_insert"
-    return ""
-
-
 def _training_bound(learner: Mapping[str, Any]) -> str:
+    """A sentence if the learner never waits, or rollouts wait for updates as a replay bounds samples per insert."""
+    spent = f"{decimal(number(learner, 'update_ms'))} ms an update"
+    if (limited := number(learner, "ratio_limited_fraction") or 0.0) > MOSTLY:
+        ratio = f"{number(learner, 'samples_per_insert') or 0.0:.3g} samples per insert"
+        waits = f"rollouts wait {share(limited)} for updates ({ratio}, {spent})"
+        return f"training-bound: {waits}: a GPU or a lower samples_per_insert helps"
     if (number(learner, "waiting_fraction") or 0.0) > NEVER_WAITS:
         return ""
     queue = f"{count(number(learner, 'queue_rows'))} of {count(number(learner, 'queue_capacity'))}"
-    spent = f"{decimal(number(learner, 'update_ms'))} ms an update"
     return f"training-bound: the learner never waits (queue {queue}, {spent}): a GPU or a smaller network helps"
 
 
@@ -238,12 +238,12 @@ def _server_bound(services: Sequence[ServiceView]) -> str:
         more = _more(services, "envserver", "add env-servers, or threads and workers to them")
         return f"environment-bound: env-servers busy {share(busy)}: {more}"
     if (busy := _mean(services, "actor", "busy_fraction") or 0.0) > BUSY:
-        return f"actor-bound: actors busy {share(busy)}: {_more(services, 'actor', 'add actors')}"
+        return f"environment-bound: actors busy {share(busy)}: {_more(services, 'actor', 'add actors')}"
     return ""
 
 
-def _wire_bound(services: Sequence[ServiceView]) -> str:
-    """A sentence if an agent step is mostly messages in transit."""
+def _transit(services: Sequence[ServiceView]) -> str:
+    """A clause if an agent step is mostly messages in transit; else empty."""
     pages = [view.page for view in services]
     step_s, wires = hops.step_s(pages), hops.wires(pages)
     if not step_s or not wires:
@@ -251,18 +251,21 @@ def _wire_bound(services: Sequence[ServiceView]) -> str:
     peer = max(wires, key=lambda name: wires[name])
     if wires[peer] < MOSTLY * step_s:
         return ""
-    spent = f"{milliseconds(wires[peer])} of the {milliseconds(step_s)} of a step"
-    return f"network-bound: {spent} are the way to the {peer} and back: move them closer or add env groups"
+    return f"{milliseconds(wires[peer])} of the {milliseconds(step_s)} of a step are the way to the {peer} and back"
 
 
 def _latency_bound(services: Sequence[ServiceView]) -> str:
+    if transit := _transit(services):
+        return f"latency-bound: {transit}: move them closer or add env groups"
     waiting = _mean(services, "learner", "waiting_fraction")
     broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
     if broker is None:
-        return f"training: the learner waits {share(waiting)} for services whose pages cannot be asked from here"
+        return f"latency-bound: the learner waits {share(waiting)} for services whose pages cannot be asked from here"
     idle, more = f"learner waits {share(waiting)}, brokers busy {share(broker)}", "add agents"
     if not _serves(services):
         idle, more = f"{idle}, env-servers busy {share(env)}", _more(services, "actor", "add actors or env groups")
+    if (number(_of(services, "learner")[0].page, "replay_starved_fraction") or 0.0) > MOSTLY:
+        more += ", or raise samples_per_insert"
     return f"latency-bound: no service is busy ({idle}): {more}"
 
 

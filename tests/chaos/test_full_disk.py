@@ -67,7 +67,9 @@ def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(
         wait_until(lambda: not (folder / run_files.CHECKPOINT_DRAFT).exists())
         kept = rows(folder), saved_steps(folder)
         assert page(fleet, "learner")["write_errors"] > 1
-        assert judge([ServiceView(role, role, page(fleet, role)) for role in ROLES]).sentence.startswith("not saved: ")
+        assert judge([ServiceView(role, role, page(fleet, role)) for role in ROLES]).sentence.startswith(
+            "unhealthy: not saved: "
+        )
 
         ballast.unlink()
         since = time.monotonic()

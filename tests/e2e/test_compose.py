@@ -97,7 +97,7 @@ def test_stopping_leaves_a_checkpoint_from_which_up_continues(project: Project) 
     assert {entry["ExitCode"] for entry in project.containers()} == {0}
     found = project.health()
     assert found["code"] == 2
-    assert "not training" in found["verdict"]
+    assert "unhealthy" in found["verdict"]
     logs = project.compose("logs", "--no-color", "learner").stdout
     project.compose("up", "--detach", "--wait", "--wait-timeout", "120")
     trains_on(project)

@@ -224,7 +224,7 @@ def test_beast_health_reads_a_run_folder(tmp_path: Path, capsys: pytest.CaptureF
         for name, health in (("broker-0", address), ("actor-1", f"127.0.0.1:{free_port()}")):
             (services / f"{name}.json").write_text(json.dumps({"health": health}))
         code, kind, lines = shown(capsys, *look[2:])
-        assert (code, kind) == (1, "not training")
+        assert (code, kind) == (1, "unhealthy")
         assert [" ".join(line.split()[:4]) for line in lines[1:3]] == ["actor 1 no answer", "broker 0 ready 0:00:00"]
         code = main(["health", "broker", *map(str, look[2:]), "--json"])
         assert (code, [each["name"] for each in json.loads(capsys.readouterr().out)["services"]]) == (0, ["broker 0"])

@@ -49,7 +49,7 @@ def test_what_ends_a_service_is_shown_without_escapes(
 
 def test_untrusted_health_pages_are_shown_without_escapes() -> None:
     view = ServiceView(f"broker{ESCAPES}", "broker", {"role": "broker", "state": f"ready{ESCAPES}"}, note=ESCAPES)
-    text = render([view], Verdict(f"not well: {ESCAPES}", good=False), as_json_text=False)
+    text = render([view], Verdict(f"unhealthy: {ESCAPES}", good=False), as_json_text=False)
     assert all(line.isprintable() for line in text.split("\n"))
     assert render([view], Verdict(ESCAPES, good=False), as_json_text=True).isprintable()
 

@@ -105,7 +105,7 @@ SILENT = ServiceView("evaluator 0", "evaluator", {"state": "ready"}, silent_s=30
         (Snapshot((ALONE, EVALUATOR)), "trained, the last policies are evaluated"),
         (
             Snapshot((*snapshot().services, SILENT)),
-            f"{BEGINS}{RATES} | evaluated -, best -, - waiting | not well: evaluator 0",
+            f"{BEGINS}{RATES} | evaluated -, best -, - waiting | unhealthy: evaluator 0",
         ),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Self
 
+from zerobeast.common.extras import EXTRAS, how_to_install
 from zerobeast.common.text import MAX_SHORT, as_text, short
 
 #: Why a message was refused: the keys of `refused_by_reason` on health pages. No peer can add one.
@@ -195,16 +196,36 @@ def concerning(path: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def raising(kind: Callable[[str], Exception], what: str, *foreign: type[Exception]) -> Iterator[None]:
-    """In place of `foreign` exceptions, raise one of this kind, whose text is `what`, a colon and their reason.
+def raising(kind: Callable[[str], Exception], what: str, *foreign: type[BaseException]) -> Iterator[None]:
+    """In place of the exceptions of other code, raise one of this kind, whose text is `what`, a colon and their reason.
 
-    The reason is the text of an error of ours, whose fields it keeps, that of the system without its number, or the
-    first line of any other's.
+    The reason is the text of an error of ours, whose fields it keeps, how to install a package that is missing, the
+    system's text without its number, or the first line of any other exception's text; all of that if `foreign` is any
+    exception, which the author of the code may have to find.
+
+    Args:
+      kind: called with the text.
+      what: what has failed; empty: the text is the reason alone.
+      foreign: the exceptions; none given: all, but errors of this kind pass, and others of ours are raised without
+        `what`, as they say themselves what has failed.
     """
+    kinds = foreign or (Exception,)
     try:
         yield
-    except foreign as error:
-        first_line = f"{type(error).__name__}: {error}".partition("\n")[0]
-        reason = str(error) if isinstance(error, BeastError) else getattr(error, "strerror", None) or first_line
-        raised = kind(f"{what}: {reason}" if what else reason)
+    except kinds as error:
+        ours = isinstance(error, BeastError)
+        if not foreign and isinstance(kind, type) and isinstance(error, kind):
+            raise
+        reason = str(error) if ours else _reason(error, whole=Exception in kinds)
+        raised = kind(f"{what}: {reason}" if what and (foreign or not ours) else reason)
         raise raised.about(error) if isinstance(raised, BeastError) else raised from error
+
+
+def _reason(error: BaseException, *, whole: bool) -> str:
+    """What an exception that is not ours says, in one line: all of it, or the first line."""
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return how_to_install(error)
+    if not whole and (known := getattr(error, "strerror", None)):
+        return str(known)
+    text = " ".join(str(error).split()) if whole else str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {text or 'no reason given'}"

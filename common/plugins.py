@@ -16,8 +16,7 @@ import re
 import sys
 import sysconfig
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -28,9 +27,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from zerobeast.common.errors import BeastError, ConfigError, concerning
+from zerobeast.common.errors import ConfigError, concerning, raising
 from zerobeast.common.files.atomic import explained
-from zerobeast.common.process.extras import EXTRAS, how_to_install
 from zerobeast.common.text import did_you_mean, suggestion
 
 MOST_FILES = 1000  #: versions of scripts that stay imported
@@ -114,17 +112,6 @@ def load(reference: str, what: str, *, given: bool = False) -> Any:
     return getattr(module, name)
 
 
-@contextmanager
-def calling(what: str) -> Iterator[None]:
-    """Turn whatever a part raises into a ConfigError that begins with `what`; our own errors pass."""
-    try:
-        yield
-    except BeastError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{what}: {type(error).__name__}: {error}") from error
-
-
 def module_of(home: str, what: str, *, given: bool = True) -> ModuleType:
     """Import what stands before the name in a reference; a file with `__name__` other than "__main__".
 
@@ -133,12 +120,8 @@ def module_of(home: str, what: str, *, given: bool = True) -> ModuleType:
     """
     _imported.append(home)
     try:
-        return _from_folder(home) if given else import_module(home)
-    except (Exception, SystemExit) as error:  # foreign code may raise anything
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-            reason = how_to_install(error)
-        raise ConfigError(f"{what}: {home} cannot be imported: {reason}") from error
+        with raising(ConfigError, f"{what}: {home} cannot be imported", Exception, SystemExit):
+            return _from_folder(home) if given else import_module(home)
     finally:
         _imported.pop()
 

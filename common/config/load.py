@@ -34,9 +34,8 @@ from zerobeast.common.config.layers import (
 )
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer, reopened, short_layer
 from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.files.opening import named_text
-from zerobeast.common.plugins import calling
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
 from zerobeast.common.wire import EnvSpec, short
 
@@ -143,10 +142,10 @@ def gather(
     config = _tree(good, spec)
     origins = {path: given.where for path, given in good.items()}
     if not partial:
-        with calling(f"algo {spec.name}: relations"):
+        with raising(ConfigError, f"algo {spec.name}: relations"):
             found = list(broken(config, groups))
         mistakes += [_broken(relation, good) for relation in found if not refused.intersection(relation.paths)]
-        with calling(f"algo {spec.name}: unused"):
+        with raising(ConfigError, f"algo {spec.name}: unused"):
             mistakes += remarks.unused(config, origins)
     own_good, _ = check(line.own, mistakes, own)
     if mistakes:

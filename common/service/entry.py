@@ -28,11 +28,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.extras import how_to_install
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.process.environ import restrict_imports, withhold_secrets
-from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.terminal import say, write
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic_core import PydanticUndefined
 
 from zerobeast.common import plugins
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section
 from zerobeast.common.text import as_text
@@ -142,7 +142,7 @@ class AlgorithmSpec:
             names = "a default for each, and names that are not those of its answers, which have no annotation"
             sentence = f"algorithm {self.name}: settings {', '.join(bad)}: expected {names}"
             raise ConfigError(sentence, path="settings", value=bad, expected=names)
-        with plugins.calling(f"algorithm {self.name}: the defaults of its settings"):
+        with raising(ConfigError, f"algorithm {self.name}: the defaults of its settings"):
             self.settings()
         if (made := currentframe()) and made.f_back and made.f_back.f_back:  # the code that calls the class
             object.__setattr__(self, "__module__", made.f_back.f_back.f_globals.get("__name__"))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, by_array
 from zerobeast.common.wire.checks import unfit
@@ -27,7 +27,6 @@ from zerobeast.services.envserver.padding import Padding, alike, padded_obs
 from zerobeast.services.envserver.reading import CALLS, Reading, given_mask, without_mask
 from zerobeast.services.envserver.shard import NOTHING_YET, Shard
 from zerobeast.services.envserver.spaces import without
-from zerobeast.services.envserver.vector import contained
 
 MASK = "action_mask"  #: entry of a Dict observation, as PettingZoo's games have it
 OBSERVATION = "observation"  #: the entry beside it
@@ -156,7 +155,7 @@ class AgentShard(Shard):
             some = ", ".join(map(str, names[:10])) + ", ..." * (len(names) > 10)
             raise EnvError(f"env.agents is {self._asked}, but {env_id} has {len(names)} agents: {some}")
         self.agents, self._numbers = len(names), {name: number for number, name in enumerate(names)}
-        with contained(f"env.id {env_id!r}: spaces of its agents cannot be read"):
+        with raising(EnvError, f"env.id {env_id!r}: spaces of its agents cannot be read"):
             self._readings = [AgentReading(env, env_id, name, mask, self._leave_out) for name in names]
         roles = [NUMBER.sub("", str(name)) for name in names]
         self._roles = roles if len(set(roles)) > 1 else []

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.settings import FRAMES, EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
@@ -22,7 +22,7 @@ from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.scenes import scene
 from zerobeast.services.envserver.spaces import env_spec
-from zerobeast.services.envserver.vector import Only, contained
+from zerobeast.services.envserver.vector import Only
 
 ELSEWHERE = ("mode", "difficulty", "obs_type")  #: arguments that only gymnasium's single environments take
 ONE_BY_ONE = "makes games one by one, as raw frames or RAM (docs/environments.md has Atari's usual frames of them)"
@@ -170,7 +170,7 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int, **frames: An
         raise EnvError(f"{what}: --env ale_py:{config.id} takes it, and {ONE_BY_ONE}")
     refuse_arguments(kwargs, KWARGS, "Atari")
     usual = V5_STICKY_ACTIONS if config.id.startswith("ALE/") else 0.0  # gymnasium's default for the id
-    with contained(f"env.id {config.id!r} cannot be made"):
+    with raising(EnvError, f"env.id {config.id!r} cannot be made"):
         return Emulator(
             rom,
             num_envs,

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zerobeast.common import plugins
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.guards import BACKENDS as GROUP
 from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.vector import VectorEnv, contained
+from zerobeast.services.envserver.vector import VectorEnv
 
 
 class VectorRequest(NamedTuple):
@@ -84,7 +84,7 @@ def reference_for(env_id: str) -> str:
         known = ", ".join(plugins.installed(GROUP)) or "none, install zerobeast again"
         raise unknown(env_id, f"no installed backend claims it (patterns of ids: {known})")
     what = f"env.id {env_id!r}, backend {claim}"
-    with contained(what):
+    with raising(EnvError, what):
         return plugins.reference_of(GROUP, claim, what)
 
 
@@ -105,7 +105,7 @@ def backend_at(reference: str, env_id: str) -> Backend:
       EnvError: it cannot be imported or is no backend.
     """
     what = f"env.id {env_id!r}, backend {reference}"
-    with contained(what):
+    with raising(EnvError, what):
         backend = plugins.load(reference, what)
     if not isinstance(backend, Backend):
         raise EnvError(path=what, expected=f"a Backend, got {type(backend).__name__}")

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from zerobeast.common import plugins
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver import gymnasium_backend
@@ -21,7 +21,7 @@ from zerobeast.services.envserver.inline import InlineVectorEnv
 from zerobeast.services.envserver.numbers import PLACEHOLDER, numbered
 from zerobeast.services.envserver.padding import Padding, padded
 from zerobeast.services.envserver.spaces import without
-from zerobeast.services.envserver.vector import VectorEnv, contained
+from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.worker import Wear
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
@@ -74,7 +74,7 @@ def make_vector_env(
 def _made_by(backend: Backend, reference: str, request: VectorRequest, padding: Padding) -> VectorEnv | None:
     """The vector environment that a backend has chosen, if any."""
     env_id = request.config.id
-    with contained(f"env.id {env_id!r} cannot be made"):
+    with raising(EnvError, f"env.id {env_id!r} cannot be made"):
         env = backend.make_vec(request)
     if isinstance(env, InlineVectorEnv):
         env.make = partial(padded, env.make, padding)
@@ -110,7 +110,7 @@ def make_env(
     """
     part = None if is_reference(env_id) else backend_at(backend or reference_for(env_id), env_id)
     alone = nullcontext(kwargs) if part and part.mixes else numbered(kwargs)
-    with contained(f"env.id {env_id!r} cannot be made"), alone as filled:
+    with raising(EnvError, f"env.id {env_id!r} cannot be made"), alone as filled:
         import gymnasium
 
         passed_on = {"leave_out": leave_out, "action_mask": action_mask} if part and part.mixes else {}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.net import readings
 from zerobeast.common.wire import EnvSpec, action_record, by_array
@@ -26,7 +26,7 @@ from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.reading import Watched
 from zerobeast.services.envserver.shard import Shard, account_of, described, seed_spaces
-from zerobeast.services.envserver.vector import VectorEnv, contained
+from zerobeast.services.envserver.vector import VectorEnv
 
 SEED, LONG, MOST, ENOUGH = 7, 300, 2000, 20  #: of environments and actions; characters of a sentence; steps; episodes
 NOT, BRIEF, THOROUGH = 0.0, 0.5, 8.0  #: for how many seconds an environment plays
@@ -73,7 +73,7 @@ def _opened(
     server = config.envserver.model_copy(update={"in_process": True})
     several = make_vector_env(env, env.agents or 1, SEED, server, masks=alone, watch=watch)
     try:
-        with contained(f"env.id {task!r} cannot be made"):
+        with raising(EnvError, f"env.id {task!r} cannot be made"):
             envs: Any = several.make(1, SEED) if isinstance(several, InlineVectorEnv) else several
             while envs is several and not several.collect():
                 select.select(several.files, (), (), POLL_S)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.settings import FRAMES, EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
@@ -21,7 +21,7 @@ from zerobeast.services.envserver.gymnasium_backend import SteppedTogether, warn
 from zerobeast.services.envserver.minigrid import WITHOUT_MISSION
 from zerobeast.services.envserver.scenes import drawn, scene
 from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
-from zerobeast.services.envserver.vector import Only, contained
+from zerobeast.services.envserver.vector import Only
 
 PREFIX, FOOTBALL = "envpool/", "gfootball/"
 MAX_SEED = 2**31  # a pool takes 31 bits
@@ -66,7 +66,7 @@ class PoolEnvs(SteppedTogether):
         **_others: Any,
     ) -> None:
         self._draws, self._seeds, self._is_new = draws, one_by_one(seed, num_envs), True
-        with contained(f"env.id {config.id!r} cannot be made"):
+        with raising(EnvError, f"env.id {config.id!r} cannot be made"):
             self._task = self.task_of(config.id)
             self._options = _options(config, self._task)
             pool = self._made()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import raising
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds, EnvSpec
@@ -21,7 +21,7 @@ from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
 from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
-from zerobeast.services.envserver.vector import Only, contained
+from zerobeast.services.envserver.vector import Only
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> Any:
@@ -141,7 +141,7 @@ class NativeVectorEnv(SteppedTogether):
         import gymnasium
 
         kwargs: dict[str, Any] = dict(config.kwargs)
-        with contained(f"env.id {config.id!r} cannot be made"):
+        with raising(EnvError, f"env.id {config.id!r} cannot be made"):
             env: Any = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
         obs, action = env.single_observation_space, env.single_action_space
         super().__init__(env, env_spec(config.id, obs, action), obs_adapter(obs), action_adapter(action), num_envs)

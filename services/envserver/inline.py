@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, by_array
 from zerobeast.common.wire.bits import pack_bits
 from zerobeast.common.wire.checks import unfit
@@ -22,7 +22,7 @@ from zerobeast.common.wire.spaces import names
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.padding import Padding
 from zerobeast.services.envserver.spaces import fitted
-from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv, contained, rows_for
+from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv, rows_for
 
 REWARD = ArraySpace.box(())
 
@@ -205,7 +205,7 @@ class InlineVectorEnv(VectorEnv):
         self._begun = [calls] if seed is None else [[call] for call in calls]
 
     def step(self, actions: NDArray[Any]) -> None:
-        with contained(f"environment {self.spec.env_id!r} cannot take a step"):
+        with raising(EnvError, f"environment {self.spec.env_id!r} cannot take a step"):
             for part, env in self._parts:
                 env.progress = self.progress
                 env.begin(actions[part])

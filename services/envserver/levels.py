@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from itertools import chain
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, EnvError, raising
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import did_you_mean, split_ids
 from zerobeast.services.envserver import gymnasium_backend
 from zerobeast.services.envserver.backend import backend_of
-from zerobeast.services.envserver.vector import contained
 
 
 def evaluated(config: RunConfig) -> dict[str, str]:
@@ -30,7 +29,7 @@ def _named(name: str, tasks: tuple[str, ...]) -> Iterable[str]:
     ends = [name] if name in tasks else [task for task in tasks if task.endswith(name)]
     if len(ends) > 1:
         raise ConfigError(f"evaluate.levels: {name!r} names {len(ends)} of {', '.join(tasks)}, expected one")
-    with contained(f"levels of {', '.join(tasks)}"):
+    with raising(EnvError, f"levels of {', '.join(tasks)}"):
         levels = [backend.levels(task) for task in tasks if (backend := backend_of(task))]
     if found := ends or [own[name] for own in levels if name in own]:
         return found

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSpec, action_record
 from zerobeast.common.wire.bits import unpacked_rows
@@ -29,7 +29,6 @@ from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.padding import Padding, padded
 from zerobeast.services.envserver.scenes import Scene, scene_of
 from zerobeast.services.envserver.spaces import legal
-from zerobeast.services.envserver.vector import contained
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 POLL_S = 0.1
@@ -129,7 +128,7 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     reference = "" if is_reference(config.id) else reference_for(config.id)
     if reference and (make_rendered := backend_at(reference, config.id).make_rendered):
-        with contained(f"env.id {config.id!r} cannot be made"):
+        with raising(EnvError, f"env.id {config.id!r} cannot be made"):
             return make_rendered(config, seed or 0)
     kwargs = {**config.kwargs, "render_mode": "rgb_array"}
     make = partial(make_env, config.id, kwargs, reference, several=True, leave_out=config.leave_out)

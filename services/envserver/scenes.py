@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError
+from zerobeast.common.errors import EnvError, raising
 from zerobeast.common.wire import short
-from zerobeast.services.envserver.vector import contained
 
 USUAL_FPS = 15.0  #: of an environment that has no frame rate of its own
 MAX_FPS = 1e6
@@ -45,7 +44,7 @@ def drawn(env: Any, env_id: str) -> NDArray[np.uint8]:
     Raises:
       EnvError: it draws none.
     """
-    with contained(f"env.id {env_id!r} cannot be drawn"):
+    with raising(EnvError, f"env.id {env_id!r} cannot be drawn"):
         found = env.render()
     picture: NDArray[Any] = found if isinstance(found, np.ndarray) else np.zeros(0)
     shape, kind = tuple[int, ...](picture.shape), picture.dtype.kind

@@ -38,7 +38,7 @@ from zerobeast.services.envserver.sessions import (
     sessions_to_advance,
 )
 from zerobeast.services.envserver.spaces import legal
-from zerobeast.services.envserver.vector import VectorEnv, contained
+from zerobeast.services.envserver.vector import VectorEnv
 
 log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class EnvServer(Service):
         session.arrival(header.seq)
         session.state.request, session.asked_at = header, self.clock()
         try:
-            with contained(f"environment {session.state.env_id!r} has failed"):
+            with raising(EnvError, f"environment {session.state.env_id!r} has failed"):
                 begin()
         except EnvError as error:
             self._fail(session, error)
@@ -222,7 +222,7 @@ class EnvServer(Service):
             makes = session.welcome is None and session.state.env.inline
             began = self.clock()
             try:
-                with contained(f"environment {session.state.env_id!r} has failed"):
+                with raising(EnvError, f"environment {session.state.env_id!r} has failed"):
                     finished = session.state.env.collect()
                 if finished:
                     self._answer(session)

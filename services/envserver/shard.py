@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.errors import EnvError, Misfit, WrongInterface
+from zerobeast.common.errors import EnvError, Misfit, WrongInterface, raising
 from zerobeast.common.settings.env import filled
 from zerobeast.common.text import in_line
 from zerobeast.common.wire import EnvSeeds, EnvSpec, by_array
@@ -21,7 +21,7 @@ from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.reading import Reading, called, reward_of
 from zerobeast.services.envserver.scenes import drawn, names_of, scene
 from zerobeast.services.envserver.spaces import fitted
-from zerobeast.services.envserver.vector import Only, contained
+from zerobeast.services.envserver.vector import Only
 
 MAX_FAILURES = 10  #: of one environment without a step in between, after which its session ends
 FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
@@ -122,7 +122,8 @@ class Shard(InlineEnvs):
             if options is None or self._retry_at[i]:
                 self._reset(i)
             else:
-                with contained(f"environment {self.spec.env_id!r} cannot be reset with options {options!s:.200}"):
+                what = f"environment {self.spec.env_id!r} cannot be reset with options {options!s:.200}"
+                with raising(EnvError, what):
                     self._open_episode(i, options)
         self.pack()
 

@@ -12,15 +12,13 @@ the next, its action is ignored and its reward is 0.
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import BeastError, EnvError
-from zerobeast.common.process.extras import EXTRAS, how_to_install
+from zerobeast.common.errors import EnvError
 from zerobeast.common.wire import EnvSeeds, EnvSpec, step_record
 from zerobeast.common.wire.episodes import Entry, Episode, entry, lightened
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
@@ -32,22 +30,6 @@ MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 
 Only = NDArray[np.bool_] | None  #: [N] which environments; None: all
 Numbers = Callable[[int], dict[str, float]]
-
-
-@contextmanager
-def contained(what: str) -> Iterator[None]:
-    """Turn whatever an environment's code raises into an EnvError, which ends only its session."""
-    try:
-        yield
-    except EnvError:
-        raise
-    except BeastError as error:
-        raise EnvError(str(error)) from error
-    except Exception as error:  # foreign code: it can raise anything
-        reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no reason given'}"
-        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-            reason = how_to_install(error)
-        raise EnvError(f"{what}: {reason}") from error
 
 
 def rows_for(spec: EnvSpec, num_envs: int) -> NDArray[Any]:

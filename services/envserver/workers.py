@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface
+from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface, raising
 from zerobeast.common.plugins import start_folder
 from zerobeast.common.process.endings import how_it_ended, oom_kills
 from zerobeast.common.process.marks import end_marked, marked
@@ -35,7 +35,7 @@ from zerobeast.common.wire.episodes import MAX_REASON
 from zerobeast.common.wire.seeds import continued, of_part
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import backoff_s
-from zerobeast.services.envserver.vector import Only, VectorEnv, contained, rows_for
+from zerobeast.services.envserver.vector import Only, VectorEnv, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, START, STEP, Wear, Worker, serve
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class WorkerVectorEnv(VectorEnv):
         wear = self._wear if self._opened else self._wear.sooner(worker.seed)
         wants_infos = self.infos is not None
         make = partial(self._make, worker.size, seed, failed=failed, wants_infos=wants_infos)
-        with contained(f"env.id {self._env_id!r}: a process for it cannot be started"):
+        with raising(EnvError, f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
             with theirs, marked() as worker.mark:  # closed here, so that the pipe ends with the process

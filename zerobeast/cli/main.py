@@ -23,9 +23,9 @@ from types import FrameType
 
 from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.extras import how_to_install
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.process.environ import NO_PLUGINS, SAFE_PATH
-from zerobeast.common.process.extras import how_to_install
 from zerobeast.common.process.logs import escape_remarks
 from zerobeast.common.process.signals import handled
 from zerobeast.common.process.terminal import write

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zerobeast.clients.policy import Policy
-from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.plugins import calling
+from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.wire import ArraySpace, Space, nested
 from zerobeast.common.wire.spaces import names
 from zerobeast.rl.nets import StepInput
@@ -77,7 +76,7 @@ class ActingStep(nn.Module):
         self._actions = dict(_arrays("action", self.env.action))
         real = [name for name, space in self._actions.items() if space.kind == "box"]
         self._unclipped = real if policy.config.net.sees_last_step and policy.config.algorithm.sees_last_step else []
-        with torch.no_grad(), calling(self.fault):
+        with torch.no_grad(), raising(ConfigError, self.fault):
             self.outputs = list(self.named(*self.example()))
 
     def example(self) -> list[Tensor]:
@@ -149,7 +148,7 @@ def export(policy: Policy) -> Graph:
         graph.inputs.remove(value)
     inputs, outputs = ({str(value.name): _shown(value) for value in values} for values in (graph.inputs, graph.outputs))
     model = _file(program.model)
-    with calling(step.fault):
+    with raising(ConfigError, step.fault):
         return Graph(model, inputs, outputs, compared(step, model, set(inputs)))
 
 

@@ -18,12 +18,11 @@ from typing import Any
 import psutil
 
 from zerobeast.common.config.table import RUN, about, table_of, value_at
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
 from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.files.opening import opened, regular
-from zerobeast.common.plugins import calling
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import without_folders
 
@@ -190,7 +189,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
         bound = ["algo"]
     else:
         bound = [path for path in RUN if path.split(".")[0] in BOUND and path not in FREE]
-        with calling(f"algo {saved.section}: bound"):
+        with raising(ConfigError, f"algo {saved.section}: bound"):
             own = saved.algorithm.bound(wanted.algorithm)
         bound += [f"{saved.section}{path}" if path.startswith(".") else path for path in own]
         if saved.algorithm.replays and saved.sync.parsed.measured != wanted.sync.parsed.measured:
@@ -217,7 +216,7 @@ def refusal(path: str, run: str, before: Any, after: Any) -> ConfigError:
 def schedule_note(saved: RunConfig, wanted: RunConfig) -> str:
     """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for."""
     before = saved.algorithm, saved.total_steps, start(wanted.folder)
-    with calling(f"algo {wanted.section}: jump"):
+    with raising(ConfigError, f"algo {wanted.section}: jump"):
         return wanted.algorithm.jump(wanted.section, wanted, *before)
 
 

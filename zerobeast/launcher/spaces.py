@@ -23,9 +23,8 @@ from zerobeast.common.config.load import check as config_check
 from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.table import LEVELS, RUN, nested, value_at
 from zerobeast.common.config.trust import confirmation
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.files import state
-from zerobeast.common.plugins import calling
 from zerobeast.common.process.endings import how_it_ended, oom_kills
 from zerobeast.common.process.marks import MARK, end_marked
 from zerobeast.common.settings import FRAMES, NO_RUN, PADDING, EnvConfig, EnvServerConfig, RunConfig
@@ -111,7 +110,7 @@ def spec_for(config: RunConfig) -> EnvSpec | None:
     if config.local.placement == "serve":
         return None
     spec = spec_of(_shaping(config))
-    with calling(f"algo {config.section}: takes or flaw"):
+    with raising(ConfigError, f"algo {config.section}: takes or flaw"):
         refuse_unfit(config, spec)
     if sentence := oversize(spec, None, config.learner.unroll_length, config.actor.envs_per_group):
         raise ConfigError(sentence, path="learner.unroll_length", value=config.learner.unroll_length)

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerobeast.common.errors import ConfigError
-from zerobeast.common.plugins import calling
+from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import Origin
 from zerobeast.rl.data import Batch, Pace, Rollouts
@@ -203,7 +202,7 @@ class MemoryLearning:
             self._remembered.rekey(self._memory.key(self._features(stacked(self._remembered.entries).obs)))
         losses = torch.stack([entry.loss if entry.loss is not None else self._loss for entry in self._familiar])
         known = (losses, keys, familiar.td_error, familiar.return_to_go, familiar.version)
-        with calling(self._what):
+        with raising(ConfigError, self._what):
             scores = self._signal(Familiar(*(each.cpu() for each in known)))
         if not (isinstance(scores, Tensor) and scores.shape == losses.shape and scores.isfinite().all()):
             raise ConfigError(f"{self._what} returned {scores!r:.200}, expected {len(losses)} finite numbers")

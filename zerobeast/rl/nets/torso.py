@@ -29,8 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError, concerning
-from zerobeast.common.plugins import calling
+from zerobeast.common.errors import ConfigError, concerning, raising
 from zerobeast.common.settings import NetConfig, Reading, torso_of
 from zerobeast.common.wire import ArraySpace, EnvSpec, nested
 from zerobeast.rl.nets.normalize import ArrayNorm
@@ -98,7 +97,7 @@ def make_torso(net: NetConfig, env: EnvSpec, *, bare: bool = False) -> Torso:
     what = f"net.torso {net.torso}"
     with concerning("net.torso", net.torso):
         make = torso_of(net.torso).load(net.torso, bare=bare)
-        with calling(f"{what} cannot be made for {env.env_id}"):
+        with raising(ConfigError, f"{what} cannot be made for {env.env_id}"):
             made = make(net, env)
         if not isinstance(made, nn.Module):
             raise ConfigError(f"{what} made {type(made).__name__}, expected a torch.nn.Module")
@@ -113,7 +112,7 @@ def _try(torso: Torso, env: EnvSpec, what: str) -> None:
     """Raise ConfigError unless it maps observations of the smallest and of the largest numbers as it declares."""
     arrays = [_samples(array, env.frame_stack) for array in env.obs.arrays]
     training = torso.training
-    with calling(f"{what} cannot read observations of {env.env_id}"):
+    with raising(ConfigError, f"{what} cannot read observations of {env.env_id}"):
         features = torso.eval()(*arrays)
     torso.train(training)
     size = torso.out_size

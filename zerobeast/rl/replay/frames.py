@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError, StoreError, raising
-from zerobeast.common.process.extras import how_to_install
+from zerobeast.common.extras import how_to_install
 from zerobeast.common.wire import Block, RecordSpec
 from zerobeast.rl.replay.disk import PAGE, pages
 

@@ -75,6 +75,11 @@ def source(where: str) -> str:
     return kind if kind in ("environment", "flag") else where.partition(": ")[0]
 
 
+def flags_help(own: type[Section]) -> Iterator[str]:
+    """Lines with every flag of a command itself, its default and its meaning."""
+    return _group("This command", settings_of(own), None, {})
+
+
 def settings_help(
     own: type[Section] = Section,
     config: RunConfig | None = None,
@@ -101,7 +106,7 @@ def settings_help(
         *_group("run", run, config, origins),
         *groups(mine),
         *groups(often),
-        *_group("This command", settings_of(own), None, {}),
+        *flags_help(own),
         *_entry("--config FILE", "YAML file with settings; may be repeated, later files override earlier ones"),
         *groups(sections),
         *groups(others if of_all else {}, None),

@@ -4,13 +4,9 @@ The same command goes on after Ctrl-C, or after a crash: runs that are done are 
 checkpoints, and those that failed are tried again. At the end it prints what `beast compare` prints of the runs that
 are done.
 
-  --parallel N   runs at a time, by default as many as there are cores
-  --cores N      cores of each, by default one, or with --parallel an equal share
-  --dry_run      check the file and list its runs; start nothing
-
-name, root, parallel, cores, samples and seed may stand in the file or be given as flags. Two sweeps at a time need
-cores of their own: taskset -c 0-7 beast sweep FILE. A value that imports a module has to be repeated as a flag, such as
---env my_module:MyEnv.
+The flags below may stand in the file too, without --. Two sweeps at a time need cores of their own: taskset -c 0-7
+beast sweep FILE. Every setting of the runs is a flag here too; a value that imports a module has to be repeated as one,
+such as --env my_module:MyEnv.
 
 Exit code: 0 all runs are done; 1 a run failed, others have gone on; 2 bad input, nothing was started; 130 and 143 after
 Ctrl-C and SIGTERM, with checkpoints.
@@ -23,6 +19,7 @@ from pathlib import Path
 
 from zerobeast import commands
 from zerobeast.cli import compare
+from zerobeast.common.config.describe import flags_help
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.process.terminal import say, write
 from zerobeast.results.run import read
@@ -34,7 +31,8 @@ EXAMPLE = "\n".join((spec.__doc__ or "").splitlines()[2:])
 
 def main(argv: list[str]) -> int:
     """Run `beast sweep`. Raises ConfigError if nothing was started."""
-    parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}")
+    flags = "\n".join(flags_help(spec.SweepSettings)).strip("\n")
+    parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}", flags)
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML: see above")
     own, flags = parser.parse_known_args(argv)
     sweep, trials, places = planned(own.file, flags)

@@ -62,9 +62,8 @@ class Sizes(NamedTuple):
 def parts(name: str, space: Space, value: Any) -> list[tuple[str, ArraySpace, NDArray[Any]]]:
     """Each array of a value: what error messages call it, its space, and its numbers, unchecked."""
     try:
-        return [(path, array, np.asarray(part)) for path, array, part in arrays(name, space, value)]
-    except EnvError as error:
-        raise ConfigError(str(error)) from error
+        with raising(ConfigError, "", EnvError):
+            return [(path, array, np.asarray(part)) for path, array, part in arrays(name, space, value)]
     except (TypeError, ValueError, RuntimeError) as error:  # lists of different lengths, tensors with gradient
         raise ConfigError(argument=name, value=value, expected="numbers") from error
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError, StoreError, raising
-from zerobeast.common.extras import how_to_install
 from zerobeast.common.wire import Block, RecordSpec
 from zerobeast.rl.replay.disk import PAGE, pages
 
@@ -108,10 +107,8 @@ def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
       ConfigError: the frames are not one array of bytes or bits.
       StoreError: zstandard is not installed.
     """
-    try:
+    with raising(StoreError, "replay_compression zstd", ModuleNotFoundError):
         import_module("zstandard")
-    except ModuleNotFoundError as error:
-        raise StoreError(f"replay_compression zstd: {how_to_install(error)}") from error
     obs = record.fields[0]
     if isinstance(obs, Block) or obs.dtype != "|u1":
         what = "several arrays" if isinstance(obs, Block) else f"of type {obs.dtype}"

@@ -15,8 +15,9 @@ import pytest
 from tests.helpers import ROOT, bring
 from zerobeast.cli import main as cli
 from zerobeast.cli.slurm import SlurmFlags
-from zerobeast.cli.train import TrainFlags, evaluation_of
+from zerobeast.cli.train import TrainFlags
 from zerobeast.commands import run_module
+from zerobeast.common.config import torchbeast
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import TREE
 from zerobeast.common.errors import BeastError, ConfigError
@@ -86,8 +87,7 @@ def check_beast(argv: list[str]) -> None:
     if name in OWN:
         if name == "sweep" and (file := flags.pop(0) if flags else "").startswith("docs"):
             assert (ROOT / file).is_file(), file
-        if name != "train" or not evaluation_of(flags):
-            settings(flags, OWN[name])
+        settings(torchbeast.expanded(flags, str) if name == "train" else flags, OWN[name])
         return
     assert name in cli.COMMANDS, name
     if not flags:  # the page speaks of the command

@@ -31,8 +31,7 @@ EXAMPLE = "\n".join((spec.__doc__ or "").splitlines()[2:])
 
 def main(argv: list[str]) -> int:
     """Run `beast sweep`. Raises ConfigError if nothing was started."""
-    flags = "\n".join(flags_help(spec.SweepSettings)).strip("\n")
-    parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}", flags)
+    parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}", "\n".join(flags_help(spec.SweepSettings)).strip())
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML: see above")
     own, flags = parser.parse_known_args(argv)
     sweep, trials, places = planned(own.file, flags)

@@ -54,7 +54,7 @@ golden: $(DEV)
 	REGENERATE=1 $(PYTEST) tests/unit/test_golden.py $(ARGS)
 
 mutants: $(DEV)
-	@exec $(BIN)/python -m zerobeast.tools.mutants $(ARGS)
+	@exec $(BIN)/python -m zerobeast_tools.mutants $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -67,14 +67,14 @@ bench: $(DEV)
 
 setup: $(DEV)
 
-$(READY): pyproject.toml constraints.txt deploy/setup
+$(READY): pyproject.toml tools/pyproject.toml constraints.txt deploy/setup
 	@deploy/setup $(VENV) train
 	@touch $@
 
-$(DEV): pyproject.toml constraints.txt deploy/setup
+$(DEV): pyproject.toml tools/pyproject.toml constraints.txt deploy/setup
 	@deploy/setup $(VENV) dev
 	@touch $(READY) $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build tools/build *.egg-info src/*.egg-info tools/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find zerobeast common services tools tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,17 +1,23 @@
-"""Commands with subcommands: `beast`, `beast bench` and `beast chaos`."""
+"""Commands with subcommands, such as `beast`, and parsers for them."""
 
 import argparse
+import ast
 import contextlib
 import math
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NoReturn
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
+from zerobeast.common.plugins import installed
 from zerobeast.common.process.terminal import write
 from zerobeast.common.text import suggestion
+
+GROUP = "zerobeast.commands"  #: of entry points, functions from the arguments of a command to its exit code
 
 
 def run(
@@ -46,6 +52,18 @@ def run_module(package: str, name: str, argv: list[str]) -> int:
     """
     code: int = import_module(f"{package}.{name}").main(argv)
     return code
+
+
+def of_packages() -> dict[str, str]:
+    """Commands that installed packages bring, each with the first line of its module's text, which is not executed."""
+    return {name: _first_line(entry.module) for name, (entry, *_) in installed(GROUP).items()}
+
+
+def _first_line(module: str) -> str:
+    with contextlib.suppress(Exception):  # whatever is wrong with it
+        file = Path(str(getattr(find_spec(module), "origin", "")))
+        return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
+    return ""
 
 
 def add_root(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import pytest
 
-from zerobeast.tools.chaos import table
-from zerobeast.tools.chaos.network_faults import NetworkTrial
+from zerobeast_tools.chaos import table
+from zerobeast_tools.chaos.network_faults import NetworkTrial
 
 TRIAL = "trial"  #: property of a test that holds a trial, and travels from the worker that ran the test
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from unittest.mock import patch
 
 from zerobeast.services.actor.waits import TIMEOUTS as WAITS
-from zerobeast.tools.chaos import network_run, network_service
+from zerobeast_tools.chaos import network_run, network_service
 
 FACTOR = "HURRY"  #: environment variable with the factor by which time-outs are shorter
 TIMEOUTS = {

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.process.roles import ROLES
-from zerobeast.tools.chaos.balance import Balance
-from zerobeast.tools.chaos.watch import RunWatch
-from zerobeast.tools.throwaway_run import ThrowawayRun
+from zerobeast_tools.chaos.balance import Balance
+from zerobeast_tools.chaos.watch import RunWatch
+from zerobeast_tools.throwaway_run import ThrowawayRun
 
 ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0

@@ -12,9 +12,9 @@ import pytest
 
 from tests.chaos.runs import SMALL, closes, learned
 from zerobeast.common.process.roles import ROLES
-from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
-from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
-from zerobeast.tools.chaos.soak import SETTINGS, WITNESS
+from zerobeast_tools.chaos.faults import FaultKind, ServiceFault
+from zerobeast_tools.chaos.inject import FaultInjector, disturbed_run
+from zerobeast_tools.chaos.soak import SETTINGS, WITNESS
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -17,8 +17,8 @@ from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.process.roles import ROLES
 from zerobeast.services.learner.checkpoint import load_checkpoint
-from zerobeast.tools.chaos.inject import disturbed_run
-from zerobeast.tools.chaos.watch import RunWatch
+from zerobeast_tools.chaos.inject import disturbed_run
+from zerobeast_tools.chaos.watch import RunWatch
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -19,10 +19,10 @@ from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health.figures import ServiceView, state
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.service.entry import NICENESS
-from zerobeast.tools.chaos.faults import FaultKind, ServiceFault
-from zerobeast.tools.chaos.inject import disturbed_run
-from zerobeast.tools.chaos.soak import SETTINGS, WITNESS
-from zerobeast.tools.throwaway_run import ThrowawayRun
+from zerobeast_tools.chaos.faults import FaultKind, ServiceFault
+from zerobeast_tools.chaos.inject import disturbed_run
+from zerobeast_tools.chaos.soak import SETTINGS, WITNESS
+from zerobeast_tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -5,8 +5,8 @@ from typing import Any, get_args
 import pytest
 
 from zerobeast.common.errors import Refusal
-from zerobeast.tools.chaos.fuzz import run
-from zerobeast.tools.chaos.fuzz_attacks import ATTACKS
+from zerobeast_tools.chaos.fuzz import run
+from zerobeast_tools.chaos.fuzz_attacks import ATTACKS
 
 MESSAGES = 10_000
 

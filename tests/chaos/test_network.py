@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.hurried_service import hurried
-from zerobeast.tools.chaos.network_faults import NetworkTrial, attempt, faults, settled
-from zerobeast.tools.chaos.network_run import PLANES, SMALL, ProxiedRun
+from zerobeast_tools.chaos.network_faults import NetworkTrial, attempt, faults, settled
+from zerobeast_tools.chaos.network_run import PLANES, SMALL, ProxiedRun
 
 HURRY = 5.0  #: a connection without a sign of life is dead after 2 s
 HOLE_S = 3.0

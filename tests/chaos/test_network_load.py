@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.tools.chaos.network_faults import NetworkTrial
-from zerobeast.tools.chaos.network_load import crowd, deaf, mixed
+from zerobeast_tools.chaos.network_faults import NetworkTrial
+from zerobeast_tools.chaos.network_load import crowd, deaf, mixed
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from tests.chaos.hurried_service import hurried
 from zerobeast.common.process.roles import SERVERS
-from zerobeast.tools.chaos import network_names
-from zerobeast.tools.chaos.network_names import NamedRun, forget, move
+from zerobeast_tools.chaos import network_names
+from zerobeast_tools.chaos.network_names import NamedRun, forget, move
 
 
 @pytest.fixture(scope="module")

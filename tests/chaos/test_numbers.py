@@ -15,8 +15,8 @@ from tests.chaos.runs import TINY, TO_SEE_S, learned, page, seen
 from tests.helpers import wait_until
 from zerobeast.common.files import run_files
 from zerobeast.services.learner.checkpoint import load_checkpoint
-from zerobeast.tools.chaos.inject import disturbed_run
-from zerobeast.tools.throwaway_run import ThrowawayRun
+from zerobeast_tools.chaos.inject import disturbed_run
+from zerobeast_tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -19,7 +19,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.update import Trainer
-from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
+from zerobeast_tools.chaos.inject import FaultInjector, disturbed_run
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -2,8 +2,8 @@
 
 import logging
 
-from zerobeast.tools.chaos.search import SearchTrial, attempt, main
-from zerobeast.tools.chaos.unreliable_port import Faults
+from zerobeast_tools.chaos.search import SearchTrial, attempt, main
+from zerobeast_tools.chaos.unreliable_port import Faults
 
 
 def test_runs_go_on_whatever_is_refused_late_or_lost() -> None:

@@ -17,7 +17,7 @@ from tests.chaos.conftest import Note
 from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen
 from tests.helpers import wait_until
 from zerobeast.common.process.roles import ROLES
-from zerobeast.tools.chaos.inject import FaultInjector, disturbed_run
+from zerobeast_tools.chaos.inject import FaultInjector, disturbed_run
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -22,7 +22,7 @@ def pip(*arguments: str | Path) -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"  # a clean copy: leftovers of an earlier build would be packed as well
-    for package in ("src", "zerobeast", "common", "services", "tools"):
+    for package in ("src", "zerobeast", "common", "services"):
         shutil.copytree(ROOT / package, source / package, symlinks=True)
     for file in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / file, source)

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import free_port, wait_until
 from zerobeast.common.transport import add_key, make_keys
 from zerobeast.launcher.child import Child
-from zerobeast.tools.throwaway_run import ThrowawayRun
+from zerobeast_tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -8,8 +8,8 @@ from tests.helpers import wait_until
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.process.roles import ROLES
-from zerobeast.tools.chaos.proxy import Proxy
-from zerobeast.tools.throwaway_run import ThrowawayRun
+from zerobeast_tools.chaos.proxy import Proxy
+from zerobeast_tools.throwaway_run import ThrowawayRun
 
 CARTPOLE = ["--env", "CartPole-v1"]
 

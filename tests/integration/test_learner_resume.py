@@ -37,7 +37,7 @@ from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.update import Trainer
 from zerobeast.testing.small_run import numbers
-from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
+from zerobeast_tools.chaos.witness.store import OriginFile, StoringLearning
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.integration.ports import bound_again, meet
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import ClientPort, Context, ServerPort, ports
 from zerobeast.common.wire.messages import Header, Kind, Plane, topic
-from zerobeast.tools.chaos.proxy import Proxy
+from zerobeast_tools.chaos.proxy import Proxy
 
 PLANE = Plane.STEPS
 

@@ -22,7 +22,7 @@ from zerobeast.common.transport import (
 from zerobeast.common.transport.sockets import CURVE_BYTES, MAX_FRAME_BYTES
 from zerobeast.common.transport.subscriptions import Subscriptions
 from zerobeast.common.wire.messages import Header, Kind, Plane, pack_header, topic
-from zerobeast.tools.chaos.fuzz_peer import LONG, REPLIES, REQUESTS, WEIGHTS, RawPeer, message
+from zerobeast.testing.raw_peer import LONG, REPLIES, REQUESTS, WEIGHTS, RawPeer, message
 
 ME, OTHER = 7, 8
 PLANE = Plane.STEPS

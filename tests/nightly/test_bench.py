@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from zerobeast.cli import main as cli
-from zerobeast.tools.bench import scale
+from zerobeast_tools.bench import scale
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -7,9 +7,9 @@ import pytest
 
 from zerobeast.common.config.load import load
 from zerobeast.rl.nets.weights import flatten
-from zerobeast.tools import bench
-from zerobeast.tools.bench.in_process import InProcess
-from zerobeast.tools.bench.replay import measure
+from zerobeast_tools import bench
+from zerobeast_tools.bench.in_process import InProcess
+from zerobeast_tools.bench.replay import measure
 
 LAG, UPDATES = 2, 5
 
@@ -19,7 +19,7 @@ def test_every_command_exists_and_is_explained(capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().out
     for name, meaning in bench.COMMANDS.items():
         assert meaning in text
-        assert callable(import_module(f"zerobeast.tools.bench.{name}").main)
+        assert callable(import_module(f"zerobeast_tools.bench.{name}").main)
 
 
 def test_a_replay_has_figures_and_leaves_no_files(tmp_path: Path) -> None:

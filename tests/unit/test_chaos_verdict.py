@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from zerobeast.tools.chaos import verdict
-from zerobeast.tools.chaos.balance import Balance, RolloutAudit
-from zerobeast.tools.chaos.faults import draw
+from zerobeast_tools.chaos import verdict
+from zerobeast_tools.chaos.balance import Balance, RolloutAudit
+from zerobeast_tools.chaos.faults import draw
 
 ROWS = 3  #: rollouts in a message
 

@@ -10,8 +10,8 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
-from zerobeast.tools.chaos.witness.algorithm import Mixed, Witness, check, logits_of
-from zerobeast.tools.chaos.witness.env import ACTIONS, reward_of, right_action
+from zerobeast_tools.chaos.witness.algorithm import Mixed, Witness, check, logits_of
+from zerobeast_tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
 T, WHO = 8, (5, 1234567)
 ENV = EnvSpec("Witness", ArraySpace.box((3,)), ArraySpace.discrete(ACTIONS))

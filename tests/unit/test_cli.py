@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import bring
 from zerobeast import commands
 from zerobeast.cli import main as cli
 from zerobeast.common.config.hints import elsewhere
@@ -98,13 +99,26 @@ def test_a_command_that_is_asked_to_end_cleans_up_and_a_second_signal_does_not_i
     try:
         monkeypatch.setattr(commands, "run_module", command)
         try:
-            ended: object = cli.main(["tune"])
+            ended: object = cli.main(["runs"])
         except SystemExit as error:
             ended = error.code
         assert (ended, cleaned) == (code, [True])
         assert getattr(signal.getsignal(number), "__name__", "") == "<lambda>", "as it was before"
     finally:
         signal.signal(number, before)
+
+
+def test_a_command_of_another_package_is_listed_without_being_run_and_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "robot.py").write_text('"""drive a robot"""\nprint("imported")\nmain = len')
+    monkeypatch.syspath_prepend(tmp_path)
+    with bring(tmp_path, commands.GROUP, {"robot-1": "drive = robot:main"}):
+        assert (cli.main(["--help"]), cli.main(["drive", "a", "b", "c"])) == (0, 3)
+        monkeypatch.setattr(cli, "installed", lambda _group: {})
+        assert cli.main(["bench"]) == 2
+    listed, imported, _ = (said := capsys.readouterr()).out.partition("imported")
+    assert ("drive     drive a robot\n" in listed, imported, "./tools" in said.err) == (True, "imported", True)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from tests.helpers import ROOT, bring
 from zerobeast.cli import main as cli
 from zerobeast.cli.slurm import SlurmFlags
 from zerobeast.cli.train import TrainFlags
-from zerobeast.commands import run_module
 from zerobeast.common.config import torchbeast
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import TREE
@@ -89,11 +88,11 @@ def check_beast(argv: list[str]) -> None:
             assert (ROOT / file).is_file(), file
         settings(torchbeast.expanded(flags, str) if name == "train" else flags, OWN[name])
         return
-    assert name in cli.COMMANDS, name
+    assert name in cli.COMMANDS | cli.TOOLS, name
     if not flags:  # the page speaks of the command
         return
     try:
-        assert run_module("zerobeast.tools" if name in cli.TOOLS else "zerobeast.cli", name, flags) == 0, "unknown"
+        assert cli.call(name, flags) == 0, "unknown"
     except Parsed as parsed:
         settings(parsed.rest)
 

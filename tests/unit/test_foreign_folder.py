@@ -263,7 +263,7 @@ def test_files_cannot_control_the_terminal_of_a_command(tmp_path: Path, capsys: 
 def test_one_module_alone_writes_to_the_terminal() -> None:
     parts = ("zerobeast", "common", "services", "tools")
     files = {path.resolve() for part in parts for path in (ROOT / part).rglob("*.py")}
-    of_other_programs = ROOT / "tools" / "bench" / "peers" / "runners"
+    of_other_programs = ROOT / "tools" / "zerobeast_tools" / "bench" / "peers" / "runners"
     ours = {file for file in files if of_other_programs not in file.parents} - {ROOT / "common/process/terminal.py"}
     speaking = {file: text for file in ours if re.search(r"\bprint\b|\bstd(out|err)\b", text := file.read_text())}
     nodes = ((file, node) for file, text in speaking.items() for node in ast.walk(ast.parse(text)))

@@ -17,7 +17,7 @@ import pytest
 
 from tests.build.folders import saved
 from tests.helpers import ROOT
-from zerobeast.cli.main import COMMANDS, main
+from zerobeast.cli.main import COMMANDS, TOOLS, main
 from zerobeast.common.files import run_files
 from zerobeast.version import __version__
 
@@ -67,7 +67,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_command_has_a_golden_file() -> None:
-    assert {file.stem for file in FILES} == {"beast", *COMMANDS}
+    assert {file.stem for file in FILES} == {"beast", *COMMANDS, *TOOLS}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

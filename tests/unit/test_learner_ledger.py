@@ -21,8 +21,8 @@ from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.update import Trainer
-from zerobeast.tools.chaos.balance import RolloutAudit
-from zerobeast.tools.chaos.witness.store import OriginFile, StoringLearning
+from zerobeast_tools.chaos.balance import RolloutAudit
+from zerobeast_tools.chaos.witness.store import OriginFile, StoringLearning
 
 SENDERS = (11, 22)
 Moment = Callable[[], None]  #: called where a learner may be killed

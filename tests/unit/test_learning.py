@@ -13,7 +13,7 @@ from tests.build import tasks
 from tests.build.batches import ALGORITHMS
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.replay_settings import BoxSettings
-from zerobeast.tools.bench.in_process import InProcess
+from zerobeast_tools.bench.in_process import InProcess
 
 T, B = 8, 16
 MOST_BATCHES, LAST = 60, 5

@@ -25,7 +25,7 @@ from zerobeast.services.learner.checkpoint import packed, restore_random_state, 
 from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.update import Trainer
 from zerobeast.testing.small_run import config_of, numbers, same
-from zerobeast.tools.bench.in_process import InProcess
+from zerobeast_tools.bench.in_process import InProcess
 
 CPU = torch.device("cpu")
 LSTM = ["--env=CartPole-v1", "--net.use_lstm=true", "--net.memory=knn"]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from zerobeast.tools.mutants.__main__ import KILLED, SURVIVED, report
-from zerobeast.tools.mutants.sites import applied, mutants
+from zerobeast_tools.mutants.__main__ import KILLED, SURVIVED, report
+from zerobeast_tools.mutants.sites import applied, mutants
 
 MODULE = """\
 def limited(value: int, most: int = 9) -> int:

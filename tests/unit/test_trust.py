@@ -34,7 +34,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.launcher import start
-from zerobeast.tools.bench.options import parse
+from zerobeast_tools.bench.options import parse
 
 
 @pytest.mark.parametrize(

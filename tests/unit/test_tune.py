@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.cli import tune
-from zerobeast.cli.tune import DIMENSIONS, THREADS, Trial, Values, climb
 from zerobeast.common.config.load import load
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.tools.bench.train import Training
+from zerobeast_tools import tune
+from zerobeast_tools.bench.train import Training
+from zerobeast_tools.tune import DIMENSIONS, THREADS, Trial, Values, climb
 
 SHARED_OUT = dict.fromkeys(THREADS, 1)
 START: Values = {

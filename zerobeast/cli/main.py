@@ -25,6 +25,7 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.extras import how_to_install
 from zerobeast.common.files.atomic import explained
+from zerobeast.common.plugins import find, installed
 from zerobeast.common.process.environ import NO_PLUGINS, SAFE_PATH
 from zerobeast.common.process.logs import escape_remarks
 from zerobeast.common.process.signals import handled
@@ -46,11 +47,9 @@ COMMANDS = {
     "slurm": "write, and submit, the batch script of a run for a Slurm cluster",
     "keygen": "make keys for encrypted tcp",
     "sweep": "train many runs, each on its own cores: every combination of settings, or random draws",
-    "tune": "find the fastest settings for this machine by short trials",
-    "bench": "measure this machine's limit, the training rate compared with it, and the cost of transport",
-    "chaos": "kill services, break the network or attack a run, and check every guarantee",
 }
-TOOLS = ("bench", "chaos")
+#: commands of the package zerobeast-tools, in case it is not installed
+TOOLS = dict.fromkeys(("tune", "bench", "chaos"), "needs zerobeast-tools: pip install ./tools in a clone of ZeroBeast")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,7 +61,8 @@ def main(argv: list[str] | None = None) -> int:
         if argv[:1] in (["--version"], ["-V"]):
             write(f"beast {__version__}")
         else:
-            code = commands.run("beast", __doc__, COMMANDS, argv, _guarded)
+            known = COMMANDS if argv and argv[0] in COMMANDS else COMMANDS | TOOLS | commands.of_packages()
+            code = commands.run("beast", __doc__, known, argv, _guarded)
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
     _flush()
@@ -90,7 +90,7 @@ def _guarded(name: str, argv: list[str]) -> int:
         with handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder
             with explained("the current folder"):
                 os.getcwd()
-            return commands.run_module("zerobeast.tools" if name in TOOLS else "zerobeast.cli", name, argv)
+            return call(name, argv)
     except BeastError as error:
         code, sentence = error.exit_code, str(error)
     except ModuleNotFoundError as error:
@@ -99,6 +99,20 @@ def _guarded(name: str, argv: list[str]) -> int:
         return 130
     mistakes = sentence.split("\n")
     write(f"beast {name}: {sentence}" if len(mistakes) == 1 else "\n  ".join((f"beast {name}:", *mistakes)), sys.stderr)
+    return code
+
+
+def call(name: str, argv: list[str]) -> int:
+    """Run a command of ours, or one that an installed package brings.
+
+    Raises:
+      BeastError: its sentence is for the user.
+    """
+    if name in COMMANDS:
+        return commands.run_module("zerobeast.cli", name, argv)
+    if name not in installed(commands.GROUP):
+        raise ConfigError(TOOLS[name])
+    code: int = find(commands.GROUP, name, "command")(argv)
     return code
 
 

@@ -1,6 +1,6 @@
 """The services of a run as processes of this machine: how each is started, and how they are ended.
 
-`beast train` hands all of them to the supervisor; `zerobeast.tools` starts, stops and kills them one by one.
+`beast train` hands all of them to the supervisor; `zerobeast_tools` starts, stops and kills them one by one.
 """
 
 import json

@@ -27,9 +27,9 @@ from zerobeast.common.wire.messages import (
     Reason,
     pack_header,
 )
+from zerobeast.testing.raw_peer import message
 from zerobeast.testing.rules import rule, rules_in
 from zerobeast.testing.served import AGAIN_S, Peer, Server, garbage, raw, unknown, until
-from zerobeast.tools.chaos.fuzz_peer import message
 
 
 @rule

@@ -24,7 +24,7 @@ from zerobeast.common.wire.messages import (
 )
 from zerobeast.common.wire.records import action_record
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.tools.chaos.fuzz_peer import REQUESTS, RawPeer
+from zerobeast.testing.raw_peer import REQUESTS, RawPeer
 
 R = TypeVar("R")
 LIMIT_S = 30.0  #: for a server to do what it is asked

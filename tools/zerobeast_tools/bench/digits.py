@@ -1,0 +1,109 @@
+"""Whether this tree and another commit learn the same, to the last digit.
+
+Both train in float32 on one thread. Algorithms without a replay train deterministically with all services, and all
+arrays of the last checkpoint are compared, whatever they are called there. The others learn in one process, as with
+`beast bench stale`, and the last weights are compared.
+"""
+
+import hashlib
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from zerobeast import commands
+from zerobeast.common.errors import BeastError
+from zerobeast.common.files import run_files
+from zerobeast.common.process.terminal import write
+from zerobeast.launcher.private_folder import private_folder
+from zerobeast_tools.bench.checkout import HERE, checkout, command
+
+LIMIT_S = 900.0
+FLOAT32 = ("--learner.precision", "float32", "--broker.precision", "float32", "--seed", "3")
+CARTPOLE = ("--env", "CartPole-v1", "--total_steps", "4000")
+
+
+def main(argv: list[str]) -> int:
+    """`beast bench digits`; returns 1 if a number differs.
+
+    Raises:
+      BeastError: a run does not end well, or there is no such commit.
+    """
+    parser = commands.parser("beast bench digits", __doc__)
+    parser.add_argument("--checkout", metavar="COMMIT", required=True, help="another commit of this repository")
+    parser.add_argument("--algos", default=",".join(RUNS), help=f"with commas between; default {','.join(RUNS)}")
+    options = parser.parse_args(argv)
+    algos = options.algos.split(",")
+    if unknown := set(algos) - RUNS.keys():
+        parser.error(f"--algos {','.join(sorted(unknown))}: expected some of {','.join(RUNS)}")
+    differing = 0
+    with checkout(options.checkout) as tree:
+        for algo in algos:
+            here, there = (Counter(RUNS[algo](each, algo)) for each in (HERE, tree))
+            apart = max((here - there).total(), (there - here).total())
+            differing += bool(apart)
+            write(
+                f"{algo:<8} {f'{apart} of {here.total()} arrays differ' if apart else f'{here.total()} arrays equal'}"
+            )
+    return 1 if differing else 0
+
+
+def _with_services(tree: Path, algo: str) -> list[str]:
+    """Digests of the arrays in the last checkpoint of a deterministic run."""
+    with private_folder() as folder:
+        own = ("--algo", algo, "--name", "run", "--root", str(folder), "--deterministic", "true")
+        _finished(tree, folder, "train", *own, *FLOAT32, *CARTPOLE)
+        saved = torch.load(folder / "run" / run_files.CHECKPOINT, map_location="cpu", weights_only=True)
+    return [hashlib.sha256(each.tobytes()).hexdigest() for each in _arrays(saved)]
+
+
+def _in_process(tree: Path, algo: str) -> list[str]:
+    """The digest of the last weights of a run in one process."""
+    env = ("--env", "Pendulum-v1", "--total_steps", "1600") if algo in ("ddpg", "td3", "sac") else CARTPOLE
+    with private_folder() as folder:
+        own = ("--algos", algo, "--seeds", "1", "--lag", "0", "--json", str(folder / "result.json"))
+        _finished(tree, folder, "bench", "stale", *own, *FLOAT32, *env)
+        [run] = json.loads((folder / "result.json").read_text())["runs"]
+    if "weights" not in run:
+        raise BeastError(
+            f"beast bench stale of {tree} reports no weights yet: expected a later commit, or other --algos"
+        )
+    return [run["weights"]]
+
+
+def _finished(tree: Path, folder: Path, *arguments: str) -> None:
+    """Run a command of `beast` to its end. Raises BeastError if that is not a good one."""
+    line, environ = command(tree, *arguments)
+    what = f"beast {' '.join(arguments)} of {tree}"
+    try:
+        run = partial(subprocess.run, line, env=environ, cwd=folder, timeout=LIMIT_S, check=False)
+        done = run(capture_output=True, text=True)
+    except subprocess.TimeoutExpired as error:
+        raise BeastError(f"{what} has not ended within {LIMIT_S:g} s") from error
+    if done.returncode:
+        raise BeastError(f"{what} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+
+
+def _arrays(part: Any) -> Iterator[np.ndarray]:
+    """All floating-point tensors of a checkpoint."""
+    if isinstance(part, torch.Tensor) and part.is_floating_point():
+        yield part.float().numpy()
+    elif isinstance(part, dict | list | tuple):
+        for each in part.values() if isinstance(part, dict) else part:
+            yield from _arrays(each)
+
+
+#: algorithm -> how it is trained, given a tree and its name
+RUNS: Mapping[str, Callable[[Path, str], list[str]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("impala", "a2c", "ppo", "vmpo", "impact"), _with_services),
+        **dict.fromkeys(("dqn", "c51", "rainbow", "r2d2", "ddpg", "td3", "sac"), _in_process),
+    }
+)

@@ -21,7 +21,7 @@ from errno import (
 )
 from pathlib import Path
 
-from zerobeast.common.errors import ConfigError, DiskError
+from zerobeast.common.errors import BeastError, ConfigError, DiskError
 from zerobeast.common.files.opening import opened
 
 #: no space left, a quota or limit reached, a failing or absent disk, no descriptors or memory left, a lock
@@ -36,16 +36,17 @@ def is_transient(error: OSError) -> bool:
 
 
 @contextlib.contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Turn an OSError into a ConfigError that begins with `what`, such as a path that cannot be written.
+def explained(what: str, kind: type[BeastError] = ConfigError) -> Iterator[None]:
+    """Turn an OSError into an error of this kind that begins with `what`, such as a path that cannot be written.
 
-    It is a DiskError if the same call may succeed later.
+    It is a DiskError if the same call may succeed later. The file is named if it is another one than `what` names.
     """
     try:
         yield
     except OSError as error:
-        kind = DiskError if is_transient(error) else ConfigError
-        raise kind(f"{what}: {error.strerror or error}", path=str(error.filename or "")) from error
+        path, kind = str(error.filename or ""), DiskError if is_transient(error) else kind
+        file = "" if Path(path).name.removeprefix(".").removesuffix(".new") in what else f"{path}: "
+        raise kind(f"{what}: {file}{error.strerror or error}", path=path) from error
 
 
 @contextlib.contextmanager

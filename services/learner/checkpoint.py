@@ -29,9 +29,9 @@ from typing import Any
 
 import torch
 
-from zerobeast.common.errors import CheckpointError, DiskError
+from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import drafted, is_transient, sync
+from zerobeast.common.files.atomic import drafted, explained, sync
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT, DamagedCheckpoint, load_checkpoint, load_model
 
 __all__ = ["CHECKPOINT_FORMAT", "Checkpoints", "load_checkpoint", "load_model", "random_state", "restore_random_state"]
@@ -77,23 +77,18 @@ class Checkpoints:
 
         Raises:
           ConfigError: the folder is another learner's.
-          CheckpointError: it cannot be written; the newest is still there, under one of its two names, and no partial
-            file remains.
+          CheckpointError, DiskError: it cannot be written, ever or now; the newest is still there, under one of its
+            two names, and no partial file remains.
         """
         content = packed(state)
-        try:
-            with drafted(self.path, durable=True) as draft:
-                draft.write_bytes(content)
-                sync(draft)  # before anything there is replaced
-                self.demand()
-                if self._whole and self.path.exists():
-                    self._keep()
-            self._whole = True
-        except OSError as error:
-            why = error.strerror or error
-            failure = CheckpointError(f"{self.path}: the checkpoint cannot be written: {why}")
-            failure.exit_code = DiskError.exit_code if is_transient(error) else failure.exit_code
-            raise failure from error
+        failure = explained(f"{self.path}: the checkpoint cannot be written", CheckpointError)
+        with failure, drafted(self.path, durable=True) as draft:
+            draft.write_bytes(content)
+            sync(draft)  # before anything there is replaced
+            self.demand()
+            if self._whole and self.path.exists():
+                self._keep()
+        self._whole = True
 
     def _keep(self) -> None:
         """Give the newest a second name, so that `path` always leads to a whole file."""

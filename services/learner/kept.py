@@ -186,13 +186,13 @@ class Kept:
         """Save the run.
 
         Raises:
-          CheckpointError: it cannot be written, and it is the `last` one. Otherwise the page reports it.
+          CheckpointError, DiskError: it cannot be written, and it is the `last` one. Otherwise the page reports it.
         """
         steps, state = training.trainer.counters.agent_steps, training.state(now)
         try:
             with self._computing:
                 self.checkpoints.save(state)
-        except CheckpointError as error:
+        except (CheckpointError, DiskError) as error:
             self._note("checkpoint", str(error))
             self._numbered.plan(steps)
             if last:

@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_made_is_refused_and_what_is_in_its_place_is_nam
         pass
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "logs").write_text("")
-    with refused(str(tmp_path / "x")) as caught, claimed(tmp_path / "x"):
+    with refused(str(tmp_path / "x" / "logs")) as caught, claimed(tmp_path / "x"):
         pass
     assert str(tmp_path / "x" / "logs") in str(caught.error)
 

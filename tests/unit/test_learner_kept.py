@@ -15,7 +15,7 @@ from tests.build.learners import ENV, B, run_config
 from tests.build.streams import ListedRun, training_run
 from tests.helpers import no_file_longer_than
 from zerobeast.common.config.load import load
-from zerobeast.common.errors import CheckpointError, ConfigError
+from zerobeast.common.errors import ConfigError, DiskError
 from zerobeast.common.files import requests
 from zerobeast.common.service.computing import Computing
 from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept
@@ -119,7 +119,7 @@ def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
     with no_file_longer_than((run.folder / "metrics.csv").stat().st_size + 3):
         for each in (2, 3):
             run.record(each, pg_loss=0.5)
-            with pytest.raises(CheckpointError):
+            with pytest.raises(DiskError):
                 run.save(6.0)
     page = run.kept.report(7.0)
     assert (page["write_errors"], page["checkpoint_age_s"]) == (4, None)

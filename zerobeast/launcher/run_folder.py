@@ -88,18 +88,13 @@ def claimed(folder: Path) -> Iterator[int]:
     Raises:
       ConfigError: the folder cannot be written, leads elsewhere or is not a run's, or another launcher runs there.
     """
-    try:
+    with explained(f"run folder {folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         run_files.refuse_other(folder)
         refuse_links_outside(folder)
         for part in (run_files.LOGS, run_files.SERVICES):
             (folder / part).mkdir(exist_ok=True)
         descriptor = regular(folder / run_files.LAUNCHER_LOCK, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        where = "" if error.filename in (None, str(folder)) else f"{error.filename}: "
-        raise ConfigError(
-            f"run folder {folder} cannot be written: {where}{error.strerror}", path=str(folder)
-        ) from error
     try:
         _wait_for_lock(descriptor, folder)
         os.truncate(descriptor, 0)

@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ import pytest
 from numpy.typing import NDArray
 
 from zerobeast.common import plugins
+from zerobeast.common.process import threads
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.wire.codec import pack
@@ -64,15 +64,13 @@ def poll(service: Service, timeout_s: float) -> None:
 @contextmanager
 def in_thread(*services: Service) -> Iterator[None]:
     """Run services of one process meanwhile, which have to end in order once they are stopped."""
-    loop, codes = Loop(list(services)), list[int]()
-    thread = threading.Thread(target=lambda: codes.append(loop.run()))
-    thread.start()
+    loop = Loop(list(services))
+    ended = threads.in_thread(loop.run, "loop")
     try:
         yield
     finally:
         loop.stop()
-        thread.join(timeout=60)
-        assert codes == [0], f"{services} did not end in order"
+        ended.result(60)  # raises what ended the loop out of order
 
 
 def python(

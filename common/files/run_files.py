@@ -36,7 +36,7 @@ TENSORBOARD_SERVICES = Path(TENSORBOARD, "services")  #: event files of the laun
 STORE = "store"  #: rows kept by an algorithm that has its own replay
 LOGS = "logs"  #: <role>-<index>.log
 REQUESTS = "requests"  #: of callers, to the learner: `zerobeast.common.files.requests`
-SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is
+SERVICES = "services"  #: <role>-<index>.json: where the health page of that service is, or how it has ended
 KEYS = "keys"  #: of the run's own services, unless other ones are given
 SWEEP = "sweep.jsonl"  #: the journal in the folder of a sweep, whose runs are folders beside it
 LAUNCHER_LOCK = ".lock"
@@ -164,11 +164,6 @@ def _no_run(name: str, root: Path | str) -> ConfigError:
     runs = [f"{name}/{path.name}" for path in _runs_at(Path(root, name), str(root))][:5]
     expected = f", but {', '.join(runs)}" if runs else f": expected {Path(root, name, CONFIG)}"
     return ConfigError(f"there is no run {name!r}{expected}; --root names another folder", path="run", value=name)
-
-
-def status_of(status: Path, role: str, index: int) -> Path:
-    """The status file of one of several services in a process whose own file would be `status`."""
-    return status.with_name(f"{role}-{index}.json")
 
 
 def lock(descriptor: int, folder: Path, tries: int = TRIES, refusal: str = "") -> None:

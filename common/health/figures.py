@@ -54,6 +54,7 @@ class ServiceView:
     cpu_share: float | None = None  #: cores in use by the process and its helpers, if known
     code: int | None = None  #: exit code, if it has ended
     note: str = ""  #: why it ended, or why it cannot be asked
+    finished: bool = False  #: it has ended with nothing left to do
 
 
 def number(page: Mapping[str, Any], key: str) -> float | None:

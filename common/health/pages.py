@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.files.opening import small_json
+from zerobeast.common.health.status import read
 
 ANSWER_LIMIT_S = 2.0
 MAX_PAGE_BYTES = 1 << 20
@@ -30,8 +30,7 @@ def announced(status: Path, *, remote: bool) -> tuple[str, str]:
     Returns:
       Each empty if there is none. So is the address if it is out of reach from here, or may not be reached.
     """
-    found = small_json(status)
-    address, host = str(found.get("health", "")), str(found.get("host") or socket.gethostname())
+    _, host, address, _ = read(status)
     name, _, port = address.rpartition(":")
     name = name.strip("[]")
     here = name in ANY or Endpoint(host=name).is_loopback

@@ -22,7 +22,6 @@ from zerobeast.common.health.figures import READY, STALLED, ServiceView, count, 
 from zerobeast.common.process.roles import ROLES
 
 STARTING = "starting"
-DONE = "agent steps are done"  #: in the last line that a learner logs
 ELSEWHERE = "elsewhere"  #: role of a view that stands for services whose pages are out of reach
 BUSY = 0.85  #: share of its time above which a service counts as the limit
 NEVER_WAITS = 0.1  #: share of its time up to which the learner counts as never waiting
@@ -33,6 +32,12 @@ LASTING_S = 10.0  #: an update that takes longer than the span of rates
 MOSTLY = 0.5  #: share of the time of a step, or of the learner's
 ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
 SERVING = ("learner", "broker")
+#: by role: what the run is if its services are busy all the time, and what to do
+LIMITS = {
+    "broker": ("inference-bound", "add a broker or a GPU"),
+    "envserver": ("environment-bound", "add env-servers, or threads and workers to them"),
+    "actor": ("environment-bound", "add actors"),
+}
 MOST, MOST_TEXT = 3, 200  #: causes of each kind in a sentence; characters of a cause that a service words itself
 
 
@@ -71,7 +76,7 @@ def remark(services: Sequence[ServiceView]) -> Verdict | None:
         return _unhealthy(f"not saved: {fault}")
     steps, total = (number(learner, name) for name in ("agent_steps", "total_steps"))
     done = learner.get("finished") or (steps and total and steps >= total)
-    if done or any(DONE in view.note for view in services if view.role == "learner"):
+    if done or any(view.finished for view in services if view.role == "learner"):
         left = max((number(view.page, "evaluations_waiting") or 0 for view in services), default=0)
         waiting = f", and {count(left)} policies wait for their evaluation" if left else ""
         return Verdict(f"finished: the run has reached its last step{waiting}", good=True)
@@ -228,17 +233,10 @@ def _training_bound(learner: Mapping[str, Any]) -> str:
 
 
 def _server_bound(services: Sequence[ServiceView]) -> str:
-    """A sentence if a service is busy all the time; the one nearest to the learner comes first."""
-    if (busy := _mean(services, "broker", "busy_fraction") or 0.0) > BUSY:
-        rows, most = _mean(services, "broker", "batch_rows_mean"), _mean(services, "broker", "max_batch_rows")
-        batches = f"batches {count(rows)} of {count(most)} full"
-        more = _more(services, "broker", "add a broker or a GPU")
-        return f"inference-bound: {batches}, broker busy {share(busy)}: {more}"
-    if (busy := _mean(services, "envserver", "busy_fraction") or 0.0) > BUSY:
-        more = _more(services, "envserver", "add env-servers, or threads and workers to them")
-        return f"environment-bound: env-servers busy {share(busy)}: {more}"
-    if (busy := _mean(services, "actor", "busy_fraction") or 0.0) > BUSY:
-        return f"environment-bound: actors busy {share(busy)}: {_more(services, 'actor', 'add actors')}"
+    """A sentence if services of a role are busy all the time; the one nearest to the learner comes first."""
+    for role, (kind, advice) in LIMITS.items():
+        if (busy := _mean(services, role, "busy_fraction") or 0.0) > BUSY:
+            return f"{kind}: {role} busy {share(busy)}: {_more(services, role, advice)}"
     return ""
 
 

@@ -8,12 +8,17 @@ of the log, events have a maximum length, and text that would control a terminal
 
 import logging
 import time
+from collections import deque
+from typing import Any
 
 from zerobeast.common.text import printable
 
 MAX_PER_PERIOD = 20  #: events of one log statement
 PERIOD_S = 60.0
 MAX_TEXT = 8192  #: characters of one event, its traceback included
+MAX_WARNING = 300  #: characters of a warning elsewhere
+#: number and text of the newest warnings of this process, for its health page
+WARNINGS: deque[tuple[int, str]] = deque(maxlen=3)
 
 
 def escape_remarks() -> None:
@@ -24,12 +29,22 @@ def escape_remarks() -> None:
 
 def log_to_stderr(name: str) -> None:
     """Send the log, and Python's warnings with it, to stderr under the name of this process."""
-    handler = logging.StreamHandler()
+    handler = _Stderr()
     layout = f"%(asctime)s.%(msecs)03d {name} %(levelname).1s %(message)s"
     handler.setFormatter(_Lines(layout, datefmt="%H:%M:%S"))
     handler.addFilter(_Share())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
+
+
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes events to stderr, and keeps the newest warnings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        if record.levelno >= logging.WARNING:
+            number = WARNINGS[-1][0] + 1 if WARNINGS else 1
+            WARNINGS.append((number, record.getMessage().partition("\n")[0][:MAX_WARNING]))
 
 
 class _Lines(logging.Formatter):

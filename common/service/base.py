@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.health.sliding_window import SlidingWindow
+from zerobeast.common.process.logs import WARNINGS
 from zerobeast.common.process.usage import NEARLY, Usage
 from zerobeast.common.service.computing import Computing
 from zerobeast.common.settings import SecurityConfig
@@ -41,6 +42,7 @@ class Service(ABC):
         self.clock = clock  #: monotonic seconds
         self.stopping = False  #: set once, also by signal handlers
         self.state = "starting"
+        self.outcome = ""  #: what it has done, once nothing is left to do
         self.run_name = ""  #: for the health page
         self.computing = Computing(clock)  #: what its thread does without the sockets
         self.started_at = clock()
@@ -135,6 +137,7 @@ class Service(ABC):
             **self._progress.page(now),
             "busy_fraction": round(max(0.0, busy), 3),
             "computing_s": round(computing_s, 1),
+            "warnings": [*WARNINGS],
             **usage,
             "hops": self.hops.page(now),
             **report,

@@ -12,12 +12,10 @@ and the number of threads is fixed before numpy and torch read it.
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import pkgutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +27,10 @@ from typing import TYPE_CHECKING
 
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.extras import how_to_install
-from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
+from zerobeast.common.health import status
+from zerobeast.common.health.status import ExitRecord
 from zerobeast.common.process.environ import restrict_imports, withhold_secrets
 from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.terminal import say, write
@@ -111,21 +110,38 @@ def main(
     signals = _Signals()
     restrict_imports()
     withhold_secrets()
+    end = ExitRecord("stopped")
     try:
         with explained("the current folder"):
             os.getcwd()
         if any(flag in ("-h", "--help") for flag in argv):
             return _help(role)
-        return _run(role, build, signals, argv, environ)
+        end = _run(role, build, signals, argv, environ)
+        log.info("%s", end)
     except BeastError as error:
-        code, text = error.exit_code, str(error)
+        end = ExitRecord("failed", str(error), error.exit_code)
     except ModuleNotFoundError as error:
-        code, text = ConfigError.exit_code, how_to_install(error)
-    say("\n".join(f"{role}: {line}" for line in text.split("\n")), sys.stderr)  # on a full disk the exit code counts
-    return code
+        end = ExitRecord("failed", how_to_install(error), ConfigError.exit_code)
+    except Exception as error:
+        end = ExitRecord("crashed", f"{type(error).__name__}: {error}", 1)
+        raise
+    finally:
+        _record(role, argv, end)
+    if end.code:  # on a full disk the exit code counts
+        say("\n".join(f"{role}: {line}" for line in end.sentence.split("\n")), sys.stderr)
+    return end.code
 
 
-def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+def _record(role: str, argv: Sequence[str], end: ExitRecord) -> None:
+    """Write how this process ends to the status file that its flags name, whether or not all of them are right."""
+    from zerobeast.common.config.flags import split
+
+    given = [Path(flag.text) for flag in split(argv, []) if flag.key == "status_file" and flag.text]
+    for file in given[-1:]:
+        status.record_end(status.files_of(role, file), os.getpid(), end)
+
+
+def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], environ: Mapping[str, str]) -> ExitRecord:
     from zerobeast.common.config.load import gather
     from zerobeast.common.config.process import Instance
 
@@ -158,22 +174,28 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     signals.loop = loop = Loop(
         services, supervisor_pid=instance.supervisor_pid, over=over if follows else lambda: False
     )
-    if signals.asked:
-        return 0
+    if not signals.asked:
+        _take_turns(role, config, instance, loop)
+    if outcome := "".join(service.outcome for service in services):
+        return ExitRecord("finished", outcome)
+    return ExitRecord("stopped", f"by {signals.asked}" if signals.asked else "")
+
+
+def _take_turns(role: str, config: RunConfig, instance: Instance, loop: Loop) -> None:
+    """Run services to their end, each with a health page, whose address is in a status file if there are any."""
     from zerobeast.common.service.health_server import HealthServer
 
+    files = status.files_of(role, instance.status_file or Path())
     with ExitStack() as pages:
-        for number, service in enumerate(services):
+        for number, service in enumerate(loop.services):
             settings = config.health
             if settings.port and number:
                 settings = settings.model_copy(update={"port": settings.port + number})
             health = pages.enter_context(HealthServer(service, settings))
             page = f"{settings.host}:{health.port}"
-            loop.until_done(partial(_write_status, service.role, instance, page, shared=len(services) > 1))
-        code = loop.attended() if role == "learner" else loop.run()
-        if signals.asked:
-            log.info("ended by %s", signals.asked)
-        return code
+            if file := files.get(service.role):
+                loop.until_done(partial(status.announce, file, service.role, instance.index, page))
+        (loop.attended if role == "learner" else loop.run)()
 
 
 def is_over(config: RunConfig, queue: EvaluationQueue) -> bool:
@@ -211,22 +233,3 @@ def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
     log.info("zerobeast %s, protocol %d, process %d: %s", __version__, PROTOCOL_VERSION, os.getpid(), settings)
     for note in loaded.notes:
         log.info("%s", note)
-
-
-def _write_status(role: str, instance: Instance, health: str, *, shared: bool) -> None:
-    """Write the address of the health page, for the supervisor, to a file that is replaced atomically.
-
-    Services that share a process have a file each, beside the one that the process was given.
-
-    Raises:
-      DiskError: the disk is full; the service works without the file.
-      ConfigError: it can never be written.
-    """
-    if (path := instance.status_file) is None:
-        return
-    if shared:
-        path = run_files.status_of(path, role, instance.index or 0)
-    status = {"role": role, "index": instance.index, "pid": os.getpid(), "host": socket.gethostname(), "health": health}
-    with explained(f"status file {path}: cannot be written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(status), durable=False)

@@ -41,8 +41,8 @@ class Loop:
         self._turned_s = [0.0] * len(services)  #: duration of each service's turns since `_counted_at`
         self._counted_at, self._counted_cpu_s = time.monotonic(), time.process_time()
 
-    def run(self) -> int:
-        """Run to the end; returns the exit code."""
+    def run(self) -> None:
+        """Run to the end."""
         with ExitStack() as stack:
             if len(self.services) > 1:
                 context = stack.enter_context(Context())
@@ -51,9 +51,8 @@ class Loop:
             for service in self.services:
                 stack.callback(service.close)
             self._run()
-        return 0
 
-    def attended(self) -> int:
+    def attended(self) -> None:
         """As `run`, but in a thread of its own, while this one attends to services that compute for long.
 
         This thread also hears signals at once: Python handles them in its main thread, between two bytecodes, and a
@@ -62,8 +61,8 @@ class Loop:
         ended = in_thread(self.run, "loop")
         while not wait([ended], ATTEND_S).done:
             if any(service.computing.meanwhile(service.attend) for service in self.services):
-                return 0
-        return ended.result()
+                return
+        ended.result()
 
     def _run(self) -> None:
         for service in self.services:

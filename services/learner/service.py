@@ -20,7 +20,6 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health import figures
-from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import DRAIN_LIMIT_S, LINGER_S, Service
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import random_id
@@ -272,7 +271,8 @@ class Learner(Service):
         if self.training is not None and self._finished:
             if self._kept:
                 self._kept.note_end(self.training)
-            log.info("all %d %s", self.training.trainer.counters.agent_steps, DONE)
+            self.outcome = f"all {self.training.trainer.counters.agent_steps} agent steps are done"
+            log.info("%s", self.outcome)
 
     @property
     def _finished(self) -> bool:

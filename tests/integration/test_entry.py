@@ -17,6 +17,7 @@ import pytest
 
 from tests.helpers import finished, killed_at_last, python, wait_until
 from zerobeast.common.health.pages import fetch_page
+from zerobeast.common.health.status import ExitRecord, read
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.process.usage import PLENTY
 from zerobeast.common.wire.messages import PROTOCOL_VERSION
@@ -111,10 +112,11 @@ def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_
     limits = Path(f"/proc/{process.pid}/limits").read_text()
     assert re.search(rf"Max open files\s+{min(hard, PLENTY)}\s+{hard}\s", limits), "as many as the system allows"
     process.terminate()
-    first, second, *_ = finish(process)[1].splitlines()
+    first, second, *_, last = finish(process)[1].splitlines()
     parts = (f", protocol {PROTOCOL_VERSION}, ", "learner.window=3 (flag)", "seed=9 (environment)")
     assert [part for part in parts if part not in first] == []
-    assert "--ppo.clip has no effect" in second
+    assert ("--ppo.clip has no effect" in second, last.endswith("ended as stopped: by SIGTERM")) == (True, True)
+    assert read(status) == (process.pid, socket.gethostname(), "", ExitRecord("stopped", "by SIGTERM"))
 
 
 @pytest.mark.parametrize(
@@ -123,17 +125,21 @@ def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_
         ("lost", 75, ["the broker did not answer", "for 60 s"]),
         ("wrong", 2, ["no such environment"]),
         ("extra", 2, ["torch is not installed: pip install 'zerobeast[torch]'"]),
+        ("x y", 2, ["argument 'y': expected a flag such as --learner.batch_size 32"]),
         ("bug", 1, []),
     ],
 )
 def test_a_failure_is_sentences_and_its_exit_code_and_a_bug_keeps_its_traceback(
     start: Start, tmp_path: Path, name: str, code: int, lines: list[str]
 ) -> None:
-    found, errors = finish(start("--name", name))
+    status = tmp_path / "status.json"
+    found, errors = finish(start("--status-file", status, "--index", "3", "--name", *name.split()))
     assert found == code
+    end = ExitRecord("failed", "\n".join(lines), code) if lines else ExitRecord("crashed", "KeyError: 'bug'", code)
+    assert read(status).end == end
     assert [line for line in errors.splitlines() if line.startswith("trivial: ")] == [f"trivial: {x}" for x in lines]
     assert ("Traceback" in errors, "KeyError: 'bug'" in errors) == (name == "bug", name == "bug")
-    assert "close" in (tmp_path / "steps").read_text() or name == "extra"
+    assert name in {"extra", "x y"} or "close" in (tmp_path / "steps").read_text()
     if name in {"lost", "bug"}:  # sentences and a traceback
         with Path("/dev/full").open("w") as full:
             assert start("--name", name, stderr=full).wait() == code, "also if the log is on a full disk"

@@ -228,12 +228,9 @@ def test_beast_health_reads_a_run_folder(tmp_path: Path, capsys: pytest.CaptureF
         assert [" ".join(line.split()[:4]) for line in lines[1:3]] == ["actor 1 no answer", "broker 0 ready 0:00:00"]
         code = main(["health", "broker", *map(str, look[2:]), "--json"])
         assert (code, [each["name"] for each in json.loads(capsys.readouterr().out)["services"]]) == (0, ["broker 0"])
-        log = tmp_path / "x" / "logs" / "learner-0.log"
-        log.parent.mkdir()
-        log.write_text("12:00:00.000 learner I all 30 agent steps are done\n")
-        away = {"health": "127.0.0.1:1", "host": "node7.invalid"}
+        away = {"host": "node7.invalid", "state": "finished", "sentence": "all 30 agent steps are done", "code": 0}
         (services / "learner-0.json").write_text(json.dumps(away))
-        assert shown(capsys, *look, "--remote")[:2] == (0, "finished"), "by its log, as it cannot be asked"
+        assert shown(capsys, *look, "--remote")[:2] == (0, "finished"), "by its own account, as it cannot be asked"
     (services / "learner-0.json").unlink()
     assert shown(capsys, *look)[0] == 2
 

@@ -10,7 +10,6 @@ import torch
 from tests.build.learners import Clock, Opener, feed, next_weights, rollout_rows
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import metrics, run_files
-from zerobeast.common.health.verdict import DONE
 from zerobeast.common.service.base import LINGER_S
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
@@ -30,7 +29,7 @@ def test_a_run_ends_by_itself_exactly_at_its_total(
         actor.push(seq, rollout_rows(4, seq), [[float(seq), 10]])
     run.drive([actor], lambda: run.learner.stopping)
     run.learner.drain()
-    assert DONE in caplog.messages[-1], "from which `beast health` knows it"
+    assert caplog.messages[-1] == run.learner.outcome == "all 130 agent steps are done"
     page = run.page
     run.drive([actor], lambda: actor.replies[-1].kind is Kind.BYE)
     run.learner.close()

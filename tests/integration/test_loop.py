@@ -23,7 +23,7 @@ def test_the_four_services_train_in_one_thread(tmp_path: Path) -> None:
     inside = {role: own.model_copy(update={"endpoint": f"inproc://{role}"}) for role, own in roles.items()}
     config = config.model_copy(update=inside)
     services = [kind(config, Instance(index=0)) for kind in (Learner, Broker, EnvServer, Actor)]
-    assert Loop(services).run() == 0
+    Loop(services).run()
     learner, broker, env_server, actor = services
     assert learner.report()["agent_steps"] == 2000
     assert learner.report()["updates"] == 50
@@ -54,7 +54,7 @@ def test_services_that_see_the_run_end_a_while_after_its_end(tmp_path: Path, mon
         looks.append(time.monotonic())
         return len(looks) > 2
 
-    assert Loop([Idle()], over=over).run() == 0
+    Loop([Idle()], over=over).run()
     assert looks[-1] - looks[1] >= 0.2
 
 

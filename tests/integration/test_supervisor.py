@@ -13,6 +13,7 @@ import pytest
 from tests.helpers import running_still, wait_until
 from zerobeast.common.files import run_files
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
+from zerobeast.common.health import status
 from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.supervisor import Ending, Supervisor
@@ -37,6 +38,7 @@ other = pathlib.Path(sys.argv[1]) / "{other}-0.log"
 while not other.exists() or "up" not in other.read_text():
     time.sleep(0.01)
 print({last!r}, file=sys.stderr)
+{record}
 sys.exit({code})
 """
 SPAWNS = """
@@ -46,7 +48,6 @@ print("helper", helper.pid, "up", flush=True)
 time.sleep(600)
 """
 WORKS = "end = time.process_time() + 0.6\n    while time.process_time() < end: pass"
-FAILS = "print('learner: the disk is full', flush=True)"
 #: 30 KB in 0.6 s
 PRINTS = """
 import sys, time
@@ -65,8 +66,15 @@ def obeys(code: int = 0, first: str = "pass") -> str:
 
 
 def dies(last: str, code: int, other: str = "learner") -> str:
-    """Ends so once another child is up."""
-    return ENDS.format(other=other, last=last, code=code)
+    """Ends so once another child is up; `last` is its last line, and with "role: " first also its exit record."""
+    return ENDS.format(other=other, last=last, code=code, record=record(last, code))
+
+
+def record(last: str, code: int) -> str:
+    role, failed, _ = last.partition(": ")
+    end = {"state": "failed", "sentence": last.replace(f"{role}: ", ""), "code": code}
+    text = f"json.dumps({end} | {{'pid': os.getpid()}})"
+    return f"import json, os, sys; open(sys.argv[1] + '/{role}.json', 'w').write({text})" if failed else ""
 
 
 class Fleet:
@@ -127,9 +135,10 @@ def interrupt(number: int = signal.SIGINT) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
+FULL = record("learner: the disk is full", 2)
 LOST = dies("broker: it stayed away", 75)
 EVALUATED = {"evaluator": "print('up')", "broker": LOST}
-UNEXPLAINED = "broker 0 ended with exit code 1; its log: {folder}/broker-0.log\n  ValueError: boom"
+UNEXPLAINED = "broker 0 ended with exit code 1; its log: {folder}/broker-0.log\n  ValueError boom"
 NOW = {"supervisor.STOP_LIMIT_S": 1.0, "supervisor.QUIET_S": 0.3}
 SAVING = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 60.0}
 TOO_LONG = {"supervisor.STOP_LIMIT_S": 0.5, "supervisor.SAVE_LIMIT_S": 0.2, "supervisor.QUIET_S": 60.0}
@@ -143,12 +152,12 @@ AT_ONCE = {"AT_ONCE_S": 0.0}
         ({}, [interrupt(signal.SIGTERM)], {}, Ending(143), set()),
         ({"actor": IGNORES}, [interrupt()], {"supervisor.STOP_LIMIT_S": 3.0}, Ending(130), {"actor"}),
         (dict.fromkeys(("actor", "learner"), IGNORES), [interrupt()] * 2, AT_ONCE, Ending(130), {"actor", "learner"}),
-        ({"learner": obeys(2, FAILS)}, [interrupt()], {}, Ending(1, "the disk is full"), set()),
+        ({"learner": obeys(2, FULL)}, [interrupt()], {}, Ending(1, "the disk is full"), set()),
         ({"learner": obeys(0, WORKS)}, [interrupt()], SAVING, Ending(130), set()),
         ({"learner": obeys(0, "time.sleep(3)")}, [interrupt()], TOO_LONG, Ending(1), {"learner"}),
         ({"learner": IGNORES}, [interrupt()], NOW, Ending(1), {"learner"}),
         ({"broker": dies("broker: one\nbroker: two", 2)}, [], {}, Ending(2, "one\ntwo"), set()),
-        ({"broker": dies("ValueError: boom", 1)}, [], {}, Ending(1, UNEXPLAINED), set()),
+        ({"broker": dies("ValueError boom", 1)}, [], {}, Ending(1, UNEXPLAINED), set()),
         (EVALUATED, [], {}, Ending(75, "it stayed away (broker 0 ended with exit code 75)"), set()),
     ],
 )
@@ -164,7 +173,7 @@ def test_how_a_run_ends(
     for name, value in limits.items():
         module = "zerobeast.launcher" if "." in name else "zerobeast.common.process.signals"
         monkeypatch.setattr(f"{module}.{name}", value)
-    (tmp_path / "broker-0.log").write_text("broker: a complaint of an earlier start\n")
+    (tmp_path / "broker.json").write_text('{"state": "failed", "sentence": "of an earlier start", "code": 1}')
     fleet = Fleet(tmp_path, **scripts)
     found = fleet.run(*when_up)
     assert (found.code, found.finished) == (ending.code, ending.finished)
@@ -205,7 +214,7 @@ def test_training_goes_on_without_an_evaluator_and_its_end_is_reported(
 ) -> None:
     monkeypatch.setattr("zerobeast.launcher.supervisor.SETTLE_S", 0.0)
     learner = f"print('up', flush=True)\n{dies('done', 0, 'go')}"
-    fleet = Fleet(tmp_path, learner=learner, evaluator=f"print('evaluator: no'); import sys; sys.exit({code})")
+    fleet = Fleet(tmp_path, learner=learner, evaluator=f"{record('evaluator: no', code)}\nsys.exit({code})")
     fleet.evaluations = 1000
     ending = fleet.run(lambda: None, lambda: None, lambda: fleet.log("go").write_text("up"))
     assert (ending.code, ending.finished) == (1, True)
@@ -270,6 +279,10 @@ def test_a_killed_child_is_reported_with_its_signal_and_its_own_children_end_too
     fleet = Fleet(tmp_path, envserver=SPAWNS)
     ending = fleet.run(lambda: os.kill(fleet.children["envserver"].pid, signal.SIGKILL))
     assert (ending.code, "SIGKILL" in ending.sentence) == (1, True)
+    ends = {role: status.end_of(child.spec.statuses, child.pid) for role, child in fleet.children.items()}
+    state, sentence, code = ends.pop("envserver") or ("", "", 0)
+    assert (state, code, "SIGKILL" in sentence) == ("killed", -9, True)
+    assert {*ends.values()} == {status.ExitRecord("stopped", "exit code 0", 0)}
     helper = int(fleet.log("envserver").read_text().split()[1])
     wait_until(lambda: not running_still(helper))
 

@@ -1,15 +1,19 @@
-"""Gathering the health pages of children: those that answer, those that never do, and what their logs say."""
+"""Gathering the health pages of children: those that answer, those that never do, and their warnings."""
 
 import json
 import os
 import socket
 import sys
+from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.helpers import wait_until
 from zerobeast.common.health.pages import announced, announced_page, fetch_page
+from zerobeast.launcher.attached import Attached
 from zerobeast.launcher.child import Child, ChildSpec
 from zerobeast.launcher.pages import Gatherer
 
@@ -43,7 +47,6 @@ def child_of(folder: Path, name: str, code: str) -> Child:
 
 
 def test_pages_usage_and_warnings_of_children_are_gathered_though_one_never_answers(tmp_path: Path) -> None:
-    (tmp_path / "broker.log").write_text("12:00:00.000 broker-0 W of an earlier start\n")
     silent, child = child_of(tmp_path, "actor", "import time; time.sleep(600)"), child_of(tmp_path, "broker", SERVICE)
     with socket.create_server(("127.0.0.1", 0)) as deaf, Gatherer(lambda: [silent, child]) as pages:
         assert pages.snapshot().page("broker") == {}
@@ -59,30 +62,30 @@ def test_pages_usage_and_warnings_of_children_are_gathered_though_one_never_answ
             for each in (silent, child):
                 each.kill()
             wait_until(lambda: silent.poll() is not None and child.poll() is not None)
-        child.spec.log.write_text("12:00:01.000 broker-0 W anew\n")
-        wait_until(lambda: "broker 0: anew" in pages.snapshot().warnings)
         assert (snapshot.page("broker")["clients"], snapshot.page("actor")) == (7, {})
         assert snapshot.warnings == ("broker 0: something is odd",)
         wait_until(lambda: pages.snapshot().services[1].code == -9)
 
 
 def test_a_reason_that_several_services_give_is_shown_once_also_when_children_cannot_be_found_for_a_while(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    children = [child_of(tmp_path, name, "") for name in ("broker", "actor", "learner")]
-    answers = iter([children, OSError("stale file handle")])
+    children = [Attached(child_of(tmp_path, name, "").spec, -1) for name in ("broker", "actor", "learner")]
+    find = Mock(side_effect=chain([children, OSError("stale file handle")], repeat(children)))
+    said = dict[str, list[str]]()
 
-    def find() -> list[Child]:
-        if isinstance(answer := next(answers, children), OSError):
-            raise answer
-        return answer
+    def page(status: Path, *_: object, remote: bool) -> dict[str, Any]:
+        found = enumerate(said.get(status.stem, []))
+        return {"pid": 7, "warnings": [[], 5, [1, 2, 3], *([at, f"refused a message: {text}"] for at, text in found)]}
 
+    monkeypatch.setattr("zerobeast.launcher.pages.announced_page", page)
     with Gatherer(find) as pages:
         wait_until(lambda: any("stale" in warning for warning in pages.snapshot().warnings))
-        for child, reason in zip(children, ("too large", "too large", "too old"), strict=True):
-            child.spec.log.write_text(f"12:00:00.000 {child.spec.role}-0 W refused a message: {reason}\n")
+        said |= {"broker": ["too large"], "actor": ["too large"], "learner": ["odd", "odd", "too old"]}
         wait_until(lambda: any("too old" in warning for warning in pages.snapshot().warnings))
-        assert sum("too large" in warning for warning in pages.snapshot().warnings) == 1
+        said["broker"] = ["too large", "too new"]
+        wait_until(lambda: "broker 0: refused a message: too new" in pages.snapshot().warnings)
+        assert [warning.rpartition(": ")[2] for warning in pages.snapshot().warnings] == ["odd", "too old", "too new"]
 
 
 @pytest.mark.parametrize("status", ["{", "[]", "[" * 100_000, "{}", '{"health": 5}', '{"health": "127.0.0.1:1"}'])

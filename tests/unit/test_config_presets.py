@@ -180,10 +180,7 @@ def test_every_flag_of_the_table_sets_something_or_is_not_needed_for_a_reason() 
         ("--preset atari --num_actors 4 --xpid x", "--preset atari --num_actors 4 --xpid x"),  # which are refused
         ("--use_lstm --preset=torchbeast", "--net.use_lstm --preset=torchbeast"),
         ("--preset torchbeast odd -h --xpid x", "odd -h --name=x --preset=torchbeast"),
-        (
-            "--actor.envs-per-group 7 --num-actors 9 --preset torchbeast",
-            "--actor.envs_per_group=5 --actor.envs-per-group=7 --preset=torchbeast",
-        ),
+        ("--seed 7 --num-actors 9 --preset torchbeast", "--actor.envs_per_group=5 --seed=7 --preset=torchbeast"),
     ],
 )
 def test_its_flags_come_with_its_preset_and_below_those_of_ours(flags: str, ours: str) -> None:

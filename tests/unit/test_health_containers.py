@@ -139,7 +139,8 @@ def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("last", "code", "listed"), [("all 300 agent steps are done", 0, False), ("ended by SIGTERM", 1, True)]
+    ("last", "code", "listed"),
+    [("ended as finished: all 300 agent steps are done", 0, False), ("ended as stopped: by SIGTERM", 1, True)],
 )
 def test_a_project_whose_learner_has_ended_is_finished_if_all_steps_are_done(
     cluster: Cluster, capsys: pytest.CaptureFixture[str], last: str, code: int, *, listed: bool
@@ -148,7 +149,7 @@ def test_a_project_whose_learner_has_ended_is_finished_if_all_steps_are_done(
     entries[ROLES.index("learner")] |= {"State": "exited", "ExitCode": 0}
     listing = json.dumps(entries) if listed else "\n".join(map(json.dumps, entries))
     cluster.answers("compose ps --all --format json", listing)
-    cluster.answers("logs --tail 2 zerobeast-learner-1", f"12:00:00.000 learner I {last}\nlater\n")
+    cluster.answers("logs --tail 1 zerobeast-learner-1", f"12:00:00.000 learner I {last}\n")
     found, states = shown(capsys, "--compose")
     assert (min(found, 1), set(states)) == (code, {f"{role} 1" for role in ROLES})
-    assert states["learner 1"] == ("ended", "later" if code else f"12:00:00.000 learner I {last}")
+    assert states["learner 1"] == ("ended", f"12:00:00.000 learner I {last}")

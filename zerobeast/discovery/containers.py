@@ -9,12 +9,13 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.health.verdict import DONE
+from zerobeast.common.health.status import is_finished
 from zerobeast.common.process.roles import HOSTED, PROCESSES
 
 ANSWER_LIMIT_S = 20.0
@@ -55,20 +56,19 @@ def ask(execute: Sequence[str], process: str, number: str) -> list[ServiceView]:
 
 
 def unreachable(process: str, number: str, note: str, code: int | None = None) -> list[ServiceView]:
-    """The services of a process that has ended, has not started or does not answer, and why."""
-    return [
-        ServiceView(f"{role} {number}", role, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE])
-        for role in HOSTED[process]
-    ]
+    """The services of a process that has ended, has not started or does not answer, and why: if it has ended, `note` is
+    the last line of its log.
+    """
+    seen = partial(ServiceView, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE], finished=is_finished(note))
+    return [seen(f"{role} {number}", role) for role in HOSTED[process]]
 
 
 def last_words(logs: Sequence[str]) -> str:
-    """The line on why a container ended, a run's end or the last; `logs` is the command that prints some."""
+    """The last line in the log of a container that has ended; `logs` is the command that prints it."""
     try:
-        lines = output(logs, errors=True).splitlines()
+        return output(logs, errors=True).strip().rpartition("\n")[2]
     except ConfigError as error:
         return str(error)
-    return next((line for line in lines if DONE in line), lines[-1] if lines else "")
 
 
 def output(command: Sequence[str], *, errors: bool = False) -> str:
@@ -118,8 +118,7 @@ def _of_container(entry: dict[str, Any]) -> list[ServiceView]:
     process, container = str(entry["Service"]), str(entry["Name"])
     number = container.rpartition("-")[2]
     if entry.get("State") != "running":
-        lines = "1" if entry.get("ExitCode") else "2"  # a learner that is stopped when it has finished logs that, too
-        words = last_words(["docker", "logs", "--tail", lines, container])
+        words = last_words(["docker", "logs", "--tail", "1", container])
         return unreachable(process, number, words, entry.get("ExitCode"))
     return ask(["docker", "exec", container], process, number)
 

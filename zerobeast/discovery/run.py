@@ -9,6 +9,7 @@ from zerobeast.common.files.opening import last_lines
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.pages import announced, fetch_page
+from zerobeast.common.health.status import read
 from zerobeast.common.health.verdict import ELSEWHERE
 from zerobeast.discovery.containers import LAST_LINE, gather
 
@@ -47,7 +48,7 @@ def newest(root: Path) -> Path | None:
 
 
 def _views(file: Path, *, remote: bool) -> Iterator[ServiceView]:
-    """The service with a status file; if its page is out of reach, its last words in the log, or its machine."""
+    """The service with a status file; if its page is out of reach, how it ended or its newest line, or its machine."""
     role, _, index = file.stem.rpartition("-")
     address, host = announced(file, remote=remote)
     page = fetch_page(address)
@@ -57,6 +58,9 @@ def _views(file: Path, *, remote: bool) -> Iterator[ServiceView]:
     if host and (role != "learner" or not remote):
         yield ServiceView(host, ELSEWHERE, note=host)
     if not host or role == "learner":
-        log = file.parents[1] / run_files.LOGS / f"{file.stem}.log"
-        note = (last_lines(log) or ["no answer"])[-1][:LAST_LINE]
-        yield ServiceView(f"{role} {index}", role, silent_s=UNREACHABLE, note=note)
+        log, end = file.parents[1] / run_files.LOGS / f"{file.stem}.log", read(file).end
+        note = str(end) if end else (last_lines(log) or ["no answer"])[-1]
+        code, finished = (end.code, end.state == "finished") if end else (None, False)
+        yield ServiceView(
+            f"{role} {index}", role, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE], finished=finished
+        )

@@ -9,13 +9,12 @@ from pathlib import Path
 import psutil
 
 from zerobeast.common.files import run_files
-from zerobeast.common.files.opening import small_json
+from zerobeast.common.health import status
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.process.roles import HOSTED, PROCESSES
 from zerobeast.launcher.child import ChildSpec
 
 ELSEWHERE = -1  #: process id of a process on another machine
-MAX_PID = 2**22  #: of Linux
 FIRST = "learner-0.json"
 
 
@@ -29,8 +28,10 @@ class Attached:
 
     @property
     def code(self) -> int | None:
-        """0 once it has ended, however that was: only its parent gets the exit code."""
-        return 0 if self.pid > 0 and not psutil.pid_exists(self.pid) else None
+        """Its exit code once it has ended; 0 if nobody could say which."""
+        if self.pid <= 0 or psutil.pid_exists(self.pid):
+            return None
+        return end.code if (end := status.end_of(self.spec.statuses, self.pid)) else 0
 
 
 _Process = tuple[str, int, str]  #: host, process id, index
@@ -46,8 +47,8 @@ def attached(folder: Path, *, remote: bool = False) -> list[Attached]:
         kinds = [kind for kind, hosted in HOSTED.items() if set(hosted) == those] or sorted(those)
         for kind in kinds:  # of a process that has not announced all its services yet, each counts alone
             name = f"{kind}-{number}"
-            status, log = folder / run_files.SERVICES / f"{name}.json", folder / run_files.LOGS / f"{name}.log"
-            spec = ChildSpec(kind, int(number), (), {}, log, status)
+            place, log = folder / run_files.SERVICES / f"{name}.json", folder / run_files.LOGS / f"{name}.log"
+            spec = ChildSpec(kind, int(number), (), {}, log, place)
             found.append(Attached(spec, pid if host == socket.gethostname() else ELSEWHERE, remote))
     order = [*PROCESSES, *HOSTED]
     return sorted(found, key=lambda each: (order.index(each.spec.role), each.spec.index))
@@ -63,7 +64,6 @@ def runs(folder: Path, *, remote: bool = False) -> bool:
 def _announcements(folder: Path) -> Iterator[tuple[str, _Process]]:
     for file in (folder / run_files.SERVICES).glob("*.json"):
         role, _, number = file.stem.rpartition("-")
-        status = small_json(file)  # empty if it is half written, or no such file
-        pid = status.get("pid")
-        if role in HOSTED and number.isdecimal() and isinstance(pid, int) and 0 < pid <= MAX_PID:
-            yield role, (str(status.get("host") or socket.gethostname()), pid, number)
+        pid, host, *_ = status.read(file)
+        if role in HOSTED and number.isdecimal() and pid:
+            yield role, (host, pid, number)

@@ -1,9 +1,7 @@
 """One child process of the launcher: how it starts, how it ends, and its log's last lines on the end."""
 
 import contextlib
-import itertools
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -18,18 +16,16 @@ import psutil
 
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.opening import last_lines, opened
-from zerobeast.common.files.run_files import status_of
+from zerobeast.common.health import status
 from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.status import ExitRecord
 from zerobeast.common.process.endings import how_it_ended, oom_kills
-from zerobeast.common.process.roles import HOSTED
 
 LOG_PERIOD_S = 1.0  #: between two looks at the size of a log
 TURN_S = 0.05  #: how late a death or a signal is noticed
 TAIL_LINES, TAIL_WIDTH = 8, 200
 PAGE_LIMIT_S = 5.0
 KILL_LIMIT_S = 1.0  #: SIGKILL cannot be ignored, but a process that waits for a disk dies late
-#: "12:00:01.250 learner-0 I message", as `zerobeast.common.process.logs` writes what needs no attention
-_ROUTINE = re.compile(r"[\d:.]+ \S+ [DI] ")
 
 
 @dataclass(frozen=True)
@@ -53,10 +49,7 @@ class ChildSpec:
     @property
     def statuses(self) -> dict[str, Path]:
         """The files with the address of the health page of each of its services, by role."""
-        hosted = HOSTED[self.role] if self.status.name else ()
-        if hosted == (self.role,):
-            return {self.role: self.status}
-        return {role: status_of(self.status, role, self.index) for role in hosted}
+        return status.files_of(self.role, self.status)
 
 
 class Child:
@@ -67,6 +60,7 @@ class Child:
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
         self.was_killed = False  #: by `kill`, because it did not stop when asked
+        self.end: ExitRecord | None = None  #: how it has ended, once `poll` has seen that
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start, self._rotated = 0, False
         self._oom_before: dict[str, int] = {}
@@ -87,10 +81,10 @@ class Child:
         Raises:
           BeastError: the system does not allow it.
         """
-        self.was_killed, self._rotated, self._oom_before = False, False, oom_kills()
+        self.was_killed, self.end, self._rotated, self._oom_before = False, None, False, oom_kills()
         try:
-            for status in self.spec.statuses.values():
-                status.unlink(missing_ok=True)
+            for file in self.spec.statuses.values():
+                file.unlink(missing_ok=True)
             with opened(self.spec.log, "ab") as log:
                 self._log_start = log.tell()
                 self._process = subprocess.Popen(
@@ -116,7 +110,18 @@ class Child:
         code = self._process.poll()
         if code is not None and not had_ended:
             self._signal_group(signal.SIGKILL)  # helpers that it may have left behind
+            self.end = self._its_end(code)
         return code
+
+    def _its_end(self, code: int) -> ExitRecord:
+        """How it has ended as it says, or else as seen from here, which its files then say as well."""
+        files = self.spec.statuses
+        if (own := status.end_of(files, self.pid)) and own.code == code:
+            return own
+        how = "killed by the launcher" if self.was_killed else how_it_ended(code, self._oom_before)
+        end = ExitRecord("killed" if code < 0 else "crashed" if code else "stopped", how, code)
+        status.record_end(files, self.pid, end)
+        return end
 
     @property
     def running(self) -> bool:
@@ -170,30 +175,17 @@ class Child:
         return self.spec.log.with_name(f"{self.spec.log.name}.1")
 
     def explain(self) -> str:
-        """Why it ended, in words: its own last sentence, or else the end of its log without routine lines."""
-        code = self.poll()
-        assert code is not None, "it still runs"
+        """Why it ended, in words: its own sentence, or else how, with the end of its log."""
+        code, end = self.poll(), self.end
+        assert code is not None and end, "it still runs"  # noqa: PT018
         if not self.spec.log.parent.exists():
             return f"the folder of the run has been removed while it trained: {self.spec.log.parents[1]}"
-        older = last_lines(self._older_log) if self._rotated else []
-        lines = older + last_lines(self.spec.log, self._log_start)
-        sentence = self._own_words(lines)
-        if code == ConfigError.exit_code and sentence:
-            return sentence
-        how = f"{'was' if code < 0 else 'ended with'} {how_it_ended(code, self._oom_before)}"
-        if self.was_killed:
-            how = "was killed by the launcher"
-        if sentence:
-            return f"{sentence} ({self.spec.name} {how})"
-        tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:] if not _ROUTINE.match(line))
+        if end.state == "failed":
+            return end.sentence + f" ({self.spec.name} ended with exit code {code})" * (code != ConfigError.exit_code)
+        lines = (last_lines(self._older_log) if self._rotated else []) + last_lines(self.spec.log, self._log_start)
+        tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:])
+        how = f"was {end.sentence}" if end.state == "killed" else f"ended with exit code {code}"
         return f"{self.spec.name} {how}; its log: {self.spec.log}{tail}"
-
-    def _own_words(self, lines: list[str]) -> str:
-        """The failure as the service itself announced it: the last lines that read "role: sentence"."""
-        prefix = f"{self.spec.role}: "
-        from_last = itertools.dropwhile(lambda line: not line.startswith(prefix), reversed(lines))
-        own = itertools.takewhile(lambda line: line.startswith(prefix), from_last)
-        return "\n".join(reversed([line.removeprefix(prefix) for line in own]))
 
 
 def await_end(children: Sequence[Child], limit_s: float) -> bool:

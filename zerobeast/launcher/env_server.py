@@ -10,6 +10,7 @@ from zerobeast.common.config import trust
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
+from zerobeast.common.health.status import read
 from zerobeast.common.settings import EnvServerConfig, RunConfig
 from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
@@ -39,7 +40,7 @@ def env_server(config: RunConfig) -> Iterator[str]:
         child.start()
         deadline = time.monotonic() + START_LIMIT_S
         try:
-            while not status.exists():
+            while not read(status).health:
                 if not child.running or time.monotonic() > deadline:
                     raise PeerLost(f"the env-server did not start within {START_LIMIT_S:.0f} s")
                 time.sleep(0.01)

@@ -3,7 +3,6 @@
 `beast train` hands all of them to the supervisor; `zerobeast_tools` starts, stops and kills them one by one.
 """
 
-import json
 import os
 import re
 import sys
@@ -14,8 +13,8 @@ from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.trust import confirmation, decisive
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
+from zerobeast.common.health import status
 from zerobeast.common.process.environ import NO_PLUGINS, for_environments
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES
 from zerobeast.common.process.usage import LEAST
@@ -67,12 +66,12 @@ class Fleet:
     def add(self, role: str, *flags: str) -> Child:
         """Add one more service, which is not started yet; `flags` override those of the run."""
         index = sum(child.spec.role == role for child in self.children)
-        status = self._folder / run_files.SERVICES / f"{role}-{index}.json"
+        place = self._folder / run_files.SERVICES / f"{role}-{index}.json"
         first = self.config.health.port  # the learner has it, and the others those after it; 0: any free one
         port = first + sum(len(child.spec.statuses) for child in self.children) if first else 0
         command = service_command(
             role,
-            *child_flags(self.config, self._folder / run_files.CONFIG, status, health_port=port),
+            *child_flags(self.config, self._folder / run_files.CONFIG, place, health_port=port),
             *("--index", str(index)),
             *self._endpoints(index),
             *self._flags,
@@ -80,7 +79,7 @@ class Fleet:
             *flags,
         )
         log = self._folder / run_files.LOGS / f"{role}-{index}.log"
-        spec = ChildSpec(role, index, command, self._environ, log, status, self._keep_open, self._log_bytes)
+        spec = ChildSpec(role, index, command, self._environ, log, place, self._keep_open, self._log_bytes)
         child = Child(spec)
         self.children.append(child)
         return child
@@ -111,10 +110,8 @@ class Fleet:
         """Add workers on other machines, which the supervisor starts and ends with the rest."""
         first = 0
         for index, host in enumerate(hosts):
-            log, status = (self._folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
-            write_atomically(
-                status.with_suffix(".json"), json.dumps({"host": f"ssh {host.address}", "health": ""}), durable=False
-            )
+            log, place = (self._folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
+            status.write(place.with_suffix(".json"), host=f"ssh {host.address}", health="")
             argv = command(host, first, self.config)
             more = log.with_suffix(".log"), Path(), self._keep_open, self._log_bytes
             self.children.append(Child(ChildSpec("worker", index, argv, self._helper_environ, *more)))

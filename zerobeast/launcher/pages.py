@@ -1,40 +1,37 @@
 """What the services report about themselves, gathered in a thread: a page that never answers delays no other.
 
-Every `PERIOD_S` the gatherer reads each child's health page, its CPU share, and the new warnings of its log; `snapshot`
-hands out the newest of each at once.
+Every `PERIOD_S` the gatherer reads each child's health page, which has its newest warnings, and its CPU share;
+`snapshot` hands out the newest of each at once.
 """
 
 import contextlib
-import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import psutil
 
-from zerobeast.common.files.opening import opened
+from zerobeast.common.files.opening import small_json
 from zerobeast.common.health.figures import ServiceView, number
 from zerobeast.common.health.pages import announced_page
+from zerobeast.common.process.logs import MAX_WARNING
+from zerobeast.common.process.roles import HOSTED
 from zerobeast.launcher.attached import Attached
 from zerobeast.launcher.child import Child
 
 PERIOD_S = 1.0
 USAGE_PERIOD_S = 2.0  #: finding a process's helpers reads all of /proc
 ANSWER_LIMIT_S = 1.0
-MAX_LOG_READ = 64 * 1024
 KEPT_WARNINGS = 3
 HAS_HELPERS = ("envserver", "worker")  #: roles that step environments in processes of their own
-#: "12:00:01.250 learner-0 W message", as `zerobeast.common.process.logs` writes it
-_WARNING = re.compile(r"[\d:.]+ \S+ [WEC] (.+)")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All children at one moment, and the newest warnings of their logs, oldest first."""
+    """All children at one moment, and their newest warnings, oldest first."""
 
     services: tuple[ServiceView, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -50,8 +47,8 @@ class Gatherer:
     Usage: `with Gatherer(lambda: children) as pages: pages.snapshot()`.
 
     Args:
-      find: returns the children whose pages are read, now and every PERIOD_S; of one without pages, the log alone.
-        While it returns none, those before are read.
+      find: returns the children whose pages are read, now and every PERIOD_S; of one that hosts no service, the
+        warnings in its status file alone. While it returns none, those before are read.
       watch: called in the gatherer's thread with each new snapshot.
     """
 
@@ -94,7 +91,7 @@ class Gatherer:
             for source in self._sources:
                 try:
                     source.refresh()
-                    self._note(source.log.new_warnings())
+                    self._note(source.new_warnings())
                 except Exception as error:  # whatever is wrong with one page, the others are read
                     self._note([f"{source.child.spec.name}: its page cannot be read: {error!r}"])
             if self._watch:
@@ -112,11 +109,11 @@ class _Source:
 
     def __init__(self, child: Child | Attached) -> None:
         self.child = child
-        self._pages: dict[str, dict[str, Any]] = {role: {} for role in child.spec.statuses}
+        self._pages: dict[str, dict[str, Any]] = {role: {} for role in child.spec.statuses if role in HOSTED}
         self._pages_at = dict.fromkeys(self._pages, time.monotonic())
         self._cpu_share: float | None = None
         self._cpu_s = self._usage_at = 0.0
-        self.log = _Log(child.spec.name, child.spec.log)
+        self._warned: set[tuple[str, ...]] = set()
 
     def views(self, now: float) -> Iterator[ServiceView]:
         """Each of its services. The CPU share of the process is divided by the CPU time on their pages."""
@@ -135,12 +132,19 @@ class _Source:
     def refresh(self) -> None:
         if self.child.pid == 0 or self.child.code is not None:
             return
-        for role, status in self.child.spec.statuses.items():
-            if page := announced_page(status, ANSWER_LIMIT_S, remote=self.child.remote):
+        for role in self._pages:
+            if page := announced_page(self.child.spec.statuses[role], ANSWER_LIMIT_S, remote=self.child.remote):
                 self._pages[role], self._pages_at[role] = page, time.monotonic()
         if self.child.pid > 0 and time.monotonic() >= self._usage_at + USAGE_PERIOD_S:
             with contextlib.suppress(psutil.Error):  # one of them ended meanwhile: keep the last figures
                 self._measure(time.monotonic())
+
+    def new_warnings(self) -> list[str]:
+        pages = self._pages.values() or map(small_json, self.child.spec.statuses.values())
+        found = dict.fromkeys(warning for page in pages for warning in _warnings(page))
+        news = [text for *which, text in found if (*which, text) not in self._warned]
+        self._warned = {*found}
+        return [f"{self.child.spec.name}: {text}" for text in news]
 
     def _measure(self, now: float) -> None:
         process = psutil.Process(self.child.pid)
@@ -151,21 +155,10 @@ class _Source:
         self._cpu_s, self._usage_at = cpu_s, now
 
 
-class _Log:
-    """What is added to the log of a process from now on."""
-
-    def __init__(self, name: str, path: Path) -> None:
-        self._name, self._path = name, path
-        self._at = path.stat().st_size if path.exists() else 0
-
-    def new_warnings(self) -> list[str]:
-        data = b""
-        with contextlib.suppress(OSError), opened(self._path) as log:
-            if self._path.stat().st_size < self._at:  # it has begun anew
-                self._at = 0
-            log.seek(self._at)
-            data = log.read(MAX_LOG_READ)
-        whole = data[: data.rfind(b"\n") + 1] if len(data) < MAX_LOG_READ else data
-        self._at += len(whole)
-        matches = map(_WARNING.match, whole.decode(errors="replace").splitlines())
-        return [f"{self._name}: {match[1]}" for match in matches if match]
+def _warnings(page: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Process, number and text of each warning on a page, which may hold anything."""
+    found = page.get("warnings")
+    for entry in found if isinstance(found, list) else ():
+        match entry:
+            case [number, text]:
+                yield str(page.get("pid")), str(number), str(text)[:MAX_WARNING]

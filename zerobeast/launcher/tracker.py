@@ -6,14 +6,13 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import helper_environ
-from zerobeast.tracking.process import LIMIT_S
+from zerobeast.tracking.process import LIMIT_S, STATUS, beside
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
     """Hand the run to the tracker of this name, if it is not empty, until the context is left.
 
     Yields:
-      Its process, if there is one; the warnings of its log are news.
+      Its process, if there is one.
 
     Raises:
       ConfigError: it cannot be started.
@@ -37,7 +36,7 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
     again = ["track", str(folder), "--to", name, "--project", project]
     command = [sys.executable, "-P", "-m", "zerobeast", *again, "--follow", "--parent", str(os.getpid())]
     log_file = folder / run_files.LOGS / LOG
-    child = Child(ChildSpec("tracker", 0, command, helper_environ(environ), log_file, Path()))
+    child = Child(ChildSpec("tracker", 0, command, helper_environ(environ), log_file, beside(folder, name, STATUS)))
     with raising(ConfigError, f"track {name}", BeastError):
         child.start()
     try:

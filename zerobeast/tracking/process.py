@@ -15,6 +15,8 @@ from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.files.opening import opened
 from zerobeast.common.files.run_files import lock
+from zerobeast.common.health import status
+from zerobeast.common.process.logs import WARNINGS
 from zerobeast.tracking.feed import Feed
 from zerobeast.tracking.sinks import Sink, Tracked
 
@@ -23,6 +25,7 @@ log = logging.getLogger(__name__)
 PERIOD_S = 2.0  #: between two looks into the folder
 AGAIN_S = 30.0  #: after a failure
 TURN_S = 0.1  #: how late the end is noticed
+STATUS = "status"  #: last part of the name of its status file
 LIMIT_S = 10.0  #: for the last rows, once the run has ended
 OF_THE_MACHINE = ("root", "security", "health")  #: settings that are not shown
 
@@ -44,7 +47,7 @@ class Follower:
         self._name, self._make = name, make
         tree = read_yaml(folder / run_files.CONFIG, f"file {folder / run_files.CONFIG}")
         shown = {section: value for section, value in tree.items() if section not in OF_THE_MACHINE}
-        self._feed = Feed(folder, _beside(folder, name, "json"))
+        self._feed = Feed(folder, beside(folder, name, "json"))
         self._run = Tracked(folder, project, str(tree.get("name") or folder.name), self._feed.position.id, shown)
         self._sink: Sink | None = None
         self.count = 0  #: items that were handed over
@@ -64,6 +67,8 @@ class Follower:
             if not self.trouble:
                 why = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
                 log.warning("%s cannot be reached: %s; it is tried again, no service waits", self._name, why)
+                with contextlib.suppress(BeastError):
+                    status.write(beside(self._run.folder, self._name, STATUS), pid=os.getpid(), warnings=[*WARNINGS])
             self.trouble = f"{type(error).__name__}: {error}"
         else:
             self.trouble = ""
@@ -117,11 +122,11 @@ def alone(folder: Path, name: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         refuse_links_outside(folder)
         with explained(f"{folder}: cannot be written"):
-            file = stack.enter_context(opened(_beside(folder, name, "lock"), "ab"))
+            file = stack.enter_context(opened(beside(folder, name, "lock"), "ab"))
         lock(file.fileno(), folder, refusal=f"{folder}: another process hands this run to {name} now")
         yield
 
 
-def _beside(folder: Path, name: str, suffix: str) -> Path:
+def beside(folder: Path, name: str, suffix: str) -> Path:
     """A file of this tracker in the folder of a run."""
     return folder / f".tracked-{name.rpartition(':')[2]}.{suffix}"

@@ -6,7 +6,7 @@
 #   make nightly                            learning curves, soaks and benchmarks
 #   make nightly-status                     when it last passed, and on which commit
 #   make test-extras                        environments of other packages, of those that are installed
-#   make golden                             what commands say, written anew to tests/golden for a reviewer to compare
+#   make golden                             what commands say and compose passes, written anew for a reviewer to compare
 #   make mutants                            how many small faults in the product the tests notice
 #   make lint | bench | setup | clean
 
@@ -51,7 +51,7 @@ test-extras: $(DEV)
 	$(PYTEST) tests/extras $(ARGS)
 
 golden: $(DEV)
-	REGENERATE=1 $(PYTEST) tests/unit/test_golden.py $(ARGS)
+	REGENERATE=1 $(PYTEST) tests/unit/test_golden.py tests/unit/test_compose_files.py $(ARGS)
 
 mutants: $(DEV)
 	@exec $(BIN)/python -m zerobeast_tools.mutants $(ARGS)

@@ -12,7 +12,7 @@ from zerobeast.common.config.layers import NUMBER
 from zerobeast.common.config.preset import names
 from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
 from zerobeast.common.settings import SCHEDULED, Run, RunConfig, Section, usable
-from zerobeast.common.settings.guards import SHARE, declared
+from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.text import as_text
 
 KINDS: dict[Any, str] = {
@@ -25,7 +25,7 @@ KINDS: dict[Any, str] = {
 }
 BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "max_length": "length at most"}
 #: first words of origins, the lowest layer first
-RANKS = ("chosen", "preset", "deterministic", "total_steps", "file", "environment", "flag")
+RANKS = ("chosen", "preset", "deterministic", "total_steps", "file", "environment", "argument", "flag")
 WIDTH, COLUMN = 112, 36
 OFTEN = ("env", "actor", "learner", "net", "evaluate")  #: sections that come before those of single services
 LAYERS = (
@@ -124,7 +124,8 @@ def _group(title: str, table: Table, values: RunConfig | None, origins: Mapping[
         choices = f" ({expectation(field)})" if get_origin(field.annotation) is Literal else ""
         default = as_text(field.default) or "empty"
         origin = f" [{source(origins[path])}; default {default}]" if value != field.default else ""
-        share = f"; by default at most {declared(field, SHARE):.0%} of total_steps" if declared(field, SHARE) else ""
+        most = facts_of(field).share
+        share = f"; by default at most {most:.0%} of total_steps" if most else ""
         yield from _entry(f"--{path} {as_text(value)}", f"{field.description or path}{share}{choices}{origin}")
 
 

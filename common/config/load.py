@@ -8,11 +8,9 @@ Every value of every layer is checked, even one that a higher layer replaces, an
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -20,29 +18,17 @@ from pydantic import ValidationError
 from zerobeast.common.config import preset as presets
 from zerobeast.common.config import remarks, trust
 from zerobeast.common.config.describe import differences, dump, expectation, settings_help
-from zerobeast.common.config.flags import CommandLine, read_flags, split, unknown
-from zerobeast.common.config.layers import (
-    CONFIG,
-    PREFIX,
-    Given,
-    Inherited,
-    by_files,
-    from_environment,
-    from_tree,
-    merged,
-    read_yaml,
-)
+from zerobeast.common.config.layers import Given, by_files, from_tree, merged
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer, reopened, short_layer
-from zerobeast.common.config.table import LEVELS, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
+from zerobeast.common.config.request import ALGO, Request
+from zerobeast.common.config.table import LEVELS, NAMES, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
 from zerobeast.common.errors import BeastError, ConfigError, raising
-from zerobeast.common.files.opening import named_text
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
 from zerobeast.common.wire import EnvSpec, short
 
-__all__ = ["Loaded", "differences", "dump", "gather", "load", "settings_help"]
+__all__ = ["Loaded", "Request", "differences", "dump", "gather", "load", "resolve", "settings_help"]
 
 log = logging.getLogger(__name__)
-ALGO = "algo"
 DEFAULTS = "the defaults"
 
 #: returns the spec of the environment that settings name; takes path of a setting -> its unchecked `Given`
@@ -53,7 +39,7 @@ class Loaded(NamedTuple):
     """The settings of a run and where they come from."""
 
     config: RunConfig
-    own: Any  #: an instance of the `own` of `gather`
+    own: Any  #: an instance of the request's `own`
     origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
     notes: tuple[str, ...]  #: remarks for the log, such as on flags without effect
     in_files: tuple[Given, ...] = ()  #: what files alone give
@@ -76,59 +62,48 @@ class Loaded(NamedTuple):
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
-    """The settings of a run alone, as `gather` finds them; its notes are logged."""
+    """The settings of a run alone, as `resolve` finds them; its notes are logged."""
     loaded = gather(argv, environ)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
 
 
-def gather(
-    argv: Sequence[str],
-    environ: Mapping[str, str],
+def gather(argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section, **how: Any) -> Loaded:
+    """As `resolve`, of flags and variables alone; `how` is for `resolve`."""
+    return resolve(Request.of_flags(argv, environ, own), **how)
+
+
+def resolve(
+    request: Request,
     *,
-    own: type[Section] = Section,
     describe: Describe | None = None,
     groups: Groups | None = None,
     read_only: bool = False,
     partial: bool = False,
-    trees: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Loaded:
-    """Read all layers.
+    """The settings that a request makes.
 
     Args:
-      argv: flags, without the program's name.
-      environ: environment variables; those without the prefix BEAST_ are ignored.
-      own: flags of the command itself.
+      request: all that is given.
       describe: called if the environment's id does not determine the preset; without it the classic one is taken.
       groups: called if the run is deterministic; without it `learner.batch_size` is taken as it is.
       read_only: nothing is started under these settings, so a file may decide all but what is imported (`trust`).
       partial: these are not all layers, so what must hold between several settings is not checked yet.
-      trees: settings that were found in other files, by the layer's name.
 
     Raises:
       ConfigError: a line for every mistake of every layer.
     """
-    mistakes: list[BeastError] = []
-    own_table = settings_of(own)
-    if ":" in (algo := algorithm_given(argv, environ)):
-        spec_of(algo)  # so that its settings are among those that are read
-    line = read_flags(argv, own_table, mistakes)
-    above = [
-        *_trees(trees, line.confirmed, mistakes),
-        *_files(line, environ, mistakes),
-        list(from_environment(environ, mistakes)),
-        line.settings,
-    ]
-    inherited = [layer for layer, tree in zip(above, trees.values(), strict=False) if isinstance(tree, Inherited)]
-    given = [one for layer in above for one in layer]
+    mistakes = [*request.mistakes]
+    above, inherited = layers = request.layers(mistakes)
+    given = layers.given
     in_files = by_files(given)
-    refusals = trust.refusals(in_files, merged(given), line.confirmed, read_only=read_only)
+    refusals = trust.refusals(in_files, merged(given), request.confirmed, read_only=read_only)
     if any(trust.guard_at(path).always for path in refusals):  # nothing below may import it
         raise ConfigError.of(refusals.values())
     mistakes += refusals.values()
     spec = _algorithm(_highest(above), mistakes)
-    mistakes += unknown(line, own_table, spec.name)
+    mistakes += request.refused(spec.name)
     preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
     good, refused = dict[str, Given](), set[str]()
     for layer in (lowest, *above, [preset]):
@@ -147,40 +122,13 @@ def gather(
         mistakes += [_broken(relation, good) for relation in found if not refused.intersection(relation.paths)]
         with raising(ConfigError, f"algo {spec.name}: unused"):
             mistakes += remarks.unused(config, origins)
-    own_good, _ = check(line.own, mistakes, own)
+    own_good, _ = check(request.own_given, mistakes, request.own)
     if mistakes:
         raise ConfigError.of(mistakes)  # `describe` may have found some of them too
     if not partial:
         trust.confirm(given, config)
-    flags_of_command = own.model_validate({path: one.value for path, one in own_good.items()})
+    flags_of_command = request.own.model_validate({path: one.value for path, one in own_good.items()})
     return Loaded(config, flags_of_command, origins, tuple(remarks.notes(config, origins)), in_files)
-
-
-def _files(line: CommandLine, environ: Mapping[str, str], mistakes: list[BeastError]) -> Iterator[list[Given]]:
-    """The layers of the files, lowest first."""
-    for name in line.files or filter(None, [environ.get(PREFIX + CONFIG.upper())]):
-        label = f"file {name}"
-        try:
-            yield from _trees({label: read_yaml(Path(name), label, read=named_text)}, line.confirmed, mistakes)
-        except ConfigError as error:
-            mistakes.append(error)
-
-
-def _trees(
-    trees: Mapping[str, Mapping[str, Any]], known: set[str], mistakes: list[BeastError]
-) -> Iterator[list[Given]]:
-    for label, tree in trees.items():
-        algo = Given(ALGO, str(tree.get(ALGO)), f"{label}: {ALGO}")
-        if ":" in algo.value and not trust.refusals([algo], {}, known):
-            with suppress(ConfigError):  # which `_algorithm` reports
-                spec_of(algo.value)  # so that its settings are among those that are read
-        yield list(from_tree(tree, label, mistakes))
-
-
-def algorithm_given(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The algorithm that a flag or else a variable names; empty if none does."""
-    by_flag = [flag.text for flag in split(argv, []) if flag.key == ALGO and flag.text]
-    return by_flag[-1] if by_flag else environ.get(PREFIX + ALGO.upper(), "")
 
 
 def _algorithm(given: Mapping[str, Given], mistakes: list[BeastError]) -> AlgorithmSpec:
@@ -224,12 +172,12 @@ def _preset(
 
 def _highest(layers: list[list[Given]]) -> dict[str, Given]:
     """The highest value given for each setting, unchecked, with defaults for the settings that choose the preset."""
-    chosen_by = {path: Given(path, RUN[path].default, DEFAULTS) for path in ("env.id", ALGO, "preset")}
+    chosen_by = {path: Given(path, RUN[path].default, DEFAULTS) for path in NAMES}
     return chosen_by | merged(entry for layer in layers for entry in layer)
 
 
 def check(
-    layer: list[Given], mistakes: list[BeastError], own: type[Section] | None = None
+    layer: Sequence[Given], mistakes: list[BeastError], own: type[Section] | None = None
 ) -> tuple[dict[str, Given], set[str]]:
     """The valid values of one layer, parsed, and the paths of those that are refused; `own` are a command's flags."""
     good: dict[str, Given] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.table import TREE, table_of, value_at
 from zerobeast.common.settings import PAST, Relation, RunConfig
-from zerobeast.common.settings.guards import SHARE, declared
+from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.text import as_text
 
 #: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
@@ -167,7 +167,7 @@ def reopened(
       groups: as for `implied`.
     """
     found, needed = dict(given), implied(config.model_copy(update={DETERMINISTIC: True}), groups)
-    for path in (path for path in given if path in needed or declared(TREE[path], SHARE)):
+    for path in (path for path in given if path in needed or facts_of(TREE[path]).share):
         value = lower[path].value if path in lower else TREE[path].default
         bound = needed[path][0] if path in needed and config.deterministic else value
         if given[path].value in (value, bound, _bounded(path, value, config.total_steps)):
@@ -177,7 +177,7 @@ def reopened(
 
 def _bounded(path: str, value: Any, total_steps: int) -> Any:
     """What a setting that is left open is in a run of this length."""
-    share = declared(TREE[path], SHARE)
+    share = facts_of(TREE[path]).share
     return min(value, max(1, int(share * total_steps))) if share else value
 
 

@@ -10,7 +10,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import FRAMES, RunConfig
 from zerobeast.common.settings.guards import of_backend
 
-GIVEN = ("flag ", "environment ")  #: first words of the origins of what was given for this start
+GIVEN = ("flag ", "argument ", "environment ")  #: first words of the origins of what was given for this start
 
 
 def unused(config: RunConfig, origins: Mapping[str, str]) -> Iterator[ConfigError]:
@@ -34,8 +34,8 @@ def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """A sentence for every flag that sets something of another algorithm, or of frames that no environment has."""
     own, used = table_of(config), {name for task in config.env.tasks for name in of_backend(task, "frames", ())}
     for path, where in origins.items():
-        if path not in own and where.startswith("flag "):
-            name = where.removeprefix("flag ")
+        if path not in own and where.startswith(("flag ", "argument ")):
+            name = where.partition(" ")[2]
             yield f"{name} has no effect: it sets {path}, and this run's algo is {config.section}"
         if path.removeprefix("env.") in {*FRAMES} - used and where.startswith(GIVEN):
             yield f"{where} has no effect: {config.env.id} does not use it"

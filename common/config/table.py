@@ -1,6 +1,5 @@
 """The tree as a flat table, `learner.batch_size` -> its field, and flat values as nested ones."""
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import cache, reduce
 from typing import Any
@@ -9,27 +8,40 @@ from pydantic.fields import FieldInfo
 
 from zerobeast.common.settings import Run, RunConfig, Section, usable
 from zerobeast.common.settings.algorithm import section
+from zerobeast.common.settings.facts import About, facts_of
 
 Table = Mapping[str, FieldInfo]
 
 LEVELS = "evaluate.levels"
 
-#: what settings are about that do not decide what is learned -> their paths, of which the first that fits counts
-ABOUT = {
-    "identity": r"name|root|seed|parent\..*",
-    "peers": r"security\..*|health\..*|.*\.endpoint|learner\.(rank_endpoints|meeting)",
-    "capacity": r".*\.(threads|in_process|max_parameters|\w+_timeout_s)|envserver\.(max_\w+|workers)",
-    "versions": r"learner\.(checkpoint_every_steps|keep_checkpoints)",  # which are the opponents of `env.opponent past`
-    "files": r"learner\.(checkpoint_every_s|log_every_s|when_done|store|max_lost_episodes)"
-    r"|evaluate\.(times|every_steps|episodes|levels|seed|actions|video_every)",
-    "machine": r"local\..*|.*\.device|broker\.precision|learner\.ranks",
-}
-
 
 @cache
-def about(path: str) -> str:
-    """What a setting is about, as in `ABOUT`; empty if it decides what is learned."""
-    return next((kind for kind, paths in ABOUT.items() if re.fullmatch(paths, path)), "")
+def about(path: str) -> About:
+    """What a setting is about; falsy if that is what is learned, or if there is no such setting."""
+    if path not in TREE:
+        return About.LEARNING
+    own = facts_of(TREE[path]).about
+    return _innermost(path).about if own is None else own
+
+
+def is_bound(path: str) -> bool:
+    """Whether a run that is resumed keeps a setting."""
+    own = facts_of(TREE[path]).bound
+    return _innermost(path).is_bound if own is None else own
+
+
+def shapes(path: str) -> bool:
+    """Whether what an environment looks like, or how that is found out, depends on a setting."""
+    own = facts_of(TREE[path]).shapes
+    return _innermost(path).shapes if own is None else own
+
+
+def _innermost(path: str) -> type[Section]:
+    """The section that declares a setting."""
+    model, own = home_of(path)
+    for name in own.split(".")[:-1]:
+        model = section_of(model.model_fields[name]) or model
+    return model
 
 
 @cache
@@ -118,4 +130,6 @@ def table_of(config: RunConfig) -> Table:
 RUN = settings_of(Run)
 TREE: Table = Tree()
 #: Short names of settings, valid in every layer: `--env CartPole-v1`, `env: CartPole-v1`, BEAST_ENV=CartPole-v1.
-SHORT = {"env": "env.id", "insecure": "security.insecure"}
+SHORT = {short: path for path, field in RUN.items() if (short := facts_of(field).short)}
+#: Settings that say which run one is: a preset is chosen by them, and names and commands begin with them.
+NAMES = sorted((path for path, field in RUN.items() if facts_of(field).names), key=lambda path: path != SHORT["env"])

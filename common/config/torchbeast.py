@@ -31,6 +31,8 @@ def expanded(argv: Sequence[str], remark: Callable[[str], object]) -> list[str]:
     Raises:
       ConfigError: the number of actors is none.
     """
+    if not any(PRESET in word for word in argv):
+        return list(argv)
     others: list[BeastError] = []  # about arguments that are no flags, which whoever reads the rest refuses
     flags = list(split(argv, others))
     if ("preset", PRESET) not in [(flag.key, flag.text) for flag in flags]:

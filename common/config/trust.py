@@ -20,13 +20,14 @@ from zerobeast.common.config.layers import CONFIRMED, Given, merged
 from zerobeast.common.config.table import LEVELS, RUN, SHORT, TREE, table_of, value_at
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import CODE, PEERS, PLACE, PLAIN, REACH, RunConfig
-from zerobeast.common.settings.guards import ENVIRONMENT, Around, Guard, guard_of
+from zerobeast.common.settings.facts import guard_of
+from zerobeast.common.settings.guards import ENVIRONMENT, Around, Guard
 from zerobeast.common.text import as_text, split_ids
 from zerobeast.common.wire import short
 
 NEEDLESS = (PEERS, REACH, PLACE)  #: for a command that makes environments alone
-#: flags by which no file admits or reaches anyone there
-ALONE = [f"--{path}={as_text(one.default)}" for path, one in RUN.items() if guard_of(one) in NEEDLESS]
+#: values by which no file admits or reaches anyone there
+ALONE = {path: one.default for path, one in RUN.items() if guard_of(one) in NEEDLESS}
 
 
 def guard_at(path: str) -> Guard:
@@ -92,10 +93,10 @@ def of_its_user(config: RunConfig) -> dict[str, Any]:
     return {path: value_at(config, path) for path in table_of(config) if guard_at(path) not in left_out}
 
 
-def flags_of(config: RunConfig) -> list[str]:
-    """The flags without which such a command refuses these settings in a file."""
-    needed = decisive(config).keys() & of_its_user(config).keys()
-    return [word for path in sorted(needed) for word in flag_of(path, value_at(config, path))]
+def needed(config: RunConfig) -> dict[str, Any]:
+    """The settings, by path, that such a command needs as flags, because it refuses them in a file."""
+    found, own = decisive(config), of_its_user(config)
+    return {path: found[path] for path in sorted(found.keys() & own.keys())}
 
 
 def confirmation(values: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.arguments import arguments
+from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.settings.guards import ARGUMENTS, ENVIRONMENT, PLAIN, TEXT, is_plain
 from zerobeast.common.settings.section import Section, setting, whole_numbers
 from zerobeast.common.text import split_ids
@@ -60,6 +61,8 @@ Sizes = Annotated[tuple[Whole, ...], Field(min_length=2, max_length=2 + MAX_SIZE
 class EnvConfig(Section):
     """Which environment, and how Atari frames are preprocessed."""
 
+    is_bound = shapes = True
+
     id: str = setting(
         "PongNoFrameskip-v4",
         "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, football/<scenario>, gfootball/<scenario>, envpool/<id>, "
@@ -67,6 +70,8 @@ class EnvConfig(Section):
         "with commas: one policy for several",
         decides=ENVIRONMENT,
         max_length=10_000,  # a mix of 200 environments, or a long path; checked before anything reads the list
+        short="env",
+        names=True,
     )
     kwargs: Annotated[dict[str, JsonValue], arguments(MAX_KWARGS)] = setting(
         {}, "arguments of the environment's constructor: text, numbers, lists and mappings", decides=ARGUMENTS
@@ -78,9 +83,14 @@ class EnvConfig(Section):
         {},
         f"options of every reset of the environment; a value {PROGRESS} is the share of total_steps trained, 0 to 1",
         decides=TEXT._replace(matters=lambda options, _: not is_plain(filled(options, 0.0)), always=False),
+        bound=False,
     )
     progress: float | None = setting(
-        None, f"{PROGRESS} in env.options while it trains, instead of the share of total_steps", ge=0, le=1
+        None,
+        f"{PROGRESS} in env.options while it trains, instead of the share of total_steps",
+        ge=0,
+        le=1,
+        shapes=False,
     )
     leave_out: Entries = setting(
         (),
@@ -97,6 +107,7 @@ class EnvConfig(Section):
         {},
         "of several or padded environments, as beast train finds it: number of choices, first choice, shape of a box",
         decides=PLAIN,
+        shapes=False,
     )
     agents: int = setting(
         0, "agents of each environment, which share one policy; 0: 1, or what beast train finds", ge=0, le=MAX_AGENTS
@@ -108,9 +119,14 @@ class EnvConfig(Section):
         "numbered checkpoints in each episode), RUN, RUN:<agent steps>, RUN:best or a path; empty: all are one side",
         decides=PLAIN,  # a checkpoint is data, and its settings are judged as those of any file
         max_length=1000,
+        bound=False,
+        shapes=False,
     )
     opponents: Agents = setting(
-        (), "numbers of the agents on the other side, as 1 or 2,3; empty: half, the other half in every 2nd environment"
+        (),
+        "numbers of the agents on the other side, as 1 or 2,3; empty: half, the other half in every 2nd environment",
+        bound=False,
+        shapes=False,
     )
     noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
@@ -160,7 +176,8 @@ class EnvConfig(Section):
 
     def terms(self) -> dict[str, Any]:
         """The entries of a HELLO."""
-        return self.model_dump(exclude={"opponent", "opponents", "progress", "sizes"})
+        fields = type(self).model_fields.items()
+        return self.model_dump(exclude={name for name, field in fields if facts_of(field).shapes is False})
 
     def opposed(self, num_envs: int, group: int = 0) -> NDArray[np.bool_] | None:
         """Which of N rows are of the other side, [N], or None if there is none; N counts agents.

@@ -10,15 +10,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from pydantic.fields import FieldInfo
-
 from zerobeast.common import plugins
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError
 
 BACKENDS = "zerobeast.environments"  #: group of entry points
-DECIDES = "decides"  #: where a field keeps its guard
-SHARE = "share"  #: where it keeps the share of `total_steps` that it may be at most, if it is left open
 MAX_NESTING = 16  #: of plain arguments
 
 
@@ -98,18 +94,6 @@ TEXT = Guard(
 PEERS = Guard("decides who may take part", lambda _value, _around: True)
 REACH = Guard("reaches beyond this machine", _leaves_machine)
 PLACE = Guard("is a place outside this folder", _leaves_folder)
-
-
-def guard_of(field: FieldInfo) -> Guard:
-    """What a setting declares. One that declares nothing is plain if it takes no text, or one of some words."""
-    guard = declared(field, DECIDES)
-    return guard if isinstance(guard, Guard) else TEXT if takes_text(field.annotation) else PLAIN
-
-
-def declared(field: FieldInfo, what: str) -> Any:
-    """What a setting declares besides its type and bounds, if it does."""
-    extra = field.json_schema_extra
-    return extra.get(what) if isinstance(extra, dict) else None
 
 
 def takes_text(kind: Any) -> bool:

@@ -18,6 +18,7 @@ from pydantic import AfterValidator
 
 from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.settings.facts import About
 from zerobeast.common.settings.guards import CODE
 from zerobeast.common.settings.section import LIMIT, Section, setting, whole_numbers
 from zerobeast.common.wire import ArraySpace, EnvSpec, flat
@@ -49,6 +50,8 @@ Widths = Annotated[tuple[int, ...], whole_numbers(MAX_LAYERS, MAX_WIDTH, WIDTHS)
 
 class NetConfig(Section):
     """The network."""
+
+    is_bound = True
 
     torso: Torso = setting(
         "auto",
@@ -93,6 +96,8 @@ class NetConfig(Section):
         "largest network that is built; the sizes of its layers follow from what environments send",
         ge=1,
         le=LIMIT,
+        about=About.CAPACITY,
+        bound=False,
     )
 
     def widths(self, own: int) -> tuple[int, ...]:

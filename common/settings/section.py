@@ -1,12 +1,12 @@
 """The building blocks of the tree, kept apart from it so that an algorithm's folder can declare its own section."""
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from zerobeast.common.settings.guards import DECIDES, SHARE, Guard
+from zerobeast.common.settings.facts import FACTS, About, Facts
 from zerobeast.common.text import printable
 
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
@@ -16,6 +16,9 @@ class Section(BaseModel):
     """A frozen group of settings that refuses names it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    about: ClassVar[About] = About.LEARNING  #: what its settings are about, unless one declares something else
+    is_bound: ClassVar[bool] = False  #: whether a run that is resumed keeps them, unless one declares something else
+    shapes: ClassVar[bool] = False  #: whether environments depend on them, unless one declares something else
 
     @field_validator("*", mode="before")
     @classmethod
@@ -50,13 +53,16 @@ def whole_numbers(most: int, largest: int, expected: str, *, least: int = 1) -> 
     return BeforeValidator(read)
 
 
-def setting(
-    default: Any, meaning: str, *, decides: Guard | None = None, share: float | None = None, **bounds: Any
-) -> Any:
-    """One setting: its only default, what it means (with its source), and its bounds as pydantic names them.
+def setting(default: Any, meaning: str, **declared: Any) -> Any:
+    """One setting: its only default, what it means (with its source), and what is `declared` of it.
 
-    `decides` is required of one that takes text: `PLAIN` if it is data and nothing else (`guards`). A number of steps
-    at the start has a `share`: if nobody gives it, it is at most so much of `total_steps`.
+    That is its bounds as pydantic names them, and `Facts`: `decides` is required of one that takes text, `PLAIN` if it
+    is data and nothing else (`guards`).
     """
-    declared: Any = {key: value for key, value in ((DECIDES, decides), (SHARE, share)) if value}  # pydantic keeps it
-    return Field(default=default, description=meaning, json_schema_extra=declared or None, **bounds)
+    facts = Facts(**{name: declared.pop(name) for name in Facts._fields if name in declared})
+    return Field(default=default, description=meaning, json_schema_extra=_kept(facts), **declared)
+
+
+def _kept(facts: Facts) -> Any:
+    """Pydantic keeps this with the field."""
+    return {FACTS: facts} if facts != Facts() else None

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from zerobeast.clients.policy import Policy
-from zerobeast.common.config.load import Loaded
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, PeerLost, raising
 from zerobeast.common.files import evaluations, run_files
@@ -159,7 +158,7 @@ class Evaluator(Service):
         saved = load_checkpoint(path)
         if saved is None:
             raise BeastError(f"{path}: it is gone")
-        policy, played = Policy(Loaded(self.config, None, {}, ()), saved, path), path.stat()
+        policy, played = Policy(self.config, saved, path), path.stat()
         evaluations.read(self.config.folder)  # before it plays for a table that cannot be read
         rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
         with raising(OSError, "", ConfigError), evaluations.table_lock(self.config.folder):  # no fault of the policy
@@ -173,7 +172,7 @@ class Evaluator(Service):
         rows = []
         if self._opponent is None and self.config.env.opponent not in NO_RUN:
             path, state = read(self.config.env.opponent, self.config.root, policy.env)
-            self._opponent = Policy(policy.loaded, state, path)
+            self._opponent = Policy(self.config, state, path)
         try:
             self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
             for task, level in self._levels.items():

@@ -24,7 +24,7 @@ import torch
 
 from zerobeast.common.config.load import differences
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.table import about
+from zerobeast.common.config.table import about, is_bound
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.settings import RunConfig
@@ -96,7 +96,7 @@ class Rank:
         alike = {"version": __version__, "name": config.name, "learner.ranks": settings.ranks, "algo": config.algo}
         alike |= {"device": device}
         given = differences(config).items()
-        alike |= {path: value for path, value in given if not about(path) or path in ("seed", "parent.run")}
+        alike |= {path: value for path, value in given if not about(path) or is_bound(path)}
         identity = {name: as_text(value) for name, value in alike.items()}
         join(self.number, settings.ranks, meeting, settings.rank_timeout_s, identity, secret, stopped)
 

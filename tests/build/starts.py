@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from zerobeast.cli.train import TrainFlags
-from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.load import Request, dump, load
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.start import Settled, settle
 
@@ -15,7 +15,7 @@ NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 
 def settled(root: Path, *flags: str, environ: Mapping[str, str] = MappingProxyType({})) -> Settled[TrainFlags]:
     """A run in this folder of runs, with these flags."""
-    return settle(["--root", str(root), *flags], environ, NOW, own=TrainFlags)
+    return settle(Request.of_flags(["--root", str(root), *flags], environ, TrainFlags), NOW)
 
 
 def started(root: Path, name: str, *flags: str) -> RunConfig:

@@ -122,12 +122,12 @@ def test_levels_are_environments_of_the_run_levels_of_these_or_others(
 
 
 def test_a_checkpoint_is_named_by_its_number_or_as_the_best(tmp_path: Path) -> None:
-    root, folder = ["--root", str(tmp_path)], saved(tmp_path, "x")
+    folder = saved(tmp_path, "x")
     for name in ("checkpoints/500.pt", "checkpoints/1000.pt", "best/checkpoint.pt"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
-    assert find("x:500", root) == tmp_path / "x/checkpoints/500.pt"
+    assert find("x:500", tmp_path) == tmp_path / "x/checkpoints/500.pt"
     assert find(f"{tmp_path}/x:best") == tmp_path / "x/best/checkpoint.pt"
     for missing in ("x:7", "y:best"):
         with pytest.raises(ConfigError):
-            find(missing, root)
+            find(missing, tmp_path)

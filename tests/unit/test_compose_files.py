@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from tests.build.compose import ENVS, ROOT, everything, services, written
+from zerobeast.common.config.layers import variable_of
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import RUN, of_algorithm
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
+from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.settings.tree import RunConfig
 
-OF_THE_HOST = {"root", "security.keys", "security.secret", "learner.store"}  #: paths that containers do not have
 needs_compose = pytest.mark.skipif(
     not shutil.which("docker") or subprocess.run(["docker", "compose", "version"], capture_output=True).returncode != 0,
     reason="needs Docker Compose",
@@ -67,13 +68,16 @@ def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
 
 
 def test_every_setting_reaches_all_services_from_the_shell() -> None:
-    (passed,) = written("deploy/compose/settings.yml")["services"].values()
     algorithms = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["zerobeast.algorithms"]
-    paths = dict.fromkeys(["env", *RUN, *(path for name in algorithms for path in of_algorithm(name))])
-    of_containers = [path for path in paths if path not in OF_THE_HOST and not path.endswith(".endpoint")]
-    names = [f"BEAST_{path.upper().replace('.', '__')}" for path in of_containers]
+    every = RUN | {path: field for name in algorithms for path, field in of_algorithm(name).items()}
+    names = [variable_of(path) for path in ("env", *every) if path == "env" or not facts_of(every[path]).of_host]
     text = textwrap.fill(", ".join(names), 120, initial_indent="  ", subsequent_indent="  ")
-    assert sorted(passed["environment"]) == sorted(names), f"expected in settings.yml:\n{text}"
+    if os.environ.get("REGENERATE"):
+        file = ROOT / "deploy" / "compose" / "settings.yml"
+        head, end = file.read_text().split("environment: [\n")[0], "\n] } }\n"
+        file.write_text(f"{head}environment: [\n{text}{end}")
+    (passed,) = written("deploy/compose/settings.yml")["services"].values()
+    assert sorted(passed["environment"]) == sorted(names), "make golden writes settings.yml anew"
     for name, service in everything().items():
         if name in (*PROCESSES, ENVS):
             assert service["extends"] == {"file": "deploy/compose/settings.yml", "service": "settings"}

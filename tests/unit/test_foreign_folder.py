@@ -279,9 +279,8 @@ def test_nothing_in_the_current_folder_hides_a_run_of_that_name(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gift").mkdir()
     (tmp_path / "gift" / "model.safetensors").touch()
-    flags = ["--root", str(gift.parent)]
-    assert find("gift", flags) == gift
-    assert find("./gift", flags) == tmp_path / "gift"
+    assert find("gift", gift.parent) == gift
+    assert find("./gift", gift.parent) == tmp_path / "gift"
 
 
 def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from tests.build.errors import refused
 from tests.build.learners import ENV, run_config, trained
 from tests.build.nets import CARTPOLE
 from tests.build.parts import Tokens
+from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.load import dump, gather, load
-from zerobeast.common.config.trust import flags_of
+from zerobeast.common.config.trust import needed
 from zerobeast.common.settings.net import NetConfig, TorsoSpec
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
@@ -135,7 +136,7 @@ def test_a_file_alone_decides_on_no_torso_and_imports_none(tmp_path: Path, monke
     for read_only in (False, True):
         with refused("net.torso", value="evil.py:Free"):
             gather(["--config", "gift.yaml"], {}, groups=lambda c: len(str(placement_of(c))), read_only=read_only)
-    assert gather(["--config", "gift.yaml", *flags_of(config)], {}).config == config
+    assert gather(["--config", "gift.yaml", *flags_for(needed(config))], {}).config == config
     assert not (tmp_path / "trap-sprung").exists()
 
 

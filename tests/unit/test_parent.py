@@ -11,7 +11,7 @@ from tests.build.batches import REACH, VECTORS
 from tests.build.learners import CPU, ENV, run_config, saved, state_in, trained
 from tests.build.starts import NOW
 from zerobeast.cli.train import TrainFlags
-from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.load import Request, dump, load
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher import parent as launcher
@@ -122,7 +122,9 @@ def run(tmp_path: Path) -> Path:
 
 def forked(run: Path, *flags: str, place: Path | None = None) -> Any:
     parent = read("old", place or run)
-    return settle(["--root", str(run.parent), "--name", "new", *flags], {}, NOW, own=TrainFlags, parent=parent)
+    return settle(
+        Request.of_flags(["--root", str(run.parent), "--name", "new", *flags], {}, TrainFlags), NOW, parent=parent
+    )
 
 
 def test_a_fork_has_the_settings_of_its_parent_under_those_that_are_given_and_names_it(run: Path) -> None:
@@ -148,7 +150,9 @@ def test_arguments_and_levels_of_a_fork_follow_from_those_of_its_parent(run: Pat
 def fork_of(parent: RunConfig, *flags: str) -> RunConfig:
     """The settings of a run that begins with the weights of one with these."""
     other = launcher.Parent("old", Path("config.yaml"), yaml.safe_load(dump(parent)), {"counters": {"agent_steps": 60}})
-    return settle(["--root", "nowhere", "--name", "new", *flags], {}, NOW, own=TrainFlags, parent=other).config
+    return settle(
+        Request.of_flags(["--root", "nowhere", "--name", "new", *flags], {}, TrainFlags), NOW, parent=other
+    ).config
 
 
 @pytest.mark.parametrize(("before", "after"), [("5000", "1000000"), ("1000000", "5000")])

@@ -297,7 +297,7 @@ def test_a_run_that_cannot_be_loaded_is_refused(tmp_path: Path, policy: Policy) 
     for name, value in (("episodes", "all"), ("seed", 2**70), ("max_steps", np.float64(0.5))):
         with pytest.raises(ConfigError, match=f"evaluate.{name}"):
             evaluate(policy, **{name: value})
-    with pytest.raises(ConfigError, match=r"--net\.hidden_size"):
+    with pytest.raises(ConfigError, match=r"net\.hidden_size"):
         evaluate(policy, net={"hidden_size": 8})
     policy.refuse_unlike(replace(VECTORS, env_id="Other-v0", obs=ArraySpace.box((5,), low=(0.0,))))
     with pytest.raises(CheckpointError, match=r"obs\.shape"):

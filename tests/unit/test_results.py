@@ -136,7 +136,7 @@ def test_groups_differ_in_more_than_seed_name_and_place_and_a_label_names_as_few
     tmp_path: Path,
 ) -> None:
     seeds(tmp_path, "slow", [{10: 1.0}] * 2, ppo={"learning_rate": 1e-4}, health={"port": 1})
-    seeds(tmp_path, "fast", [{10: 1.0}] * 2, ppo={"learning_rate": 1e-3}, actor={"endpoint": "x"})
+    seeds(tmp_path, "fast", [{10: 1.0}] * 2, ppo={"learning_rate": 1e-3}, broker={"endpoint": "x"})
     found = {group.label: [run.name for run in group.runs] for group in grouped(find(tmp_path, "*"))}
     assert found == {
         "learning_rate 0.0001": ["slow-seed1", "slow-seed2"],

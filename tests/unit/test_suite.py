@@ -1,4 +1,4 @@
-"""Rules for the tests themselves: short files, none of which imports another, and no prose of errors but in golden."""
+"""Rules for files: tests are short, import no other and expect no prose but in golden; modules have few imports."""
 
 import ast
 import re
@@ -11,6 +11,14 @@ from tests.helpers import ROOT
 MODULES = {file: file.read_text() for file in sorted((ROOT / "tests").rglob("*.py"))}
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")]
 MOST_LINES, MOST_WORDS = 400, 4
+MOST_OF_A_MODULE, MOST_IMPORTS = 450, 15
+#: modules that put the parts of a process or of a run together
+ASSEMBLIES = {
+    *("zerobeast/__init__.py", "zerobeast/cli/train.py", "zerobeast/cli/slurm.py", "zerobeast/launcher/start.py"),
+    *("zerobeast/launcher/spaces.py", "zerobeast/api/run.py", "zerobeast/api/saved.py", "common/service/entry.py"),
+    *("services/learner/service.py", "services/learner/run.py", "services/learner/kept.py"),
+    *("services/envserver/service.py", "services/evaluator/service.py", "zerobeast/clients/remote_acting.py"),
+}
 
 
 def is_long(text: str) -> bool:
@@ -65,3 +73,19 @@ def test_pages_name_tests_that_there_are() -> None:
     named = {name for page in PAGES for name in re.findall(r"\b(?<!mode )test_[a-z0-9_]+", page.read_text())}
     assert len(named) > 50
     assert named - there == set()
+
+
+def test_a_module_is_one_idea_that_needs_few_others() -> None:
+    texts = {
+        str(file.relative_to(ROOT)): file.read_text()
+        for top in ("common", "services", "zerobeast")
+        for file in (ROOT / top).rglob("*.py")
+    }
+    assert [name for name, text in texts.items() if len(text.splitlines()) > MOST_OF_A_MODULE] == []
+    assert {name for name, text in texts.items() if _fan_in(text) > MOST_IMPORTS} == ASSEMBLIES
+
+
+def _fan_in(text: str) -> int:
+    """How many of our own modules one imports."""
+    froms = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    return len({node.module for node in froms if (node.module or "").startswith("zerobeast")})

@@ -18,8 +18,10 @@ from zerobeast.cli import runs, watch
 from zerobeast.cli.sweep import main
 from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given
+from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
 from zerobeast.discovery.run import newest
+from zerobeast.launcher import start
 from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.sweeping import runner, trials
@@ -113,7 +115,7 @@ def test_a_parent_that_is_not_there_and_runs_of_one_name_are_refused(
 ) -> None:
     with refused(value="base"):
         planned(tmp_path, SEED, **{"from": "base"})
-    monkeypatch.setattr(trials, "spec_of", lambda _: ENV)
+    monkeypatch.setattr(start, "spec_of", lambda _: ENV)
     with pytest.raises(ConfigError, match=r"env\.kwargs"):
         planned(tmp_path, {"env.kwargs": [{"a": 1}, {"a": [1]}]})
 
@@ -218,19 +220,19 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The runs that were trained, without a process; that of "b" ends, and then its evaluator fails."""
     names: list[str] = []
 
-    def start(flags: list[str], _environ: Any) -> Any:
-        name, root = (flag.partition("=")[2] for flag in flags[:2])
+    def begin(request: Request, _environ: Any) -> Any:
+        name, root = request.value("name"), request.value("root")
         names.append(name)
         saved(Path(root), name, {100: 1.0}, {100: 1.0}, seed=len(names))
         ending = Ending(1, "it broke", finished=True) if name == "b" else DONE
         return SimpleNamespace(wait=lambda _timeout: True, ending=ending)
 
-    monkeypatch.setattr(runner, "settle", lambda flags, *_, **__: flags)
-    monkeypatch.setattr(runner, "StartedRun", start)
+    monkeypatch.setattr(runner, "settle", lambda request, *_, **__: request)
+    monkeypatch.setattr(runner, "StartedRun", begin)
     return names
 
 
-TRIALS = [Trial(name, ()) for name in "abc"]
+TRIALS = [Trial(name, {}) for name in "abc"]
 
 
 def test_each_run_has_a_free_place_and_one_that_is_not_done_runs_again(tmp_path: Path, trained: list[str]) -> None:
@@ -270,7 +272,7 @@ def test_a_run_that_is_gone_is_trained_again_and_one_that_cannot_be_read_is_left
 def test_arguments_that_vary_are_added_to_those_of_all_runs_and_of_the_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "spec_of", lambda _: ENV)
+    monkeypatch.setattr(start, "spec_of", lambda _: ENV)
     vary = {"env.kwargs": [{"width": 32}, {"target": None}]}
     given = {**BASE, "env.kwargs": {"target": 7}}
     found = planned(tmp_path, vary, settings=given)
@@ -278,7 +280,7 @@ def test_arguments_that_vary_are_added_to_those_of_all_runs_and_of_the_parent(
     assert [json.loads(settings(trial)["env.kwargs"]) for trial in found] == [{"target": 7, "width": 32}, {}]
     tree = {"env": {"kwargs": {"target": 1, "size": 2}}}
     parent = Parent("base", tmp_path / "config.yaml", tree, {"counters": {"agent_steps": 9}})
-    monkeypatch.setattr(trials, "parent_in", lambda _: parent)
+    monkeypatch.setattr(trials, "parent_of", lambda _: parent)
     found = planned(tmp_path, vary, settings=given, **{"from": "base"})
     assert settings(found[1])["parent.agent_steps"] == "9", "a parent that has trained on is another one"
     assert json.loads(settings(found[1])["env.kwargs"]) == {"target": None, "size": 2}, "over those of the parent"

@@ -22,6 +22,7 @@ from zerobeast import cli
 from zerobeast.cli.evaluate import main as evaluate
 from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config import confirmed, trust
+from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import LEVELS, TREE, section_of, value_at
@@ -257,7 +258,7 @@ def test_what_was_confirmed_holds_for_those_values_of_that_folder_from_the_same_
     with start.begun(run, {}, say=lambda _: None):
         pass
     assert settled(Path("runs"), "--name", "own").config.env.kwargs == HARMLESS
-    gather(["--config", "runs/own/config.yaml", *ALONE], {})
+    gather(["--config", "runs/own/config.yaml", *flags_for(ALONE)], {})
     with refused("run"):  # it has no checkpoint, and there is no other reason
         evaluate(["own"])
     moved = tmp_path / "runs" / "moved"
@@ -326,6 +327,6 @@ def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:
     given = {path: value for path, value in GIVEN.items() if not path.startswith("env.") and path != LEVELS}
     (tmp_path / "config.yaml").write_text(json.dumps(given))
-    config, alone = gather(["--config", str(tmp_path / "config.yaml"), *ALONE], {}).config, RunConfig()
+    config, alone = gather(["--config", str(tmp_path / "config.yaml"), *flags_for(ALONE)], {}).config, RunConfig()
     assert (config.security, config.health) == (alone.security, alone.health)
     assert config.learner.endpoint == alone.learner.endpoint

@@ -20,20 +20,19 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher.placement import placement_of
+from zerobeast.launcher.placement import THREADS, placement_of
 from zerobeast.launcher.spaces import spec_of
 from zerobeast_tools.bench.train import measure as measure_training
 
+PRECISIONS = ("broker.precision", "learner.precision")  #: varied together
 CLEARLY = 1.05  #: times faster, above which a change is more than noise
-
-THREADS = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
 
 Values = dict[str, Any]  #: path of a setting -> value
 
 
 def _both_precisions(best: Values) -> Iterator[Values]:
     for value in ("float32", "bfloat16"):
-        yield {**best, "broker.precision": value, "learner.precision": value}
+        yield {**best, **dict.fromkeys(PRECISIONS, value)}
 
 
 def _placements(best: Values) -> Iterator[Values]:
@@ -61,7 +60,7 @@ def _one_by_one(paths: tuple[str, ...], around: Callable[[int], Iterable[int]]) 
 DIMENSIONS = {
     "placement": Dimension(("local.placement",), _placements),
     "threads": _one_by_one(THREADS, lambda n: (n + 1,)),
-    "precision": Dimension(("broker.precision", "learner.precision"), _both_precisions),
+    "precision": Dimension(PRECISIONS, _both_precisions),
     "groups": _one_by_one(("actor.env_groups",), lambda n: (n + 1, n - 1)),
     "envs": _one_by_one(("actor.envs_per_group",), lambda n: (2 * n, n // 2)),
     "batch": _one_by_one(("learner.batch_size",), lambda n: (2 * n, n // 2)),

@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 from zerobeast.api.words import in_python
-from zerobeast.common.config.flags import flags_for, with_env
-from zerobeast.common.config.load import gather
+from zerobeast.common.config.load import Request, resolve
+from zerobeast.common.config.values import with_env
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.launcher.spaces import findings
 
@@ -25,4 +25,4 @@ def check(env: Any, /, **settings: Any) -> list[tuple[str, str]]:
     """
     refuse_imported("checks an environment")
     reread()
-    return findings(gather(flags_for(with_env(env, settings)), os.environ).config)
+    return findings(resolve(Request.of_values(with_env(env, settings), os.environ)).config)

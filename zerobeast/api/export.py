@@ -39,7 +39,7 @@ KINDS = ("safetensors", "onnx")
 #: packages that matter to a policy
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar", "mujoco", "Box2D", "envpool")
 #: how a policy is loaded for that: in full precision, on the device that traces graphs
-HOW = {"broker.device": "cpu", "broker.precision": "float32"}
+HOW = {"broker": {"device": "cpu", "precision": "float32"}}
 
 
 def export(
@@ -106,7 +106,7 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
                     shutil.copyfile(video, folder / f"replay{video.suffix}")
             _fill(folder, policy, rows, graph, with_weights="safetensors" in kinds)
             folder.rename(place)
-    refused, values = trust.refusals_of(policy.config, policy.loaded.in_files), trust.decisive(policy.config)
+    refused, values = trust.refusals_of(policy.config, policy.in_files), trust.decisive(policy.config)
     confirmed.remember(place, {path: value for path, value in values.items() if path not in refused})
     return place
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zerobeast.api.saved import find, open_policy
-from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.links_outside import refuse_links_outside
@@ -75,8 +75,8 @@ def record(
     if not isinstance(out, str | os.PathLike | None):
         raise ConfigError(argument="out", value=out, expected="a file: .mp4 or .gif")
     actions = None if deterministic is None else "greedy" if deterministic else "sampled"
-    flags = flags_for({**settings, "evaluate.actions": actions})
-    policy = open_policy(find(run, flags), flags)
+    request = Request.of_values({**settings, "evaluate.actions": actions}, os.environ)
+    policy = open_policy(find(run, request.value("root")), request)
     return recorded(policy, out, episodes, lambda _episode, _steps: None)[0]
 
 

@@ -15,9 +15,8 @@ from zerobeast.api.callbacks import Given, News, each_of
 from zerobeast.api.saved import load
 from zerobeast.api.words import in_python
 from zerobeast.common.config import live, trust
-from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import leaves
-from zerobeast.common.config.load import gather
+from zerobeast.common.config.load import Request, resolve
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import episodes, evaluations, metrics, requests, run_files
 from zerobeast.common.health import figures
@@ -111,7 +110,8 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     def config(self) -> RunConfig:
         """The settings of the run. Raises ConfigError if its file has values that cannot be read here."""
         file = self.folder / run_files.CONFIG
-        return gather(["--config", str(file), *trust.ALONE, *flags_for(self.decided)], {}, read_only=True).config
+        request = Request(files=[str(file)]).with_values({**trust.ALONE, **self.decided}, "this process")
+        return resolve(request, read_only=True).config
 
     def status(self) -> Status:
         """The newest figures, from the health page of the learner if the run trains now, or else from its folder."""

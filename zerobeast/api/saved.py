@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from zerobeast.common.config import trust
-from zerobeast.common.config.flags import flags_for, split
+from zerobeast.common.config import remarks, trust
 from zerobeast.common.config.given_env import id_and_arguments
-from zerobeast.common.config.layers import Given, by_files
-from zerobeast.common.config.load import gather
+from zerobeast.common.config.layers import Given, by_files, read_yaml
+from zerobeast.common.config.load import Request, resolve
 from zerobeast.common.config.table import LEVELS
+from zerobeast.common.config.values import plain_values
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.plugins import refuse_imported, reread
@@ -49,29 +47,27 @@ def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> P
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
     known: Mapping[str, Any] = getattr(run, "decided", {}) or {"algo": algo}
-    flags = flags_for({**known, **settings})
+    request = Request.of_values({**known, **settings}, os.environ)
     reread()
-    return open_policy(find(run, flags), flags, read_only=True)
+    return open_policy(find(run, request.value("root")), request, read_only=True)
 
 
-def find(run: str | os.PathLike[str], flags: Sequence[str] = ()) -> Path:
+def find(run: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Path:
     """The folder of a run that has a checkpoint, or a checkpoint: a file, or one of RUN:best and RUN:AGENT_STEPS.
 
-    Flags may have another `root`.
+    Args:
+      run: as for `load`.
+      root: the folder of all runs; None: `BEAST_ROOT`, or else `runs`.
 
     Raises:
       ConfigError: there is none.
     """
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(argument="run", value=run, expected="the name of a run, its folder, a checkpoint, or a run")
-    try:
-        root = gather(flags, os.environ, partial=True).config.root
-    except ConfigError:  # perhaps of an algorithm that the run has not, which is found when its file is read
-        given = [f"--root={flag.text}" for flag in split(flags, []) if flag.key in ("root", "savedir") and flag.text]
-        root = gather(given, os.environ).config.root
-    if (first := run_files.first(os.fspath(run), root, is_export)) and is_export(first):
+    among = run_files.root_of(root)
+    if (first := run_files.first(os.fspath(run), among, is_export)) and is_export(first):
         return first.resolve()
-    place = run_files.named(os.fspath(run), root)
+    place = run_files.named(os.fspath(run), among)
     if place.is_dir() and not trained(place):
         raise ConfigError(
             f"run {os.fspath(run)!r} has no checkpoint yet: let it train for a while", path="run", value=run
@@ -79,34 +75,36 @@ def find(run: str | os.PathLike[str], flags: Sequence[str] = ()) -> Path:
     return place
 
 
-def open_policy(place: Path, flags: Sequence[str], *, read_only: bool = False) -> Policy:
-    """The policy of a run under flags. Its file decides nothing about peers, and imports nothing.
+def open_policy(place: Path, request: Request, *, read_only: bool = False) -> Policy:
+    """The policy of a run under a request. Its file decides nothing about peers, and imports nothing.
 
     Args:
       place: the folder of the run, or a checkpoint.
-      flags: of the tree of settings.
+      request: settings to use instead of its own.
       read_only: no environment will be made.
 
     Raises:
       BeastError: see `load`.
     """
-    read = partial(gather, environ=os.environ, read_only=read_only)
     home = run_files.folder_of(place)
-    flags = [*trust.ALONE, *([f"--root={home.parent}"] if home else []), *flags]
+    request = request.with_defaults({**trust.ALONE, **({"root": str(home.parent)} if home else {})}, "its folder")
     exported = is_export(place)
     file = place / run_files.CONFIG if place.is_dir() and not exported else place
+    label = f"file {file}"
     if folder := file != place:  # mistakes are reported before torch is loaded
-        loaded = read(["--config", str(file), *flags])
+        loaded = resolve(request.with_trees({label: read_yaml(file, label)}), read_only=read_only)
     from zerobeast.clients.policy import Policy
     from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 
     saved = Checkpoints(place).load() if folder else read_export(place) if exported else load_checkpoint(place)
     assert saved is not None, "`find` has found one"
     if not folder:
-        loaded = read(flags, trees={f"file {place}": saved["config"]})
-    for note in filter(partial(re.match, "flag |environment "), loaded.notes):  # others are on how it trains
-        log.warning("%s", note)
-    policy = Policy(loaded.for_its_env(f"file {file}"), saved, place / run_files.CHECKPOINT if folder else place)
+        loaded = resolve(request.with_trees({label: saved["config"]}), read_only=read_only)
+    for note in loaded.notes:
+        if note.startswith(remarks.GIVEN):  # others are on how it trains
+            log.warning("%s", note)
+    loaded = loaded.for_its_env(label)
+    policy = Policy(loaded.config, saved, place / run_files.CHECKPOINT if folder else place, loaded.in_files)
     if remark := evaluations.best_in_training(policy.checkpoint, policy.agent_steps):
         log.warning("%s: %s", place, remark)
     return policy
@@ -117,23 +115,23 @@ def with_new_episodes(policy: Policy) -> RunConfig:
 
     It follows from that of the run's own evaluations and differs from it: episodes that chose a policy do not score it.
     """
-    config = policy.config
-    if not policy.loaded.origins.get("evaluate.seed", "file ").startswith("file "):
+    config, path = policy.config, "evaluate.seed"
+    if config.evaluate.seed is not None and path not in {one.path for one in policy.in_files}:
         return config
     seed = counted(config.evaluation_seed, 1) % (MAX_ENV_SEED + 1)
     return config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"seed": seed})})
 
 
-def opponent_of(config: RunConfig, flags: Sequence[str]) -> Policy | None:
-    """The policy that `env.opponent` names, under these flags of an evaluation; None if it names none.
+def opponent_of(config: RunConfig, request: Request) -> Policy | None:
+    """The policy that `env.opponent` names, under this request for an evaluation; None if it names none.
 
     Raises:
       BeastError: see `load`, or they name none that can be loaded.
     """
     name = config.env.opponent
-    if name and name in NO_RUN and any(flag.partition("=")[0] == "--env.opponent" for flag in flags):
+    if name and name in NO_RUN and request.value("env.opponent") is not None:
         raise ConfigError(path="env.opponent", value=name, expected="a run", cause=f"{name} is for training")
-    return None if name in NO_RUN else open_policy(find(name, [*flags, f"--root={config.root}"]), flags, read_only=True)
+    return None if name in NO_RUN else open_policy(find(name, config.root), request, read_only=True)
 
 
 @overload
@@ -196,10 +194,10 @@ def evaluate(
     from zerobeast.clients.policy import Policy
 
     added_arguments = settings.pop("env_kwargs", None)
-    if isinstance(run, Policy) and (given := flags_for({"algo": algo, **settings})):
+    if isinstance(run, Policy) and (given := plain_values({"algo": algo, **settings})):
         raise ConfigError(
-            f"{' '.join(given)}: expected no settings, because a policy has its own; give them to load",
-            path=given[0],
+            f"{', '.join(dict(given))}: expected no settings, because a policy has its own; give them to load",
+            path=given[0][0],
             expected="no settings",
         )
     policy = run if isinstance(run, Policy) else load(run, algo=algo, **settings)
@@ -209,32 +207,32 @@ def evaluate(
     own = {name: value for name, value in asked if value is not None}
     env_id, arguments = (None, {}) if env is None else id_and_arguments(env)
     arguments |= added_arguments or {}
-    checked = gather(flags_for({"evaluate": own, "env_kwargs": arguments}), {}).config
+    checked = resolve(Request.of_values({"evaluate": own, "env_kwargs": arguments})).config
     how = with_new_episodes(policy).evaluate.model_copy(update={name: getattr(checked.evaluate, name) for name in own})
     added, before = (Given("env.kwargs", each.env.kwargs, "") for each in (checked, policy.config))
     made = policy.config.env.model_copy(update={"kwargs": added.over(before).value})
     config = policy.config.model_copy(update={"evaluate": how, "env": made if env_id is None else made.alone(env_id)})
     anew = [Given(path, value, "") for path, value in (("env.id", env_id), (LEVELS, names)) if value is not None]
-    in_files = by_files([*policy.loaded.in_files, added, *anew])
+    in_files = by_files([*policy.in_files, added, *anew])
     if refusals := trust.refusals_of(config, in_files):
         raise ConfigError.of(refusals.values())
     tasks = evaluated(config)
     if levels is None and len(tasks) > 1:
         raise ConfigError(argument="env", value=env, expected=f"one of {', '.join(tasks)}; levels may name several")
-    found = [*played(policy, config, flags_for({"broker": {"device": config.broker.device}}))]
+    found = [*played(policy, config, Request.of_values({"broker": {"device": config.broker.device}}, os.environ))]
     return found[0] if levels is None else found
 
 
 def played(
-    policy: Policy, config: RunConfig, flags: Sequence[str], watch: Callable[[], Watch] = lambda: lambda _, __: None
+    policy: Policy, config: RunConfig, request: Request, watch: Callable[[], Watch] = lambda: lambda _, __: None
 ) -> Iterator[Evaluation]:
     """As `evaluate`, of a policy that is loaded: an evaluation for each environment of these settings, as it comes.
 
     Args:
       policy, config, watch: as for `play`; `watch` makes one for each environment.
-      flags: as for `opponent_of`.
+      request: as for `opponent_of`.
     """
-    opponent = opponent_of(config, flags)
+    opponent = opponent_of(config, request)
     with env_server(config) as endpoint:
         for task in evaluated(config):
             alone = config.model_copy(update={"env": config.env.alone(task)})

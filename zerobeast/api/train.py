@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from zerobeast.api.callbacks import Given, each_of
-from zerobeast.api.parent import parent_in
+from zerobeast.api.parent import parent_of
 from zerobeast.api.progress import Progress
 from zerobeast.api.run import TURN_S, Run
 from zerobeast.api.started import StartedRun, remark
-from zerobeast.common.config.flags import flags_for, with_env
+from zerobeast.common.config.request import Request
+from zerobeast.common.config.values import with_env
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics
 from zerobeast.common.plugins import refuse_imported, reread
@@ -104,10 +105,10 @@ def start(
     refuse_imported("starts a run")
     told = [*each_of(callbacks)]
     own = {"algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
-    flags = flags_for({**with_env(env, settings), **own})
+    request = Request.of_values({**with_env(env, settings), **own}, os.environ, RunFlags)
     reread()
     now = datetime.now().astimezone()
-    settled = settle(flags, os.environ, now, own=RunFlags, say=remark, parent=parent_in(flags))
+    settled = settle(request, now, say=remark, parent=parent_of(request))
     if "env.id" not in settled.origins:
         raise ConfigError("env is missing: expected an id, a class or a function, or the name= of a run to continue")
     return StartedRun(settled, os.environ, told)

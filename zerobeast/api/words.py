@@ -7,7 +7,8 @@ from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from zerobeast.common.config.flags import ALIASES, IN_PYTHON
+from zerobeast.common.config.flags import ALIASES
+from zerobeast.common.config.values import IN_PYTHON
 from zerobeast.common.errors import BeastError
 
 Given = ParamSpec("Given")

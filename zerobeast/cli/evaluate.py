@@ -12,14 +12,17 @@ Every setting of the run is a flag here too, such as --broker.device cpu or --en
 
 import argparse
 import json
+import os
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from zerobeast import commands
 from zerobeast.api.saved import find, open_policy, played, with_new_episodes
-from zerobeast.common.config.flags import flags_for, split
+from zerobeast.common.config.layers import Given
+from zerobeast.common.config.request import Request
 from zerobeast.common.config.table import TREE
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
@@ -34,17 +37,17 @@ def main(argv: list[str]) -> int:
     """Run `beast evaluate`. Raises BeastError if the run cannot be evaluated."""
     parser = commands.parser("beast evaluate", __doc__)
     parser.add_argument("--json", action="store_true", help="a JSON object for each environment instead of a table")
-    own, flags = playing(parser, argv, "evaluate.episodes", "env.opponent")
-    policy = open_policy(place := find(own.run, flags), flags)
+    own, request = playing(parser, argv, "evaluate.episodes", "env.opponent")
+    policy = open_policy(place := find(own.run, request.value("root")), request)
     episodes = policy.config.evaluate.episodes
-    for found in played(policy, with_new_episodes(policy), flags, lambda: _Announcer(episodes, rows=not own.json)):
+    for found in played(policy, with_new_episodes(policy), request, lambda: _Announcer(episodes, rows=not own.json)):
         result = {"run": place.name if run_files.is_run(place) else str(place), **described(found)}
         write(json.dumps(result) if own.json else _conclusion(result, episodes))
     return 0
 
 
-def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tuple[argparse.Namespace, list[str]]:
-    """The arguments of a command that plays episodes, and flags for the settings among them, whose `dest` is a path.
+def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tuple[argparse.Namespace, Request]:
+    """The arguments of a command that plays episodes, and a request with the settings among them.
 
     Args:
       parser: has what is the command's own.
@@ -58,12 +61,14 @@ def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tup
     for path in (*more, "evaluate.levels", "evaluate.max_steps", "evaluate.seed"):
         parser.add_argument(f"--{path.partition('.')[2]}", dest=path, metavar="VALUE", help=TREE[path].description)
     own, flags = parser.parse_known_args(argv)
-    if any(flag.key == "deterministic" for flag in split(flags, [])):
+    request = Request.of_flags(flags, os.environ)
+    if request.value("deterministic") is not None:
         raise ConfigError(
             "--deterministic is of training; expected --greedy, with the likeliest or best actions",
             path="deterministic",
         )
-    return own, [*flags, *flags_for({path: value for path, value in vars(own).items() if path in TREE})]
+    given = [Given(path, value, f"flag --{path}") for path, value in vars(own).items() if path in TREE and value]
+    return own, replace(request, settings=[*request.settings, *given])
 
 
 def described(found: Evaluation) -> dict[str, Any]:

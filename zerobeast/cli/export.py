@@ -8,10 +8,13 @@ a comma. Nothing in the folder is pickled. The card has the run's own evaluation
 Every setting of the run is a flag here too. Needs the extra zerobeast[export].
 """
 
+import os
+
 from zerobeast import commands
 from zerobeast.api.export import HOW, KINDS, hand_on
 from zerobeast.api.saved import find, open_policy
-from zerobeast.common.config.flags import flags_for
+from zerobeast.common.config.request import Request
+from zerobeast.common.config.values import plain_values
 from zerobeast.common.process.terminal import say, write
 
 
@@ -23,7 +26,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", metavar="FOLDER", help="a new one; by default export-<agent steps> in that of the run")
     parser.add_argument("--episodes", type=commands.positive, default=0, metavar="N", help="evaluate the policy now")
     own, flags = parser.parse_known_args(argv)
-    policy = open_policy(find(own.run, flags), [*flags, *flags_for(HOW)], read_only=True)
+    request = Request.of_flags(flags, os.environ)
+    policy = open_policy(
+        find(own.run, request.value("root")), request.with_values(dict(plain_values(HOW)), "export"), read_only=True
+    )
     out = hand_on(policy, own.out, own.to, episodes=own.episodes, say=say)
     write(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     return 0

@@ -32,8 +32,8 @@ def main(argv: list[str]) -> int:
         "--episodes", type=commands.positive, default=1, metavar="N", help="of each environment; default 1"
     )
     parser.add_argument("--out", metavar="FILE", help=".mp4, or a .gif of at most 2 MB; default: see above")
-    own, flags = playing(parser, argv)
-    policy = open_policy(find(own.run, flags), flags)
+    own, request = playing(parser, argv)
+    policy = open_policy(find(own.run, request.value("root")), request)
     path, found = recorded(policy, own.out, own.episodes, _announce)
     for number, (value, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
         write(f"episode {number}: return {value:.2f}, {length:,} agent steps")

@@ -21,10 +21,10 @@ from datetime import datetime
 from importlib import resources
 from pathlib import Path
 
-from zerobeast.api.parent import parent_in
+from zerobeast.api.parent import parent_of
 from zerobeast.cli.train import helped
 from zerobeast.common.config import confirmed, trust
-from zerobeast.common.config.load import dump
+from zerobeast.common.config.load import Request, dump
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
@@ -58,7 +58,8 @@ def main(argv: list[str]) -> int:
     if helped("beast slurm", __doc__, argv, SlurmFlags):
         return 0
     now = datetime.now().astimezone()
-    config, flags, saved, origins, parent = settle(argv, os.environ, now, own=SlurmFlags, parent=parent_in(argv))
+    request = Request.of_flags(argv, os.environ, SlurmFlags)
+    config, flags, saved, origins, parent = settle(request, now, parent=parent_of(request))
     config = padded(config)
     _demand_disk(config)
     if flags.submit:

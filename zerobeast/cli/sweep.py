@@ -20,6 +20,7 @@ from pathlib import Path
 from zerobeast import commands
 from zerobeast.cli import compare
 from zerobeast.common.config.describe import flags_help
+from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.process.terminal import say, write
 from zerobeast.results.run import read
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> int:
     parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}", "\n".join(flags_help(spec.SweepSettings)).strip())
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML: see above")
     own, flags = parser.parse_known_args(argv)
-    sweep, trials, places = planned(own.file, flags)
+    sweep, trials, places = planned(own.file, Request.of_flags(flags, own=spec.SweepSettings))
     if sweep.own.dry_run:
         write("\n".join(f"{trial.name}  {' '.join(trial.flags)}" for trial in trials))
         return 0

@@ -26,10 +26,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zerobeast.api.parent import parent_in
+from zerobeast.api.parent import parent_of
 from zerobeast.common.config import torchbeast
-from zerobeast.common.config.flags import split
-from zerobeast.common.config.load import Loaded, dump, gather, settings_help
+from zerobeast.common.config.load import Loaded, Request, dump, resolve, settings_help
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.process.terminal import say, write
@@ -40,10 +39,9 @@ from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.fleet import Fleet, service_command
 from zerobeast.launcher.hosts import Host, read_hosts
 from zerobeast.launcher.pages import Gatherer
-from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.screen import make_screen
-from zerobeast.launcher.spaces import padded, spec_for, spec_of
-from zerobeast.launcher.start import RunFlags, Settled, begun, judged, settle
+from zerobeast.launcher.spaces import padded, spec_for
+from zerobeast.launcher.start import RunFlags, Settled, begun, described, judged, settle
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.launcher.tracker import tracked
 
@@ -72,16 +70,16 @@ def helped(command: str, text: str | None, argv: list[str], own: type[RunFlags])
     of_all, flags = behind or argv[at] == "--help=all", argv[:at] + argv[at + 1 + behind :]
     loaded: Loaded | Settled[Any]
     try:
-        read = partial(gather, flags, os.environ, own=own, describe=spec_of, groups=groups_of)
-        given = read(partial=True)
+        request = Request.of_flags(flags, os.environ, own)
+        given = described(request, partial=True)
         if given.own.from_run or run_files.is_run(given.config.folder):
             now, silent = datetime.now().astimezone(), lambda _: None
-            loaded = settle(flags, os.environ, now, own=own, say=silent, parent=parent_in(flags))
+            loaded = settle(request, now, say=silent, parent=parent_of(request))
         else:
-            loaded = read()
+            loaded = described(request)
     except BeastError as error:
         say(f"{command}: {error}; below are the settings without these flags", sys.stderr)
-        loaded = gather([], {})
+        loaded = resolve(Request())
     write(f"{text}\n{settings_help(own, loaded.config, loaded.origins, of_all=of_all)}")
     return True
 
@@ -99,9 +97,9 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    is_dry = any(flag.key == "dry_run" for flag in split(argv, []))
-    now, remark = datetime.now().astimezone(), partial(say, file=sys.stderr if is_dry else None)
-    settled = settle(argv, environ, now, own=TrainFlags, say=remark, parent=parent_in(argv))
+    request = Request.of_flags(argv, environ, TrainFlags)
+    now, remark = datetime.now().astimezone(), partial(say, file=sys.stderr if request.value("dry_run") else None)
+    settled = settle(request, now, say=remark, parent=parent_of(request))
     config, flags = settled.config, settled.flags
     if flags.dry_run:
         spec_for(config)

@@ -1,7 +1,7 @@
 """A saved policy as a function of observations, for a loop of one's own. `zerobeast.load` makes it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from zerobeast.clients import values
 from zerobeast.clients.values import FLAG, NUMBER, Sizes, State
-from zerobeast.common.config.load import Loaded
+from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError, raising
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nested
 from zerobeast.common.wire.checks import forbidden
 from zerobeast.rl.acting.inference import LATE
@@ -48,9 +49,10 @@ class Policy:
     given: `env="CartPole-v1"`. Smaller ones are padded, and choices that an environment does not have forbidden.
 
     Args:
-      loaded: the settings of the run.
+      config: the settings of the run.
       saved: what its checkpoint holds.
       checkpoint: the path of that file, for errors.
+      in_files: the settings that files alone give (`common.config.trust`).
 
     Attributes:
       module: the network in float32, or as set by `broker.precision`, on `broker.device`.
@@ -64,8 +66,10 @@ class Policy:
       ConfigError: the device is missing, or the algorithm cannot handle the environment.
     """
 
-    def __init__(self, loaded: Loaded, saved: dict[str, Any], checkpoint: Path) -> None:
-        self.loaded, self.config, self.checkpoint = loaded, loaded.config, checkpoint
+    def __init__(
+        self, config: RunConfig, saved: dict[str, Any], checkpoint: Path, in_files: Sequence[Given] = ()
+    ) -> None:
+        self.config, self.checkpoint, self.in_files = config, checkpoint, in_files
         with raising(CheckpointError, str(checkpoint), RemoteProtocolError):
             self.env = EnvSpec.from_wire(saved["env"])
         self.agent_steps = int(saved["counters"]["agent_steps"])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from zerobeast.common.config.flags import split
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import SHORT, about, table_of, value_at
-from zerobeast.common.config.trust import flag_of, flags_of
+from zerobeast.common.config.table import NAMES, about, table_of, value_at
+from zerobeast.common.config.trust import flag_of, needed
 from zerobeast.common.files import evaluations
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings.facts import About
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import ArraySpace, Space
 from zerobeast.exporting.weights import GRAPH, OF_ITS_MACHINE, published
@@ -22,7 +22,7 @@ from zerobeast.exporting.weights import GRAPH, OF_ITS_MACHINE, published
 if TYPE_CHECKING:
     from zerobeast.clients.policy import Policy
 
-LEADING = ("env.id", "algo", "preset", "total_steps", "seed")  #: settings that a command begins with
+LEADING = (*NAMES, "total_steps")  #: settings that a command begins with, and on which others depend
 USE = """\
 ## Use
 
@@ -84,7 +84,7 @@ def card(
         parts.append(_table(("environment", "mean_reward", "episodes", "actions"), played))
         parts.append(SCORE + CHOSEN.format(among) * (among > 1))
     if with_weights:
-        own = shlex.join(_flags(config, (SHORT.get(flag.name, flag.name) for flag in split(flags_of(config), []))))
+        own = shlex.join(_flags(config, needed(config)))
         use = USE.format(actions=config.evaluate.actions)
         parts.append(use + (f", with code that only its user may name: `{own}`." if own else "."))
     if ends:
@@ -122,7 +122,7 @@ def command(config: RunConfig) -> str:
     base = gather(flags, {}, read_only=True).config
     omitted = {*LEADING, *OF_ITS_MACHINE}
     changed = [path for path in table_of(config) if value_at(config, path) != value_at(base, path)]
-    paths = [path for path in changed if path not in omitted and about(path) != "identity"]
+    paths = [path for path in changed if path not in omitted and (about(path) is not About.IDENTITY or path == "seed")]
     return shlex.join(["beast", "train", *_flags(config, [*leading, *paths])])
 
 

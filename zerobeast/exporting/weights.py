@@ -22,7 +22,8 @@ from zerobeast.common.errors import CheckpointError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.files.opening import small_text
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.settings.guards import CODE, ENVIRONMENT, guard_of
+from zerobeast.common.settings.facts import About, facts_of, guard_of
+from zerobeast.common.settings.guards import CODE, ENVIRONMENT
 from zerobeast.common.settings.section import LIMIT
 from zerobeast.common.text import without_folders
 
@@ -36,8 +37,8 @@ MAX_CONFIG_BYTES = 4 << 20
 REFERENCES = {path for path, field in RUN.items() if guard_of(field) in (CODE, ENVIRONMENT)}
 _BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
 #: settings that do not describe a policy, but the machine that trained it
-OF_ITS_MACHINE = {path for path in RUN if about(path) in ("peers", "capacity", "machine")}
-OF_ITS_MACHINE |= {"root", "parent.run", "learner.store"}
+OF_ITS_MACHINE = {path for path in RUN if about(path) in (About.PEERS, About.CAPACITY, About.MACHINE)}
+OF_ITS_MACHINE |= {path for path, field in RUN.items() if facts_of(field).of_host}
 
 
 def is_export(place: Path) -> bool:

@@ -7,19 +7,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from zerobeast.common.config import trust
+from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health.status import read
-from zerobeast.common.settings import EnvServerConfig, RunConfig
+from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec, stop
 from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
 from zerobeast.launcher.private_folder import private_folder
 
 START_LIMIT_S = 300.0  #: at the niceness of an evaluator on a full machine; a process that ends is noticed at once
 STOP_LIMIT_S = 5.0
-#: settings of env-servers that play for days and for many: a process that is replaced cuts off episodes of the others
-SHARED = ("max_envs", "max_workers", "max_episodes_per_process", "max_process_memory_mb")
 
 
 @contextmanager
@@ -32,9 +31,9 @@ def env_server(config: RunConfig) -> Iterator[str]:
     with private_folder() as place:
         endpoint = list(endpoint_flags(place, 0))
         status, log, file = place / "status.json", place / "log", place / run_files.CONFIG
-        own = config.envserver.model_copy(update={name: EnvServerConfig.model_fields[name].default for name in SHARED})
-        file.write_text(dump(config.model_copy(update={"envserver": own})), encoding="utf-8")
-        command = service_command("envserver", *child_flags(config, file, status), *trust.ALONE, *endpoint)
+        own = config.model_copy(update={"envserver": config.envserver.for_one()})
+        file.write_text(dump(own), encoding="utf-8")
+        command = service_command("envserver", *child_flags(config, file, status), *flags_for(trust.ALONE), *endpoint)
         spec = ChildSpec("envserver", 0, command, child_environ(os.environ), log, status)
         child = Child(replace(spec, log_bytes=config.local.log_mb << 20))
         child.start()

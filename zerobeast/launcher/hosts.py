@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.common.config.trust import confirmation, decisive, flags_of
+from zerobeast.common.config.trust import confirmation, decisive, needed
 from zerobeast.common.errors import ConfigError, PeerLost, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.process.logs import log_to_stderr
@@ -36,6 +36,7 @@ from zerobeast.common.process.roles import HOSTED
 from zerobeast.common.process.signals import handled
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.text import as_text
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ def command(host: Host, first: int, config: RunConfig) -> list[str]:
         "folder": str(config.folder),
         "keys": config.security.keys,
         "learner": config.learner.endpoint,  #: as the host reaches it
-        "files": own_files(flags_of(config)),
+        "files": own_files(map(as_text, needed(config).values())),
         "flags": f"{shlex.join(confirmation(decisive(config)))} {of_workers(config, f'(index - {first})')}",
         "supervisor_pid": os.getpid(),
     }
@@ -198,9 +199,9 @@ def connect(host: str, script: str, archive: bytes, over: Callable[[float], bool
     return ssh.wait()
 
 
-def own_files(flags: Iterable[str]) -> list[str]:
-    """The files below this folder that references in flags name: workers look for them in theirs."""
-    homes = [part.rpartition(":")[0] for word in flags for part in re.split("[,();]", word)]
+def own_files(references: Iterable[str]) -> list[str]:
+    """The files below this folder that references name: workers look for them in theirs."""
+    homes = [part.rpartition(":")[0] for word in references for part in re.split("[,();]", word)]
     below = [home for home in homes if home.endswith(".py") and not {"/", ".."} & set(Path(home).parts)]
     return [home for home in below if Path(home).is_file()]
 

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.layers import Inherited, read_yaml
+from zerobeast.common.config.table import RUN, about, is_bound
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings import ParentConfig, Run
+from zerobeast.common.settings.facts import About
 
-#: what a run with another algorithm has from its parent: what weights are bound to, and what marks a run's file
-ENDURING = ("env", "net", "seed", "name", "root")
+#: entries of a run's file that a run with another algorithm has as well: what weights are bound to, and what marks it
+ENDURING = {path.partition(".")[0] for path in RUN if is_bound(path) or about(path) is About.IDENTITY}
+ENDURING -= {"algo", "parent"}  # which are its own
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.config.preset import family_of
+from zerobeast.common.config.table import value_at
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, torso_of
 
@@ -18,15 +19,10 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")
 GPUS = (NVIDIA, *map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 #: shares of the cost of an agent step with a convolutional network on CPUs, measured by `beast bench limit`
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
+#: settings among which cores are shared out
+THREADS = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
 SHORT_STEPS = 20_000  #: of runs for which one process is faster on two cores
 CHEAP = ("cartpole", "classic", "lunarlander")  #: families of environments that cost less than acting in them does
-#: settings of other placements, which have no effect, by placement
-IDLE = {
-    "apart": ("local.workers",),
-    "fused": ("local.env_servers",),
-    "serial": ("local.env_servers", "local.workers"),
-    "serve": ("local.env_servers", "local.actors", "local.workers"),
-}
 
 
 class Placement(NamedTuple):
@@ -153,10 +149,9 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
     elif name == "serial":
         learner = broker = steppers = 1
     learner = max(1, learner // config.learner.ranks)
-    given = config.learner.threads, config.broker.threads, config.envserver.threads, config.envserver.workers
-    names = "learner.threads", "broker.threads", "envserver.threads", "envserver.workers"
+    given = (value_at(config, path) for path in THREADS)
     shares = learner, broker, steppers, steppers
-    return {name: one or share for name, one, share in zip(names, given, shares, strict=True)}
+    return {path: one or share for path, one, share in zip(THREADS, given, shares, strict=True)}
 
 
 def _uses_gpu(config: RunConfig) -> bool:

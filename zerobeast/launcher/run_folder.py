@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from zerobeast.common.config.table import RUN, about, table_of, value_at
+from zerobeast.common.config.table import RUN, about, is_bound, table_of, value_at
 from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
@@ -26,10 +26,6 @@ from zerobeast.common.files.opening import opened, regular
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import without_folders
 
-#: what a checkpoint is bound to: the network's shape, the task that it was trained on, and what made its weights
-BOUND = ("algo", "env", "net", "seed", "parent")
-#: settings of these sections that may change: a limit, who else acts, a stage
-FREE = ("net.max_parameters", "env.opponent", "env.opponents", "env.options")
 HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
 RETRY_S = 0.1
 MAX_NAME, MAX_NUMBER = 100, 999
@@ -183,7 +179,7 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     if saved.section != wanted.section:
         bound = ["algo"]
     else:
-        bound = [path for path in RUN if path.split(".")[0] in BOUND and path not in FREE]
+        bound = [path for path in RUN if is_bound(path)]
         with raising(ConfigError, f"algo {saved.section}: bound"):
             own = saved.algorithm.bound(wanted.algorithm)
         bound += [f"{saved.section}{path}" if path.startswith(".") else path for path in own]

@@ -21,7 +21,7 @@ from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import check as config_check
 from zerobeast.common.config.preset import family_of
-from zerobeast.common.config.table import LEVELS, RUN, nested, value_at
+from zerobeast.common.config.table import LEVELS, RUN, nested, shapes, value_at
 from zerobeast.common.config.trust import confirmation
 from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.files import state
@@ -36,10 +36,9 @@ from zerobeast.rl.fit import refuse_unfit
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 OWN = "envserver: "  #: a sentence of the process that makes environments, unlike what these print, begins so
-LIMIT, CHECK = "envserver.step_timeout_s", "local.check"
-#: settings that an answer depends on or must be the same in, how long it may take, whether environments play, and how
-#: many episodes may be lost then
-SHAPING = (*(f"env.{name}" for name in EnvConfig().terms()), LEVELS, LIMIT, CHECK, "learner.max_lost_episodes")
+LIMIT = "envserver.step_timeout_s"
+CHECK = "local.check"
+SHAPING = [path for path in RUN if shapes(path)]
 UNCHECKED = {f"env.{name}" for name in (*FRAMES, *PADDING, "agents")}  #: settings that no finding depends on
 
 

@@ -7,14 +7,13 @@ override; --fresh moves the old folder aside and starts over.
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zerobeast.common.config import confirmed, trust
 from zerobeast.common.config.describe import by_origin
 from zerobeast.common.config.layers import from_tree, read_yaml
-from zerobeast.common.config.load import Loaded, algorithm_given, differences, dump, gather
-from zerobeast.common.config.table import RUN, value_at
+from zerobeast.common.config.load import Loaded, Request, differences, dump, resolve
+from zerobeast.common.config.table import NAMES, RUN, TREE, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, requests, run_files
 from zerobeast.common.files.atomic import write_atomically
@@ -22,13 +21,14 @@ from zerobeast.common.process.terminal import say
 from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import CODE, PEERS, PLAIN, RunConfig, Section, setting
 from zerobeast.common.settings import spec_of as spec_named
+from zerobeast.common.settings.facts import About, facts_of
 from zerobeast.common.settings.net import readings
 from zerobeast.common.text import as_text, did_you_mean
 from zerobeast.launcher import run_folder
 from zerobeast.launcher.fleet import Fleet, files_needed
 from zerobeast.launcher.hosts import Host
 from zerobeast.launcher.parent import Parent
-from zerobeast.launcher.placement import GPUS, IDLE, groups_of, placement_of
+from zerobeast.launcher.placement import GPUS, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.spaces import check_opponent, first_check, padded, spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending
@@ -62,32 +62,26 @@ class Settled(NamedTuple, Generic[Flags]):
     parent: Parent | None = None  #: whose weights a new run begins with
 
 
-def settle(
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    now: datetime,
-    *,
-    own: type[Flags],
-    say: Say = say,
-    parent: Parent | None = None,
-) -> Settled[Flags]:
-    """Read every layer: what is given now overrides what the run of that name was saved with.
+def described(request: Request, *, partial: bool = False) -> Loaded:
+    """As `resolve`, on the machine on which the run starts: its environments are made if settings depend on them."""
+    return resolve(request, describe=spec_of, groups=groups_of, partial=partial)
+
+
+def settle(request: Request, now: datetime, *, say: Say = say, parent: Parent | None = None) -> Settled[Any]:
+    """The settings of a run: what is given now overrides what the run of that name was saved with.
 
     Args:
-      argv: flags of the tree of settings and of `own`.
-      environ: environment variables with settings.
+      request: with flags of a command, `RunFlags` or more.
       now: for the name of a run without one.
-      own: flags of a command.
       say: takes remarks.
       parent: what `from_run` names; its settings are those of the new run as well, below all that are given.
 
     Raises:
       ConfigError: a line for every mistake.
     """
-    read = partial(gather, environ=environ, own=own, describe=spec_of, groups=groups_of)
     if parent is not None:
-        return _forked(parent, partial(read, argv), section_named(algorithm_given(argv, environ)), now, say)
-    given = read(argv, partial=True, describe=None)
+        return _forked(parent, request, now, say)
+    given = resolve(request, groups=groups_of, partial=True)
     identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
     file = given.config.model_copy(update=identity).folder / run_files.CONFIG
     if given.config.name and not file.exists() and "env.id" not in given.origins:
@@ -96,18 +90,15 @@ def settle(
         near = did_you_mean(file.parent.name, names)
         sentence = f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}"
         raise ConfigError(sentence, path="name", value=given.config.name, beside=["env.id"])
-    here = [f"--{path}={value}" for path, value in identity.items()]  # wherever it was when it began
-    before = ["--config", str(file), *here] if file.exists() and not given.own.fresh else []
-    tree = read_yaml(file, f"file {file}") if before else {}
+    continues = file.exists() and not given.own.fresh
+    label = f"file {file}"
+    tree = read_yaml(file, label) if continues else {}
     algo = tree.get("algo", given.config.algo)
     if "algo" in given.origins and algo != given.config.algo and given.config.section not in tree:
         raise run_folder.refusal("algo", given.config.name, algo, given.config.algo)
-    loaded = read([*before, *argv])
-    if ":" in str(tree.get("algo")):
-        before.append(f"--algo={loaded.config.algo}")  # what the file refers to is imported by no name but this one
-    others = {path: value for path, value, _ in from_tree(tree, "", []) if path != "algo"}
-    before += trust.confirmation(others)  # reading imports nothing else
-    saved = gather(before, {}, read_only=True).config if before else None
+    below = {label: {**tree, **identity}} if continues else {}  # wherever it was when it began
+    loaded = described(request.with_trees(below))
+    saved = _saved(below, loaded.config.algo) if continues else None
     _refuse(loaded)
     for note in (*loaded.notes, *_ineffective(given)):
         say(note)
@@ -117,17 +108,24 @@ def settle(
     return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
 
 
-def _forked(parent: Parent, read: Callable[..., Loaded], section: str, now: datetime, say: Say) -> Settled[Any]:
-    """As `settle`, for a new run that begins with the weights of another.
+def _saved(below: Mapping[str, Mapping[str, Any]], algo: str) -> RunConfig:
+    """The settings in the file of a run that continues.
 
     Args:
-      parent: the other run.
-      read: `gather` with all layers but the settings of that run.
-      section: of the algorithm that these layers name; empty if none does.
-      now, say: as for `settle`.
+      below: those of the file.
+      algo: what the run's algorithm is imported by, if it is no installed one: nothing else that the file refers to is.
     """
+    ((label, tree),) = below.items()
+    others = [one for one in from_tree(tree, "", []) if one.path != "algo"]
+    digests = frozenset(digest for one in others for digest in confirmed.digests(one.path, one.value))
+    own = {"algo": algo} if ":" in str(tree.get("algo")) else {}
+    return resolve(Request(trees=below, confirmed=digests).with_values(own, label), read_only=True).config
+
+
+def _forked(parent: Parent, request: Request, now: datetime, say: Say) -> Settled[Any]:
+    """As `settle`, for a new run that begins with the weights of another."""
     label = f"file {parent.file}"
-    loaded = read(trees={label: parent.settings(section)}).for_its_env(label)
+    loaded = described(request.with_trees({label: parent.settings(section_named(request.algo))})).for_its_env(label)
     theirs = [path for path in ("name", "root") if loaded.origins.get(path, label).startswith(label)]
     config = loaded.config.model_copy(update={**{path: RUN[path].default for path in theirs}, "parent": parent.entry})
     config = config.model_copy(update={"name": config.name or run_folder.default_name(config, now)})
@@ -232,8 +230,9 @@ def _refuse(loaded: Loaded) -> None:
     config = loaded.config
     if config.name and not loaded.own.trust_folder:
         run_folder.refuse_foreign(config.folder)
-    for path in ("learner.device", "broker.device"):
-        if (device := value_at(config, path)).startswith("cuda") and not any(place.exists() for place in GPUS):
+    for role in ("learner", "broker"):
+        path, device = f"{role}.device", getattr(config, role).device
+        if device.startswith("cuda") and not any(place.exists() for place in GPUS):
             sentence = f"{path} {device}: this machine has no GPU; expected cpu, or auto"
             raise ConfigError(sentence, path=path, value=device, expected="cpu, or auto")
     groups, tasks, ranks = groups_of(config), len(config.env.tasks), config.learner.ranks
@@ -248,7 +247,7 @@ def _refuse(loaded: Loaded) -> None:
 
 def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """A line for each layer that gives values, and one on where to read the rest."""
-    printed = ("name", "root", "algo", "preset", "env.id", "parent.run", "parent.agent_steps")
+    printed = {*NAMES, *(path for path in origins if about(path) is About.IDENTITY and path != "seed")}
     for origin, values in by_origin(config, origins).items():
         if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in printed]:
             yield f"{origin}: {', '.join(texts)}"
@@ -268,12 +267,9 @@ def _ineffective(given: Loaded, but: str = "chosen") -> Iterator[str]:
     for path in differences(given.config):
         if given.origins[path].startswith(but):
             continue
-        if path in IDLE.get(placement.name, ()):
-            yield f"{given.origins[path]} has no effect: the placement is {placement.name}"
-        if path.endswith(".endpoint") and placement.name != "serve":
-            yield f"{given.origins[path]} has no effect: `beast train` connects its services itself"
-        if path == "learner.when_done":
-            yield f"{given.origins[path]} has no effect: `beast train` ends when training is done"
+        idle = facts_of(TREE[path]).idle
+        if placement.name in idle.placements:
+            yield f"{given.origins[path]} has no effect: {idle.why or f'the placement is {placement.name}'}"
 
 
 def protected(config: RunConfig, hosts: Sequence[Host]) -> RunConfig:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from zerobeast.common.config.table import LEVELS, TREE, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import PAST
+from zerobeast.common.settings.facts import About
 from zerobeast.common.text import as_text, printable
 from zerobeast.results.curves import ALL, TRAINING, Where, chosen
 from zerobeast.results.run import SavedRun
@@ -18,7 +19,7 @@ from zerobeast.results.style import place_of, title
 
 FORKED = "parent.run"
 #: what settings are about in which repetitions may differ
-SHARED = ("identity", "peers", "capacity", "versions", "files")
+SHARED = (About.IDENTITY, About.PEERS, About.CAPACITY, About.VERSIONS, About.FILES)
 
 Settings = Mapping[str, str]  #: by path, as text
 
@@ -119,7 +120,7 @@ def _texts(runs: Sequence[SavedRun]) -> list[dict[str, str]]:
 
 def _is_shared(path: str, run: SavedRun) -> bool:
     """Whether runs that repeat this one may differ in a setting."""
-    return about(path) in SHARED and (about(path) != "versions" or run.settings.get("env.opponent") != PAST)
+    return about(path) in SHARED and (about(path) != About.VERSIONS or run.settings.get("env.opponent") != PAST)
 
 
 def _text(value: object) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.api.started import StartedRun
+from zerobeast.common.config.request import Request
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health.figures import count, two
@@ -103,12 +104,13 @@ class Runner:
             self._ask(self._signals.pop())
 
     def _begun(self, trial: Trial, place: int) -> StartedRun:
-        flags = [f"--name={trial.name}", f"--root={self._folder}", *trial.flags]
         environ = helper_environ(os.environ) | gpu_of(place, os.environ)  # settings come from the file alone
         # a run that has a checkpoint goes on from that one
         parent = None if trained(self._folder / trial.name) else trial.parent
         now = datetime.now().astimezone()
-        return StartedRun(settle(flags, environ, now, own=RunFlags, say=log.info, parent=parent), environ)
+        values = {"name": trial.name, "root": self._folder, **trial.values}
+        request = Request.of_values(values, environ, RunFlags)
+        return StartedRun(settle(request, now, say=log.info, parent=parent), environ)
 
     def _take_ends(self) -> None:
         """Note which runs have ended, and how."""

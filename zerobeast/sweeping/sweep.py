@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from zerobeast.api.run import Run
 from zerobeast.common.config import trust
-from zerobeast.common.config.flags import flags_for, read_flags, unknown
-from zerobeast.common.config.table import settings_of
-from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.config.request import Request
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.opening import named_text
@@ -52,7 +51,7 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
     refuse_imported("starts a sweep")
     if not isinstance(file, str | os.PathLike):
         raise ConfigError(argument="file", value=file, expected="that of a sweep")
-    read, trials, free = planned(Path(file), flags_for(flags))
+    read, trials, free = planned(Path(file), Request.of_values(flags, own=spec.SweepSettings))
     number, outcomes = trained(read, trials, free)
     if number:
         raise KeyboardInterrupt
@@ -61,12 +60,9 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
     return [Outcome(name, runs.get(name), outcome) for name, outcome in outcomes.items()]
 
 
-def planned(file: Path, flags: Sequence[str]) -> tuple[spec.Sweep, list[Trial], list[Place]]:
+def planned(file: Path, request: Request) -> tuple[spec.Sweep, list[Trial], list[Place]]:
     """Check a sweep; returns it with its runs and the CPUs of each at a time. Raises ConfigError for every mistake."""
-    mistakes: list[BeastError] = []
-    own = settings_of(spec.SweepSettings)
-    line = read_flags(flags, own, mistakes)
-    mistakes += unknown(line, own)
+    mistakes = [*request.mistakes, *request.refused("")]
     mistakes += [
         ConfigError(
             f"{one.where}: settings of runs stand in the file; expected a flag of the command",
@@ -74,11 +70,11 @@ def planned(file: Path, flags: Sequence[str]) -> tuple[spec.Sweep, list[Trial], 
             value=one.value,
             layer=one.where,
         )
-        for one in line.settings
+        for one in request.settings
         if trust.guard_at(one.path) is PLAIN
     ]
-    read = spec.read(file, line.own, mistakes)
-    return read, trials_of(read, line.settings), places(read.own.parallel, read.own.cores)
+    read = spec.read(file, request.own_given, mistakes)
+    return read, trials_of(read, request.settings), places(read.own.parallel, read.own.cores)
 
 
 def trained(read: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) -> tuple[int, dict[str, str]]:

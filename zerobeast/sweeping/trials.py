@@ -7,24 +7,21 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zerobeast.api.parent import parent_in
+from zerobeast.api.parent import parent_of
 from zerobeast.common.config import trust
 from zerobeast.common.config.confirmed import digests, remember
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given, by_files, from_tree, merged
-from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import value_at
+from zerobeast.common.config.request import Request
+from zerobeast.common.config.table import NAMES, value_at
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import as_text
 from zerobeast.launcher.parent import Parent
-from zerobeast.launcher.placement import groups_of
-from zerobeast.launcher.spaces import spec_of
-from zerobeast.launcher.start import section_named
+from zerobeast.launcher.start import RunFlags, described, section_named
 from zerobeast.sweeping.search import Values
 from zerobeast.sweeping.spec import Sweep, without_kind
 
-NAMELESS = ("env.id", "algo", "preset")  #: settings whose values are enough in a run's name
 MAX_NAME, DIGEST = 100, 4  #: characters, bytes
 MAX_MISTAKES = 20
 OURS = {"name": "every run gets its own", "root": "it is the sweep's folder"}
@@ -34,8 +31,13 @@ class Trial(NamedTuple):
     """One run of a sweep."""
 
     name: str
-    flags: tuple[str, ...]  #: of `beast train`, but for name and root
+    values: Values  #: of its settings, but for name and root
     parent: Parent | None = None  #: whose weights it begins with
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its values as flags of `beast train`."""
+        return tuple(flags_for(self.values))
 
 
 def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
@@ -48,10 +50,11 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
     Raises:
       ConfigError: a line for every mistake, which names the entry of the file.
     """
-    parent, mistakes = parent_in([f"--from={sweep.parent}", f"--root={sweep.own.root}"]), list[BeastError]()
+    named = Request.of_values({"from_run": sweep.parent or None, "root": sweep.own.root}, own=RunFlags)
+    parent, mistakes = parent_of(named), list[BeastError]()
     settings = [one.path for one in from_tree(sweep.settings, "", [])]
-    # with these flags, a sweep that goes on is refused once the parent has other weights
-    begun = flags_for({f"parent.{path}": value for path, value in parent.entry.model_dump().items()} if parent else {})
+    # with these values, a sweep that goes on is refused once the parent has other weights
+    begun = {f"parent.{path}": value for path, value in parent.entry.model_dump().items()} if parent else {}
     below = {one.path: one.value for one in from_tree(parent.tree, "", [])} if parent else {}
     found, known = list[Trial](), dict[str, Values]()
     for label, values in sweep.combinations():
@@ -70,7 +73,7 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
         else:
             paths = [path for path in (*settings, *values) if _has(config, path)]
             own = {path: _above(below.get(path), value_at(config, path)) for path in paths}
-            found.append(Trial(name, (*flags_for(own), *begun), parent))
+            found.append(Trial(name, {**own, **begun}, parent))
     if mistakes:
         raise ConfigError.of(mistakes)
     remember(sweep.file, {one.path: one.value for one in confirmed})
@@ -97,10 +100,10 @@ def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
     """The settings of a run. Raises ConfigError for every mistake."""
     trees: dict[str, Mapping[str, Any]] = {f"{sweep.file}: settings": sweep.settings, f"{sweep.file}: vary": values}
     algo = str(values.get("algo", sweep.settings.get("algo", "")))
-    argv = [f"--algo={algo}"] if ":" in algo else []  # only then are its settings known
+    request = Request.of_values({"algo": algo} if ":" in algo else {})  # only then are its settings known
     if parent:
         trees = {f"file {parent.file}": parent.settings(section_named(algo)), **trees}
-    config = gather(argv, {}, describe=spec_of, groups=groups_of, trees=trees).config
+    config = described(request.with_trees(trees)).config
     if config.local.placement == "serve":
         raise ConfigError(path="local.placement", value="serve", expected="one with environments, for a sweep")
     return config
@@ -128,7 +131,7 @@ def _name(label: str, varied: Values, config: RunConfig) -> str:
     parts = [label]
     for (path, entry), leaf in zip(varied.items(), leaves, strict=True):
         if _has(config, path):
-            parts += ["" if path in NAMELESS else leaf if leaves.count(leaf) == 1 else path]
+            parts += ["" if path in NAMES else leaf if leaves.count(leaf) == 1 else path]
             parts += [_text(entry if isinstance(entry, dict) else value_at(config, path))]
     name = re.sub(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$", "", "-".join(filter(None, parts))) or "run"
     digest = blake2b(name.encode(), digest_size=DIGEST).hexdigest()

@@ -9,10 +9,12 @@ from typing import Any
 from zerobeast.common.config.layers import leaves
 from zerobeast.common.config.load import dump, gather
 from zerobeast.common.config.process import Instance
+from zerobeast.common.config.table import RUN, about
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.process.roles import ROLES, SERVERS
+from zerobeast.common.process.roles import ROLES
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.settings.facts import About, facts_of
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.fleet import USED, Fleet
 from zerobeast.launcher.placement import placement_of
@@ -20,7 +22,7 @@ from zerobeast.testing.rules import rule, rules_in
 
 PROGRAMS = {"serve": ("envserver", "actor")}  #: roles that programs of the user take, by placement
 #: settings that are of a process and not of what is learned, besides those that a placement gives
-OWN = {*(f"{role}.endpoint" for role in SERVERS), "learner.meeting", "learner.rank_endpoints", "learner.when_done"}
+OWN = {path for path in RUN if about(path) is About.PEERS or facts_of(RUN[path]).idle.why}
 
 
 @rule
@@ -59,7 +61,7 @@ def every_actor_finds_the_processes_that_it_uses(config: RunConfig) -> None:
 @rule
 def what_is_learned_does_not_depend_on_the_processes(config: RunConfig) -> None:
     """Each command reads back as the settings of the run, except for what is of its own process."""
-    free = OWN | {"health.port"} | {name.partition("=")[0].lstrip("-") for name in placement_of(config).flags()}
+    free = OWN | {name.partition("=")[0].lstrip("-") for name in placement_of(config).flags()}
     for child in _children(config):
         theirs, ours = (dict(_settings(each)) for each in (_read(child).config, config))
         changed = {name for name in ours if theirs[name] != ours[name]}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zerobeast.common.config.layers import read_yaml
+from zerobeast.common.config.table import RUN, about
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import explained
@@ -17,6 +18,7 @@ from zerobeast.common.files.opening import opened
 from zerobeast.common.files.run_files import lock
 from zerobeast.common.health import status
 from zerobeast.common.process.logs import WARNINGS
+from zerobeast.common.settings.facts import About, facts_of
 from zerobeast.tracking.feed import Feed
 from zerobeast.tracking.sinks import Sink, Tracked
 
@@ -27,7 +29,9 @@ AGAIN_S = 30.0  #: after a failure
 TURN_S = 0.1  #: how late the end is noticed
 STATUS = "status"  #: last part of the name of its status file
 LIMIT_S = 10.0  #: for the last rows, once the run has ended
-OF_THE_MACHINE = ("root", "security", "health")  #: settings that are not shown
+#: sections of settings that are not shown: those with nothing but peers and places of one machine
+HIDDEN = {path.partition(".")[0] for path in RUN}
+HIDDEN -= {path.partition(".")[0] for path in RUN if about(path) is not About.PEERS and not facts_of(RUN[path]).of_host}
 
 
 class Follower:
@@ -46,7 +50,7 @@ class Follower:
     def __init__(self, folder: Path, name: str, make: Callable[[Tracked], Sink], project: str) -> None:
         self._name, self._make = name, make
         tree = read_yaml(folder / run_files.CONFIG, f"file {folder / run_files.CONFIG}")
-        shown = {section: value for section, value in tree.items() if section not in OF_THE_MACHINE}
+        shown = {section: value for section, value in tree.items() if section not in HIDDEN}
         self._feed = Feed(folder, beside(folder, name, "json"))
         self._run = Tracked(folder, project, str(tree.get("name") or folder.name), self._feed.position.id, shown)
         self._sink: Sink | None = None

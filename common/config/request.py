@@ -1,0 +1,207 @@
+"""What is given for a run, each flag, value, variable and file read once, before any of it is checked.
+
+A command makes a `Request` of its arguments, a call in Python of its values, and `load.resolve` makes settings of it.
+What is known besides, such as the file of a run that continues, becomes a layer of the same request.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic.fields import FieldInfo
+
+from zerobeast.common.config import trust
+from zerobeast.common.config.flags import ALIASES, Flag, split
+from zerobeast.common.config.hints import no_setting
+from zerobeast.common.config.layers import (
+    CONFIG,
+    CONFIRMED,
+    PREFIX,
+    Given,
+    Inherited,
+    from_environment,
+    from_tree,
+    read_yaml,
+    scalar,
+)
+from zerobeast.common.config.table import SHORT, TREE, settings_of
+from zerobeast.common.config.values import plain_values
+from zerobeast.common.errors import BeastError, ConfigError
+from zerobeast.common.files.opening import named_text
+from zerobeast.common.settings import Section, spec_of
+from zerobeast.common.text import as_text
+
+ALGO = "algo"
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+Tree = Mapping[str, Any]  #: of settings, as a file has it
+
+
+class Layers(NamedTuple):
+    """The layers of a request, the lowest first."""
+
+    every: list[list[Given]]
+    inherited: list[list[Given]]  #: those of another run
+
+    @property
+    def given(self) -> list[Given]:
+        return [one for layer in self.every for one in layer]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command, a call or a service is given.
+
+    Attributes:
+      settings: flags or values, the highest layer.
+      own: section of the flags of the command itself.
+      own_given: those that are given.
+      files: names of files, the lowest first.
+      environ: environment variables; those without the prefix BEAST_ are ignored.
+      trees: settings of other runs and files, below all others, by the layer's name.
+      confirmed: digests of values that files may give (`trust`).
+      unknown: flags that are nothing of all this.
+      mistakes: in what could not be read.
+    """
+
+    settings: Sequence[Given] = ()
+    own: type[Section] = Section
+    own_given: Sequence[Given] = ()
+    files: Sequence[str] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    trees: Mapping[str, Tree] = field(default_factory=dict)
+    confirmed: frozenset[str] = frozenset()
+    unknown: Sequence[Flag] = ()
+    mistakes: Sequence[BeastError] = ()
+
+    @classmethod
+    def of_flags(
+        cls, argv: Sequence[str], environ: Mapping[str, str] = NOTHING, own: type[Section] = Section
+    ) -> "Request":
+        """What a command line gives.
+
+        Args:
+          argv: flags, without the program's name.
+          environ, own: as of a request.
+
+        Raises:
+          ConfigError: there is no such algorithm.
+        """
+        mistakes: list[BeastError] = []
+        flags, table = list(split(argv, mistakes)), settings_of(own)
+        _import_algorithm([flag.text for flag in flags if flag.key == ALGO and flag.text], environ)
+        settings, own_given, files, unknown = list[Given](), list[Given](), list[str](), list[Flag]()
+        confirmed = frozenset[str]()
+        for flag in flags:
+            path = SHORT.get(flag.key) or ALIASES.get(flag.key, flag.key)
+            if path in table:
+                own_given += _of_flag(flag, path, table[path], mistakes)
+            elif path in TREE:
+                settings += _of_flag(flag, path, TREE[path], mistakes)
+            elif flag.key == CONFIG:
+                files += [one.value for one in _of_flag(flag, CONFIG, None, mistakes)]
+            elif flag.key == CONFIRMED:
+                confirmed |= set(filter(None, (flag.text or "").split(",")))
+            else:
+                unknown.append(flag)
+        return cls(settings, own, own_given, files, environ, {}, confirmed, unknown, mistakes)
+
+    @classmethod
+    def of_values(
+        cls, values: Mapping[str, Any], environ: Mapping[str, str] = NOTHING, own: type[Section] = Section
+    ) -> "Request":
+        """What a call in Python gives.
+
+        Args:
+          values: settings by section or by path, and flags of `own`; classes and other objects become references, and
+            None is not given.
+          environ, own: as of a request.
+
+        Raises:
+          ConfigError: no other process can import an object, what is in a list or dict is not `plain`, or there is no
+            such algorithm.
+        """
+        found, table = plain_values(values), settings_of(own)
+        _import_algorithm([str(value) for path, value in found if path == ALGO], environ)
+        settings, own_given, unknown = list[Given](), list[Given](), list[Flag]()
+        for name, value in found:
+            path, where = SHORT.get(name, name), f"argument {name}"
+            if path in table:
+                own_given.append(Given(path, value, where))
+            elif path in TREE:
+                settings.append(Given(path, scalar(TREE[path], value) if isinstance(value, str) else value, where))
+            else:
+                unknown.append(Flag(name, as_text(value), where))
+        return cls(settings, own, own_given, environ=environ, unknown=unknown)
+
+    def with_trees(self, trees: Mapping[str, Tree]) -> "Request":
+        """The same, with these layers below all others."""
+        return replace(self, trees={**trees, **self.trees})
+
+    def with_defaults(self, values: Mapping[str, Any], where: str) -> "Request":
+        """The same, with settings that hold unless a flag or value of the request gives them."""
+        return replace(self, settings=[*(Given(path, value, where) for path, value in values.items()), *self.settings])
+
+    def with_values(self, values: Mapping[str, Any], where: str) -> "Request":
+        """The same, with settings that hold whatever else is given."""
+        return replace(self, settings=[*self.settings, *(Given(path, value, where) for path, value in values.items())])
+
+    def value(self, path: str) -> Any:
+        """The unchecked value that a flag or value gives a setting, or a flag of the command; None if none does."""
+        return next((one.value for one in reversed((*self.settings, *self.own_given)) if one.path == path), None)
+
+    @property
+    def algo(self) -> str:
+        """The algorithm that a flag, a value or else a variable names; empty if none does."""
+        return str(self.value(ALGO) or self.environ.get(PREFIX + ALGO.upper(), ""))
+
+    def layers(self, mistakes: list[BeastError]) -> Layers:
+        """Read the files and variables; adds an error for every mistake."""
+        _import_algorithm([self.algo], {})
+        lowest = [(tree, list(_of_tree(label, tree, self.confirmed, mistakes))) for label, tree in self.trees.items()]
+        inherited = [layer for tree, layer in lowest if isinstance(tree, Inherited)]
+        files = [list(_of_tree(*read, self.confirmed, mistakes)) for read in self._read(mistakes)]
+        every = [*(layer for _, layer in lowest), *files, list(from_environment(self.environ, mistakes))]
+        return Layers([*every, list(self.settings)], inherited)
+
+    def _read(self, mistakes: list[BeastError]) -> Iterator[tuple[str, Tree]]:
+        for name in self.files or filter(None, [self.environ.get(PREFIX + CONFIG.upper())]):
+            label = f"file {name}"
+            try:
+                yield label, read_yaml(Path(name), label, read=named_text)
+            except ConfigError as error:
+                mistakes.append(error)
+
+    def refused(self, section: str) -> Iterator[BeastError]:
+        """An error for each unknown flag; suggestions are of the run and of algorithm `section`."""
+        others = [*SHORT, *settings_of(self.own), CONFIG, "help"]
+        yield from (no_setting(flag.where, flag.key, flag.text, section, others) for flag in self.unknown)
+
+
+def _import_algorithm(named: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Import an algorithm that is no installed one, so that its settings are among those that are read."""
+    algo = named[-1] if named else environ.get(PREFIX + ALGO.upper(), "")
+    if ":" in algo:
+        spec_of(algo)
+
+
+def _of_flag(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[BeastError]) -> list[Given]:
+    text = flag.text
+    if text is None and setting is not None and setting.annotation is bool:
+        text = "true"
+    if text is None:
+        what = f"a {'file' if path == CONFIG else 'value'} behind it"
+        mistakes.append(ConfigError(f"{flag.where}: expected {what}", path=path, expected=what, layer=flag.where))
+        return []
+    return [Given(path, scalar(setting, text) if setting else text, flag.where)]
+
+
+def _of_tree(label: str, tree: Tree, known: frozenset[str], mistakes: list[BeastError]) -> Iterator[Given]:
+    algo = Given(ALGO, str(tree.get(ALGO)), f"{label}: {ALGO}")
+    if ":" in algo.value and not trust.refusals([algo], {}, known):
+        with suppress(ConfigError):  # which whoever needs the algorithm reports
+            spec_of(algo.value)  # so that its settings are among those that are read
+    return from_tree(tree, label, mistakes)

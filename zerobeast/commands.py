@@ -50,8 +50,7 @@ def run_module(package: str, name: str, argv: list[str]) -> int:
 
     It is imported only now, so that no command waits for the imports of another.
     """
-    code: int = import_module(f"{package}.{name}").main(argv)
-    return code
+    return int(import_module(f"{package}.{name}").main(argv))
 
 
 def of_packages() -> dict[str, str]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from zerobeast.common.process.roles import RECORDS, Role
+
 UNKNOWN = "-"
 READY, STALLED = "ready", "stalled"  #: both take work; a stalled service gets none of it done
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -14,20 +16,6 @@ SPARK_WIDTH = 24
 LARGEST = 1e18  #: a page may come from any peer, and a JSON integer may be too large for a float
 MIB, GIB = 1 << 20, 1 << 30
 FIRST = ("steps", "done", "return", "losses", "speed")  #: of the figures of a run's progress
-#: per role: what it waits for -> key of its page for the share of time spent waiting for that
-WAITS = {
-    "actor": {
-        "sessions": "waiting_connect_fraction",
-        "envs": "waiting_env_fraction",
-        "actions": "waiting_broker_fraction",
-        "learner": "waiting_credit_fraction",
-    },
-    "learner": {"rollouts": "waiting_fraction"},
-}
-#: per role without such shares: what it waits for whenever it is not busy
-IDLE = {"broker": "requests", "envserver": "actions"}
-#: per role: key of its page for the number of conversations with others
-PEERS = {"actor": "groups", "broker": "clients", "envserver": "sessions", "learner": "peers"}
 TROUBLES = {
     "refused": "refused",
     "dropped": "dropped",
@@ -185,10 +173,11 @@ def state(view: ServiceView) -> str:
 
 def waits_for(view: ServiceView) -> str:
     """What a service waits for most, and for what share of its whole time."""
-    shares = {what: number(view.page, key) for what, key in WAITS.get(view.role, {}).items()}
+    role = RECORDS.get(view.role, Role(""))
+    shares = {what: number(view.page, f"waiting_{part}fraction") for what, part in role.waits.items()}
     busy = number(view.page, "busy_fraction")
-    if view.role in IDLE and busy is not None:
-        shares[IDLE[view.role]] = 1.0 - busy
+    if role.idle and busy is not None:
+        shares[role.idle] = 1.0 - busy
     known = {what: part for what, part in shares.items() if part is not None}
     if not known:
         return UNKNOWN
@@ -216,7 +205,7 @@ def policy(view: ServiceView) -> str:
 
 def peers(view: ServiceView) -> str:
     """Number of conversations that the service has with others."""
-    return count(number(view.page, PEERS[view.role])) if view.role in PEERS else UNKNOWN
+    return count(number(view.page, RECORDS.get(view.role, Role("")).peers))
 
 
 def trouble(view: ServiceView) -> str:

@@ -1,13 +1,66 @@
-"""The services, under the names that are used everywhere: in commands, settings, keys, pages and manifests.
+"""The services and the processes that host them: a record for each, with what other modules know of it.
 
-A process is one of them, or hosts several: a worker hosts all that act, a serial run all four that a run needs.
+Names are the same everywhere: in commands, settings, keys, pages and manifests. One more service takes its folder in
+`services` and a record here.
 """
 
-ROLES = ("learner", "broker", "envserver", "actor")  #: in the order in which a run is started
-EVALUATOR = "evaluator"  #: the fifth, without which a run goes on
-#: the services that each process hosts, in the order in which it starts them
-HOSTED = {**{role: (role,) for role in (*ROLES, EVALUATOR)}, "worker": ROLES[1:], "serial": ROLES}
-PROCESSES = (*ROLES, "worker", "serial", EVALUATOR)  #: kinds of processes, in the order in which they start
-IMAGES = tuple(each for each in PROCESSES if each != "serial")  #: those that containers run
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+EVALUATOR = "evaluator"
+
+
+@dataclass(frozen=True)
+class Role:
+    """A kind of process: a service by itself, or a process that hosts several.
+
+    Attributes:
+      name: of its folder, too, `services/<name>`.
+      service: the class in `service.py` there; empty if it hosts others.
+      binds: planes that it serves.
+      connects: planes that it uses as a client.
+      hosts: the services that it hosts, in starting order.
+      wanted: attribute of a run's settings that says whether the run has it; the run goes on if it ends. Empty: every
+        run needs it.
+      inside: its planes stay in a process that hosts their clients as well.
+      niceness: of a process that could use every core all the time.
+      grace_s: how long the roles that are asked to end after it wait for it.
+      image: containers run it.
+      peers: key of its page for the number of its conversations with others.
+      waits: what it waits for -> the middle of the page's key `waiting_..fraction` for the share of the time.
+      idle: what one without such shares waits for whenever it is not busy.
+    """
+
+    name: str
+    service: str = ""
+    binds: tuple[str, ...] = ()
+    connects: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    wanted: str = ""
+    inside: bool = False
+    niceness: int = 0
+    grace_s: float = 0.0
+    image: bool = True
+    peers: str = ""
+    waits: Mapping[str, str] = field(default_factory=dict)
+    idle: str = ""
+
+
+_ACTOR_WAITS = {"sessions": "connect_", "envs": "env_", "actions": "broker_", "learner": "credit_"}
+_IN_STARTING_ORDER = (
+    Role("learner", "Learner", ("rollouts", "weights"), peers="peers", waits={"rollouts": ""}),
+    Role("broker", "Broker", ("inference",), ("weights",), inside=True, grace_s=0.5, peers="clients", idle="requests"),
+    Role("envserver", "EnvServer", ("steps",), inside=True, grace_s=0.5, peers="sessions", idle="actions"),
+    Role("actor", "Actor", (), ("steps", "inference", "rollouts"), grace_s=1.0, peers="groups", waits=_ACTOR_WAITS),
+    Role("worker", hosts=("broker", "envserver", "actor"), niceness=5, grace_s=1.0),
+    Role("serial", hosts=("learner", "broker", "envserver", "actor"), image=False),
+    Role(EVALUATOR, "Evaluator", wanted="evaluates", niceness=15),
+)
+RECORDS = {role.name: role for role in _IN_STARTING_ORDER}
+#: the services that every run needs
+ROLES = tuple(name for name, role in RECORDS.items() if role.service and not role.wanted)
+HOSTED = {name: role.hosts or (name,) for name, role in RECORDS.items()}  #: the services of each kind of process
+PROCESSES = tuple(RECORDS)
+IMAGES = tuple(name for name, role in RECORDS.items() if role.image)  #: those that containers run
 STOPPING = PROCESSES[::-1]  #: in the order in which they end: senders before receivers
-SERVERS = ROLES[:-1]  #: the services with an endpoint
+SERVERS = tuple(name for name, role in RECORDS.items() if role.binds)  #: the services with an endpoint

@@ -32,7 +32,7 @@ from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.health import status
 from zerobeast.common.health.status import ExitRecord
 from zerobeast.common.process.environ import restrict_imports, withhold_secrets
-from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.process.roles import HOSTED, RECORDS, Role
 from zerobeast.common.process.terminal import say, write
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
 from zerobeast.version import __version__
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-CLASSES = {name.lower(): name for name in ("Learner", "Broker", "EnvServer", "Actor", "Evaluator")}
-NICENESS = {"worker": 5, "evaluator": 15}  #: of processes that could use every core all the time
-INSIDE = ("broker", "envserver")  #: roles whose planes stay in a process that hosts their clients as well
 
 
 def services_of(process: str, config: RunConfig, instance: Instance) -> list[Service]:
@@ -65,9 +62,10 @@ def services_of(process: str, config: RunConfig, instance: Instance) -> list[Ser
         if config.security.secret:
             takes = "which takes secret/broker.key_secret and secret/actor.key_secret from the folder security.keys"
             raise ConfigError(f"security.secret {config.security.secret!r}: expected nothing for a worker, {takes}")
-        update = {role: getattr(config, role).model_copy(update={"endpoint": f"inproc://{role}"}) for role in INSIDE}
+        own = [role for role in roles if RECORDS[role].inside]
+        update = {role: getattr(config, role).model_copy(update={"endpoint": f"inproc://{role}"}) for role in own}
         inside = config.model_copy(update=update)
-    kinds = {role: pkgutil.resolve_name(f"zerobeast.services.{role}.service:{CLASSES[role]}") for role in roles}
+    kinds = {role: pkgutil.resolve_name(f"zerobeast.services.{role}.service:{RECORDS[role].service}") for role in roles}
     # a learner saves its settings with the weights, for other processes
     return [kind(config if role == "learner" else inside, instance) for role, kind in kinds.items()]
 
@@ -157,7 +155,7 @@ def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], enviro
     keep_freed_memory()
     if role != "actor":  # an actor hardly computes, and the others wait for its turn
         take_long_turns()
-    if niceness := NICENESS.get(role, 0):
+    if niceness := RECORDS.get(role, Role(role)).niceness:
         give_way(niceness)
     gc.disable()  # what is imported stays, and to look for garbage in it takes a seventh of the time of a start
     try:

@@ -96,7 +96,8 @@ class Admission(threading.Thread):
         self._log_at = now
         log.warning(
             "refused a connection from %s on the %s plane: its key %s is not that of any %s in %s",
-            *(address.decode(errors="replace"), plane.name.lower(), key.decode(), CLIENTS[plane], self._keys.folder),
+            *(address.decode(errors="replace"), plane.name.lower(), key.decode()),
+            *(" or ".join(CLIENTS[plane]), self._keys.folder),
         )
 
 

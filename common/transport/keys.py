@@ -24,15 +24,15 @@ from zmq.utils import z85
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import explained, sync
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import RECORDS
 from zerobeast.common.wire.messages import Plane
 
 log = logging.getLogger(__name__)
 
 #: who serves each plane
-SERVERS = {Plane.STEPS: "envserver", Plane.INFERENCE: "broker", Plane.ROLLOUTS: "learner", Plane.WEIGHTS: "learner"}
+SERVERS = {Plane[plane.upper()]: name for name, role in RECORDS.items() for plane in role.binds}
 #: who connects to it there
-CLIENTS = {Plane.STEPS: "actor", Plane.INFERENCE: "actor", Plane.ROLLOUTS: "actor", Plane.WEIGHTS: "broker"}
+CLIENTS = {plane: [name for name, role in RECORDS.items() if plane.name.lower() in role.connects] for plane in SERVERS}
 PUBLIC, SECRET = "public", "secret"
 #: errors of a process or a disk in trouble, not of a file
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
@@ -59,7 +59,7 @@ class Keys:
             raise ConfigError(f"security.keys: {own} holds no secret key")
         _refuse_open(own)
         self.secret = hidden
-        self._servers = {plane: self._server(plane) for plane, client in CLIENTS.items() if client == role}
+        self._servers = {plane: self._server(plane) for plane, clients in CLIENTS.items() if role in clients}
         self._unreadable: set[Path] = set()
 
     def server(self, plane: Plane) -> bytes:
@@ -77,7 +77,7 @@ class Keys:
           OSError: this process or the disk cannot read now; the keys may be valid.
         """
         found = set()
-        for file in _of_role(self.folder, CLIENTS[plane]):
+        for file in (file for role in CLIENTS[plane] for file in _of_role(self.folder, role)):
             try:
                 found.add(_certificate(file)[0])
             except ConfigError as error:
@@ -100,7 +100,7 @@ def make_keys(folder: Path) -> list[Path]:
     """
     if any(folder.rglob("*.key*")):
         raise ConfigError(f"{folder} holds keys already: name a role to add a key for it, or give another folder")
-    return [file for role in ROLES for file in _make(folder, role)]
+    return [file for name, role in RECORDS.items() if role.binds or role.connects for file in _make(folder, name)]
 
 
 def add_key(folder: Path, role: str) -> list[Path]:

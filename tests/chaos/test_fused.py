@@ -17,8 +17,7 @@ from tests.chaos.runs import TO_SEE_S, closes, learned
 from tests.helpers import wait_until
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health.figures import ServiceView, state
-from zerobeast.common.process.roles import HOSTED
-from zerobeast.common.service.entry import NICENESS
+from zerobeast.common.process.roles import HOSTED, RECORDS
 from zerobeast_tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast_tools.chaos.inject import disturbed_run
 from zerobeast_tools.chaos.soak import SETTINGS, WITNESS
@@ -101,7 +100,7 @@ def test_weights_come_from_memory_and_workers_give_way_to_the_learner(run: Throw
     assert from_memory(run) == [True, True]
     learner, *workers = (psutil.Process(child.pid).nice() for child in run.children)
     assert learner == psutil.Process().nice()
-    assert {nice - learner for nice in workers} == {NICENESS["worker"]}
+    assert {nice - learner for nice in workers} == {RECORDS["worker"].niceness}
 
 
 def test_weights_travel_by_socket_while_there_is_no_memory_for_them(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""An algorithm can come from another package: those of docs/examples are installed beside this one, and train."""
+"""Algorithms of other packages, those of docs/examples, train as our own do; and so does a service in its folder."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -43,3 +44,19 @@ def test_an_algorithm_of_another_package_trains_as_our_own_do(tmp_path: Path, na
     code, out, error = finished(python("-m", "zerobeast", *plain, "--root", tmp_path / "runs", cwd=tmp_path))
     assert (code, out) == (2, ""), "the package is missing"
     assert f"algo '{name}'" in error
+
+
+def test_another_service_takes_its_folder_and_a_record(tmp_path: Path) -> None:
+    tree, run, source = tmp_path / "tree", tmp_path / "runs" / "x", ROOT / "docs" / "examples" / "onlooker"
+    for part in ("zerobeast", "common", "services"):
+        shutil.copytree(ROOT / part, tree / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, tree / "services" / "onlooker")
+    (record,) = re.findall(r"    Role\(.*\n", (source / "README.md").read_text())
+    roles = tree / "common" / "process" / "roles.py"
+    roles.write_text(roles.read_text().replace(worker := '    Role("worker"', record + worker))
+    beast(tree, tmp_path, "train", "--plain", "--name", "x", "--env", "CartPole-v1", "--total_steps", "3000")
+    assert "heard of" in (run / "logs" / "onlooker-0.log").read_text()
+    around = {"variables": {"PYTHONPATH": str(tree)}, "cwd": tmp_path}
+    made = finished(python("-m", "zerobeast", "keygen", "keys", **around))
+    assert "keys/public/onlooker.key" in made[1]
+    assert finished(python("-m", "zerobeast.services.onlooker", "health", **around))[0] == 2, "none runs here"

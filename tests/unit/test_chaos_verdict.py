@@ -1,15 +1,12 @@
-"""What decides whether a run under faults was in order: its rollouts' accounts, and the faults drawn."""
+"""What decides whether a run under faults was in order: the accounts of its rollouts."""
 
-from collections import Counter
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import pytest
 
 from zerobeast_tools.chaos import verdict
 from zerobeast_tools.chaos.balance import Balance, RolloutAudit
-from zerobeast_tools.chaos.faults import draw
 
 ROWS = 3  #: rollouts in a message
 
@@ -86,16 +83,7 @@ def test_rollouts_lost_with_both_actor_and_learner_are_known_from_the_next_learn
     assert (audit.balance().gap, audit.balance().dropped) == (0, {"actor and learner died": lost})
 
 
-NAMES = ("learner 0", "broker 0", "broker 1", "envserver 0", "actor 0", "actor 1", "actor 2")
 CLOSED = Balance(100, 90, 4, 0, {"actor died": 6}, 0, {}, 1)
-
-
-def test_every_role_and_kind_of_fault_is_drawn_by_the_seed_alone() -> None:
-    drawn = list(islice(draw(1, NAMES), 1000))
-    assert drawn == list(islice(draw(1, NAMES), 1000))
-    assert len({fault.title for fault in drawn if len(fault.targets) == 1}) == 12
-    assert Counter(name for fault in drawn for name in fault.targets).keys() == set(NAMES)
-    assert all(len(set(fault.targets)) == len(fault.targets) for fault in drawn)
 
 
 @pytest.mark.parametrize("change", [{}, {"gap": 3}, {"waiting": 3}, {"most_waiting": 3}, {"used": 91}])

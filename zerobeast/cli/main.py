@@ -112,8 +112,7 @@ def call(name: str, argv: list[str]) -> int:
         return commands.run_module("zerobeast.cli", name, argv)
     if name not in installed(commands.GROUP):
         raise ConfigError(TOOLS[name])
-    code: int = find(commands.GROUP, name, "command")(argv)
-    return code
+    return int(find(commands.GROUP, name, "command")(argv))
 
 
 def _unwind(number: int, _frame: FrameType | None) -> None:

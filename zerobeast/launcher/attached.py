@@ -50,8 +50,7 @@ def attached(folder: Path, *, remote: bool = False) -> list[Attached]:
             place, log = folder / run_files.SERVICES / f"{name}.json", folder / run_files.LOGS / f"{name}.log"
             spec = ChildSpec(kind, int(number), (), {}, log, place)
             found.append(Attached(spec, pid if host == socket.gethostname() else ELSEWHERE, remote))
-    order = [*PROCESSES, *HOSTED]
-    return sorted(found, key=lambda each: (order.index(each.spec.role), each.spec.index))
+    return sorted(found, key=lambda each: (PROCESSES.index(each.spec.role), each.spec.index))
 
 
 def runs(folder: Path, *, remote: bool = False) -> bool:

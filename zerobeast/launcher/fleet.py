@@ -16,7 +16,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.health import status
 from zerobeast.common.process.environ import NO_PLUGINS, for_environments
-from zerobeast.common.process.roles import EVALUATOR, PROCESSES
+from zerobeast.common.process.roles import PROCESSES, RECORDS
 from zerobeast.common.process.usage import LEAST
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec
@@ -89,8 +89,9 @@ class Fleet:
         for role, count in self._counts.items():
             for _ in range(count):
                 self.add(role)
-        if self.config.evaluates:
-            self.add(EVALUATOR)
+        for record in RECORDS.values():
+            if record.wanted and getattr(self.config, record.wanted):
+                self.add(record.name)
         return self.children
 
     @property

@@ -26,7 +26,6 @@ PERIOD_S = 1.0
 USAGE_PERIOD_S = 2.0  #: finding a process's helpers reads all of /proc
 ANSWER_LIMIT_S = 1.0
 KEPT_WARNINGS = 3
-HAS_HELPERS = ("envserver", "worker")  #: roles that step environments in processes of their own
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,8 @@ class _Source:
 
     def _measure(self, now: float) -> None:
         process = psutil.Process(self.child.pid)
-        family = [process, *(process.children(recursive=True) if self.child.spec.role in HAS_HELPERS else [])]
+        hosts_envs = "envserver" in HOSTED.get(self.child.spec.role, ())
+        family = [process, *(process.children(recursive=True) if hosts_envs else [])]
         cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
         if self._usage_at:
             self._cpu_share = max(0.0, (cpu_s - self._cpu_s) / (now - self._usage_at))

@@ -6,11 +6,12 @@ a signal (Ctrl-C, TERM, HUP)     all are stopped                                
 another Ctrl-C a second later    all are killed at once                             exit 130
 any child ends otherwise         it is named and explained, the others are stopped  exit 2 or 75 as the child's, else 1
                                  (unless it is started again: `local.restarts`)
-the evaluator ends               a warning; the training goes on                    exit 1 when it is done
+the evaluator, or another that
+no run needs, ends               a warning; the training goes on                    exit 1 when it is done
 
 Children are asked to stop role by role, the learner last, so that it writes its checkpoint when nothing arrives any
-more. What still runs after STOP_LIMIT_S is killed, and an evaluator LAST_S after the others: 10 s in all. A learner
-that computes or writes gets up to SAVE_LIMIT_S more, since a checkpoint may take longer on a busy machine.
+more. What still runs after STOP_LIMIT_S is killed, and what no run needs LAST_S after the others: 10 s in all. A
+learner that computes or writes gets up to SAVE_LIMIT_S more, since a checkpoint may take longer on a busy machine.
 """
 
 import logging
@@ -21,18 +22,16 @@ from dataclasses import dataclass
 
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
-from zerobeast.common.process.roles import EVALUATOR, STOPPING
+from zerobeast.common.process.roles import RECORDS, STOPPING
 from zerobeast.common.process.signals import handled
 from zerobeast.launcher.child import KILL_LIMIT_S, TURN_S, Child, await_end
 
 log = logging.getLogger(__name__)
 
 SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not the most informative one first
-#: how long the next role waits for one to stop, if it does; the learner is asked after at most 3 s
-HEAD_START_S = {"worker": 1.0, "actor": 1.0, "envserver": 0.5, "broker": 0.5}
 STOP_LIMIT_S = 9.0
 SAVE_LIMIT_S, QUIET_S = 60.0, 2.0  #: after STOP_LIMIT_S for a learner; without work after which it is not awaited
-LAST_S = 2.0  #: how long the evaluator may run after all others, since nothing is lost with what it plays
+LAST_S = 2.0  #: how long those that no run needs may run after all others, since nothing is lost with what they do
 RESTARTS = 3  #: by default
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
@@ -67,8 +66,8 @@ class Supervisor:
         restarts: int | None = 0,
     ) -> None:
         self.children, self.learner = children, children[0]
-        self._needed = [child for child in children if child.spec.role != EVALUATOR]
-        self._evaluators = [child for child in children if child.spec.role == EVALUATOR]
+        self._needed = [child for child in children if not RECORDS[child.spec.role].wanted]
+        self._others = [child for child in children if child not in self._needed]
         self._watch, self._queue = watch, queue
         self._restarts, self._restarted = RESTARTS if restarts is None else restarts, 0
         self._only_killed = restarts is None
@@ -104,23 +103,23 @@ class Supervisor:
                 return self._finished()
             if self._dead() and not self._start_again(ending := self._after_a_death()):
                 return ending
-            if not warned and (reason := self._not_evaluating()):
-                log.warning("training goes on without evaluations: %s", reason)
+            if not warned and (reason := self._ended()):
+                log.warning("training goes on: %s", reason)
                 warned = True
             self._turn(stopping=False)
 
-    def _not_evaluating(self) -> str:
-        """Why the evaluator has ended; empty if it has not."""
-        ended = [child.explain() for child in self._evaluators if not child.running]
-        return "".join(f"the evaluator has ended: {reason}" for reason in ended)
+    def _ended(self) -> str:
+        """Why those have ended without which a run goes on, such as the evaluator; empty if all run."""
+        ended = [child for child in self._others if not child.running]
+        return "; ".join(f"the {child.spec.role} has ended: {child.explain()}" for child in ended)
 
     def _finished(self) -> Ending:
         """Stop all that train, then wait for the last evaluations; a signal ends the wait, since the run is done."""
-        if self._evaluators and self._evaluating:
+        if self._others and self._evaluating:
             self._stop(self._needed)
-        while any(child.running for child in self._evaluators) and self._evaluating and not self._signals:
+        while any(child.running for child in self._others) and self._evaluating and not self._signals:
             self._turn(stopping=False)
-        reason = self._not_evaluating() or (self._queue.trouble if self._queue else "")
+        reason = self._ended() or (self._queue.trouble if self._queue else "")
         return Ending(int(bool(reason)), reason, finished=True)
 
     @property
@@ -172,7 +171,7 @@ class Supervisor:
             asked = [child for child in children if child.spec.role == role]
             for child in asked:
                 child.terminate()
-            self._await(asked, min(deadline, time.monotonic() + HEAD_START_S.get(role, 0.0)))
+            self._await(asked, min(deadline, time.monotonic() + RECORDS[role].grace_s))
         self._await([child for child in children if child in self._needed], deadline)
         self._await(children, min(deadline, time.monotonic() + LAST_S))
         if self.learner in children:

@@ -9,7 +9,6 @@ import contextlib
 import socket
 import struct
 from collections.abc import Sequence
-from typing import Self
 
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.transport import sockets
@@ -52,19 +51,10 @@ class RawPeer(contextlib.AbstractContextManager["RawPeer"]):
             self.socket.settimeout(LIMIT_S)
             self.socket.connect(f"{endpoint.path}.{index}" if endpoint.path else (endpoint.host, endpoint.port + index))
             if kind:
-                self._greet(kind)
+                self.greet(kind)
         except BaseException:
             self.socket.close()
             raise
-
-    @classmethod
-    def accepted(cls, listener: socket.socket, kind: bytes) -> Self:
-        """Accept the next connection. Raises OSError if none comes."""
-        peer = cls.__new__(cls)
-        peer.socket, peer._inbox = listener.accept()[0], b""
-        peer.socket.settimeout(LIMIT_S)
-        peer._greet(kind)
-        return peer
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -93,7 +83,8 @@ class RawPeer(contextlib.AbstractContextManager["RawPeer"]):
         with contextlib.suppress(OSError):
             self.socket.close()
 
-    def _greet(self, kind: bytes) -> None:
+    def greet(self, kind: bytes) -> None:
+        """Exchange greetings with the other side, as a socket of this kind."""
         self.send(GREETING)
         self._exactly(len(GREETING))
         self.send(frame(b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind, COMMAND))

@@ -25,6 +25,15 @@ def overheard(endpoint: Endpoint) -> list[bytes]:
         return peer.receive()
 
 
+class _Subscriber(RawPeer):
+    """The next connection that a listener accepts. Raises OSError if none comes."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.socket, self._inbox = listener.accept()[0], b""
+        self.socket.settimeout(LIMIT_S)
+        self.greet(b"XPUB")
+
+
 class Forger(AbstractContextManager["Forger"]):
     """Publishes variations of a real version, and of news.
 
@@ -51,7 +60,7 @@ class Forger(AbstractContextManager["Forger"]):
 
     def wait_for_subscriber(self) -> None:
         """Wait for the next subscriber. Raises OSError if none comes."""
-        peer = RawPeer.accepted(self._listener, b"XPUB")
+        peer = _Subscriber(self._listener)
         (subscription,) = peer.receive()
         if former := self._subscribers.pop(subscription[1:], None):
             former.close()

@@ -8,7 +8,7 @@ import argparse
 import math
 import shlex
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from statistics import fmean, median
 from typing import Any
@@ -20,7 +20,8 @@ from zerobeast_tools.bench.train import SETTLING_S, TURN_S, Training, watch
 from zerobeast_tools.throwaway_run import ThrowawayRun, settings, training
 
 PAIRS = 5
-GATE = 0.97  #: what a ratio of rates may be, since pairs of one commit with itself differ by as much
+GATE = 0.97  #: what a ratio of rates may be, since pairs of one commit with itself differ by as much on a quiet machine
+SCATTER = 2 * (1 - GATE)  #: of pairs without the lowest and the highest, above which they decide nothing
 
 
 def main(argv: list[str]) -> int:
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def _with_commit(options: argparse.Namespace, flags: list[str]) -> int:
-    """Pairs of this tree and of another commit; returns 1 if this one is slower."""
+    """Pairs of this tree and of another commit; returns 1 if this one is slower, or the pairs do not show it."""
     settings(flags)  # a wrong setting fails here, before anything runs
     seconds = max(options.seconds, PAIRS * TURN_S)
     with checkout(options.checkout) as tree:
@@ -63,14 +64,24 @@ def _with_commit(options: argparse.Namespace, flags: list[str]) -> int:
         "rates": [[run.rate for run in seen] for seen in (ours, theirs)],
         "pairs": pairs,
         "ratio": median(pairs),
-        "met": median(pairs) >= GATE,
+        "scatter": scatter_of(pairs),
+        "met": median(pairs) >= GATE and scatter_of(pairs) <= SCATTER,
     }
     rates = (f"{median(run.rate for run in seen):.0f}" for seen in (ours, theirs))
     shown = " ".join(f"{pair:.3f}" for pair in pairs)
-    verdict = "as fast" if result["met"] else "slower"
+    undecided = (
+        f"undecided: pairs scatter by {result['scatter']:.2f}, expected at most {SCATTER:.2f} on a quiet machine"
+    )
+    verdict = "as fast" if result["met"] else undecided if result["scatter"] > SCATTER else "slower"
     text = f"agent steps a second here and at {options.checkout}: {' and '.join(rates)}\nratio {result['ratio']:.3f}"
     emit(result, f"{text} ({verdict}; at least {GATE}), pairs {shown}", options.json)
     return 0 if result["met"] else 1
+
+
+def scatter_of(pairs: Sequence[float]) -> float:
+    """How far ratios are apart, without the lowest and the highest."""
+    inner = sorted(pairs)[1:-1]
+    return inner[-1] - inner[0]
 
 
 def take_turns(

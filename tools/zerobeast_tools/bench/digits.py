@@ -9,10 +9,9 @@ import hashlib
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,15 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import write
+from zerobeast.common.settings import usable
+from zerobeast.common.wire import ArraySpace
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast_tools.bench.checkout import HERE, checkout, command
 
 LIMIT_S = 900.0
 FLOAT32 = ("--learner.precision", "float32", "--broker.precision", "float32", "--seed", "3")
 CARTPOLE = ("--env", "CartPole-v1", "--total_steps", "4000")
+PENDULUM = ("--env", "Pendulum-v1", "--total_steps", "1600")
 
 
 def main(argv: list[str]) -> int:
@@ -38,15 +40,18 @@ def main(argv: list[str]) -> int:
     """
     parser = commands.parser("beast bench digits", __doc__)
     parser.add_argument("--checkout", metavar="COMMIT", required=True, help="another commit of this repository")
-    parser.add_argument("--algos", default=",".join(RUNS), help=f"with commas between; default {','.join(RUNS)}")
+    known = {spec.name: spec.settings for spec in usable()}
+    parser.add_argument("--algos", default=",".join(known), help="with commas between; default %(default)s")
     options = parser.parse_args(argv)
     algos = options.algos.split(",")
-    if unknown := set(algos) - RUNS.keys():
-        parser.error(f"--algos {','.join(sorted(unknown))}: expected some of {','.join(RUNS)}")
+    if unknown := set(algos) - known.keys():
+        parser.error(f"--algos {','.join(sorted(unknown))}: expected some of {','.join(known)}")
     differing = 0
     with checkout(options.checkout) as tree:
         for algo in algos:
-            here, there = (Counter(RUNS[algo](each, algo)) for each in (HERE, tree))
+            run = _in_process if known[algo].replays else _with_services
+            env = CARTPOLE if known[algo].takes(ArraySpace.discrete(2)) else PENDULUM
+            here, there = (Counter(run(each, algo, env)) for each in (HERE, tree))
             apart = max((here - there).total(), (there - here).total())
             differing += bool(apart)
             write(
@@ -55,18 +60,17 @@ def main(argv: list[str]) -> int:
     return 1 if differing else 0
 
 
-def _with_services(tree: Path, algo: str) -> list[str]:
+def _with_services(tree: Path, algo: str, env: Sequence[str]) -> list[str]:
     """Digests of the arrays in the last checkpoint of a deterministic run."""
     with private_folder() as folder:
         own = ("--algo", algo, "--name", "run", "--root", str(folder), "--deterministic", "true")
-        _finished(tree, folder, "train", *own, *FLOAT32, *CARTPOLE)
+        _finished(tree, folder, "train", *own, *FLOAT32, *env)
         saved = torch.load(folder / "run" / run_files.CHECKPOINT, map_location="cpu", weights_only=True)
     return [hashlib.sha256(each.tobytes()).hexdigest() for each in _arrays(saved)]
 
 
-def _in_process(tree: Path, algo: str) -> list[str]:
+def _in_process(tree: Path, algo: str, env: Sequence[str]) -> list[str]:
     """The digest of the last weights of a run in one process."""
-    env = ("--env", "Pendulum-v1", "--total_steps", "1600") if algo in ("ddpg", "td3", "sac") else CARTPOLE
     with private_folder() as folder:
         own = ("--algos", algo, "--seeds", "1", "--lag", "0", "--json", str(folder / "result.json"))
         _finished(tree, folder, "bench", "stale", *own, *FLOAT32, *env)
@@ -98,12 +102,3 @@ def _arrays(part: Any) -> Iterator[np.ndarray]:
     elif isinstance(part, dict | list | tuple):
         for each in part.values() if isinstance(part, dict) else part:
             yield from _arrays(each)
-
-
-#: algorithm -> how it is trained, given a tree and its name
-RUNS: Mapping[str, Callable[[Path, str], list[str]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("impala", "a2c", "ppo", "vmpo", "impact"), _with_services),
-        **dict.fromkeys(("dqn", "c51", "rainbow", "r2d2", "ddpg", "td3", "sac"), _in_process),
-    }
-)

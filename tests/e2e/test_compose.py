@@ -102,6 +102,7 @@ def test_stopping_leaves_a_checkpoint_from_which_up_continues(project: Project) 
     project.compose("up", "--detach", "--wait", "--wait-timeout", "120")
     trains_on(project)
     assert "continuing" in project.compose("logs", "--no-color", "learner").stdout[len(logs) :]
+    project.down()  # it would take the cores of whatever is tested next
 
 
 def test_a_learner_ends_once_all_is_evaluated_by_an_env_server_apart_and_the_images_record(images: None) -> None:

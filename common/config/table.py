@@ -21,22 +21,22 @@ def about(path: str) -> About:
     if path not in TREE:
         return About.LEARNING
     own = facts_of(TREE[path]).about
-    return _innermost(path).about if own is None else own
+    return section_at(path).about if own is None else own
 
 
 def is_bound(path: str) -> bool:
     """Whether a run that is resumed keeps a setting."""
     own = facts_of(TREE[path]).bound
-    return _innermost(path).is_bound if own is None else own
+    return section_at(path).is_bound if own is None else own
 
 
 def shapes(path: str) -> bool:
     """Whether what an environment looks like, or how that is found out, depends on a setting."""
     own = facts_of(TREE[path]).shapes
-    return _innermost(path).shapes if own is None else own
+    return section_at(path).shapes if own is None else own
 
 
-def _innermost(path: str) -> type[Section]:
+def section_at(path: str) -> type[Section]:
     """The section that declares a setting."""
     model, own = home_of(path)
     for name in own.split(".")[:-1]:

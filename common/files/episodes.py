@@ -1,4 +1,4 @@
-"""episodes.csv of a run: a line for each episode that was trained on; the learner's README has the columns.
+"""episodes.csv of a run: a line for each episode that was trained on; `services/learner/recorder.py` writes it.
 
 When the file is large it becomes episodes.1.csv, in place of an earlier one, so the first episodes of a long run may be
 gone. The files may come from an untrusted source: lines that are no such episodes do not count.

@@ -1,4 +1,4 @@
-"""metrics.csv of a run: a row of numbers for each `learner.log_every_s`; the learner's README has the columns.
+"""metrics.csv of a run: a row of numbers for each `learner.log_every_s`, with the columns of the learner's recorder.
 
 A cell is empty if its value is not known. A last line that is still being written does not count, nor one with other
 cells than the header. The file may come from an untrusted source: what is no such table has no rows.

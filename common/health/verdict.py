@@ -10,7 +10,7 @@ no sockets, no clock.
     environment-bound   env-servers or actors are busy all the time
     latency-bound       no service is: there is too little work in flight
 
-The learner is checked first: if it never waits, nothing else matters.
+`remark` comes before `_limit`, and in both the first sentence that is not empty counts.
 """
 
 import math

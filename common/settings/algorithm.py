@@ -1,4 +1,4 @@
-"""How an algorithm presents itself: its name, its settings, and the answers of these settings to the other rooms; and
+"""How an algorithm presents itself: its name, its settings, and the answers of these settings to other packages; and
 the algorithms that runs can name: those of installed packages, our own among them, and those given by reference.
 
     SPEC = AlgorithmSpec("awr", AWRConfig, "awr.algorithm:AWR")

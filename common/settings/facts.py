@@ -1,4 +1,4 @@
-"""What other rooms know about a setting, declared with it: `setting(default, meaning, about=About.FILES)`."""
+"""What other modules know about a setting, declared with it: `setting(default, meaning, about=About.FILES)`."""
 
 from collections.abc import Collection
 from enum import StrEnum

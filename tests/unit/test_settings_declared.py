@@ -44,6 +44,7 @@ from zerobeast.common.config.load import Request, gather
 from zerobeast.common.config.table import RUN, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import facts_of
+from zerobeast.launcher.parent import ENDURING
 from zerobeast.launcher.run_folder import refuse_changes
 from zerobeast.launcher.start import RunFlags, settle
 
@@ -66,6 +67,7 @@ print(json.dumps({
     "bounds": mistake(read, ["--learner.plain", "0"]),
     "guard": mistake(read, ["--config", "foreign.yaml"]),
     "resumed": mistake(refuse_changes, read([]), read(["--learner.kept", "4"])),
+    "forked": [path for path in ENDURING if path.startswith("learner.")],
     "idle": [note for note in notes if "--learner.tool has no effect" in note] != [],
     "compares": [path for path in ("learner.plain", "learner.tool") if not about(path)],
     "compose": [path for path in ("learner.plain", "learner.kept") if not facts_of(RUN[path]).of_host],
@@ -90,6 +92,7 @@ def test_one_line_declares_a_setting_of_each_kind(tmp_path: Path) -> None:
         "bounds": "learner.plain",
         "guard": "learner.code",
         "resumed": "learner.kept",
+        "forked": ["learner.kept"],
         "idle": True,
         "compares": ["learner.plain"],
         "compose": ["learner.plain"],

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.config.layers import Inherited, read_yaml
-from zerobeast.common.config.table import RUN, about, is_bound
+from zerobeast.common.config.layers import Inherited, leaves, read_yaml
+from zerobeast.common.config.table import RUN, about, is_bound, nested, section_at
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings import ParentConfig, Run
 from zerobeast.common.settings.facts import About
 
-#: entries of a run's file that a run with another algorithm has as well: what weights are bound to, and what marks it
-ENDURING = {path.partition(".")[0] for path in RUN if is_bound(path) or about(path) is About.IDENTITY}
-ENDURING -= {"algo", "parent"}  # which are its own
+#: settings that a run with another algorithm has: what weights are bound to, in whole sections, and what marks it
+ENDURING = {path for path in RUN if section_at(path).is_bound or is_bound(path) or about(path) is About.IDENTITY}
+ENDURING -= {"algo", *(path for path in RUN if path.startswith("parent."))}  # which are its own
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Parent:
         return ParentConfig(run=self.run, agent_steps=self.state["counters"]["agent_steps"])
 
     def settings(self, algo: str) -> Inherited:
-        """As the tree of a file, those that the new run has as well: all, or those of environment and network alone.
+        """By path, those that the new run has as well: all, or those of environment and network alone.
 
         Args:
           algo: section of the new run's algorithm; empty: the same.
         """
-        tree = self.tree
-        return Inherited({key: tree[key] for key in tree if key in ENDURING or not algo or algo in tree})
+        own = not algo or algo in self.tree
+        return Inherited({path: value for path, value in leaves(self.tree) if own or path in ENDURING})
 
     def write(self, folder: Path) -> None:
         """Leave the checkpoint in the folder of the new run, for its learner.
@@ -79,4 +79,6 @@ def read(run: str, place: Path) -> Parent:
         return Parent(run, file, read_yaml(file, f"file {file}"), state)
     # the settings in a checkpoint are those of a process: the shares of one machine and the addresses of one start
     section = next(iter(state["config"].keys() - Run.model_fields.keys()), "")
-    return Parent(run, path, {key: state["config"][key] for key in (*ENDURING, "algo", "total_steps", section)}, state)
+    known = {*ENDURING, "algo", "total_steps"}
+    tree = {key: value for key, value in leaves(state["config"]) if key in known or key.startswith(f"{section}.")}
+    return Parent(run, path, nested(tree), state)

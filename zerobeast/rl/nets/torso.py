@@ -5,12 +5,13 @@
 
         def __init__(self, net: NetConfig, env: EnvSpec) -> None:
             super().__init__()
-            self.out_size = 64
+            self.out_size = net.hidden_size or 64
             ...
 
         def forward(self, obs: Any) -> Tensor:      # [N, out_size], each row on its own
             ...
 
+A torso has no settings of its own: it reads those of `net`, and variants of it are several classes.
 `obs` has N rows: a tensor [N, *shape], or a dict of tensors by name, nested as `env.obs` is; with frame stacks, each
 is [N, k, *shape]. Boxes are float32, pictures scaled and numbers normalised as configured; all else is int64.
 Names of parameters are those of the checkpoint. Parameters with `requires_grad` False, as of a pretrained encoder,

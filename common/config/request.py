@@ -116,8 +116,8 @@ class Request:
         """What a call in Python gives.
 
         Args:
-          values: settings by section or by path, and flags of `own`; classes and other objects become references, and
-            None is not given.
+          values: settings by section or by path, flags of `own`, and the file `config`; classes and other objects
+            become references, and None is not given.
           environ, own: as of a request.
 
         Raises:
@@ -127,19 +127,25 @@ class Request:
         found, table = plain_values(values), settings_of(own)
         _import_algorithm([str(value) for path, value in found if path == ALGO], environ)
         settings, own_given, unknown = list[Given](), list[Given](), list[Flag]()
+        files = [str(value) for path, value in found if path == CONFIG]
         for name, value in found:
             path, where = SHORT.get(name, name), f"argument {name}"
             if path in table:
                 own_given.append(Given(path, value, where))
             elif path in TREE:
                 settings.append(Given(path, scalar(TREE[path], value) if isinstance(value, str) else value, where))
-            else:
+            elif path != CONFIG:
                 unknown.append(Flag(name, as_text(value), where))
-        return cls(settings, own, own_given, environ=environ, unknown=unknown)
+        return cls(settings, own, own_given, files, environ, unknown=unknown)
 
     def with_trees(self, trees: Mapping[str, Tree]) -> "Request":
         """The same, with these layers below all others."""
         return replace(self, trees={**trees, **self.trees})
+
+    def of_run(self, label: str, tree: Tree) -> "Request":
+        """The same for a run that is there: its file is below all others, and in place of that of BEAST_CONFIG."""
+        environ = {name: text for name, text in self.environ.items() if name != PREFIX + CONFIG.upper()}
+        return replace(self.with_trees({label: tree}), environ=environ)
 
     def with_defaults(self, values: Mapping[str, Any], where: str) -> "Request":
         """The same, with settings that hold unless a flag or value of the request gives them."""

@@ -29,7 +29,7 @@ class Section(BaseModel):
         """
         assert info.field_name is not None, "a field validator has a field"
         kind = cls.model_fields[info.field_name].annotation
-        if kind in (int, float, float | None) and isinstance(value, bool):
+        if kind in (int, int | None, float, float | None) and isinstance(value, bool):
             raise PydanticCustomError("number_type", "expected a number")
         if kind is int and isinstance(value, str) and "e" in value.lower():
             with suppress(ValueError):

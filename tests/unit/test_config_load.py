@@ -1,6 +1,7 @@
 """The layers of settings: what each can set, which one wins, and how mistakes are reported."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from tests.build.errors import refused
 from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given
-from zerobeast.common.config.load import check, dump, gather, load, settings_help
+from zerobeast.common.config.load import Request, check, dump, gather, load, resolve, settings_help
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.trust import decisive
 from zerobeast.common.errors import BeastError
@@ -110,6 +111,11 @@ def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_
     assert (both.seed, both.learner.batch_size) == (3, 4)
     assert load([], {"BEAST_CONFIG": str(run_file)}).seed == 2
     assert load(["--config", str(above)], {"BEAST_CONFIG": str(run_file)}) == load(["--config", str(above)], {})
+    there = Request.of_values({"local": {"restarts": 1}}, {"BEAST_CONFIG": str(run_file)}).of_run("file x", {"seed": 5})
+    assert resolve(there).config.seed == 5
+    assert resolve(replace(there, files=[str(above)])).config.seed == 3
+    with refused("local.restarts", value=True):
+        resolve(Request.of_values({"local": {"restarts": True}}))
 
 
 def test_arguments_of_a_higher_layer_are_added_to_those_below_and_null_leaves_one_out(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> P
       CheckpointError: the checkpoint is damaged or of another architecture.
     """
     known: Mapping[str, Any] = getattr(run, "decided", {}) or {"algo": algo}
-    request = Request.of_values({**known, **settings}, os.environ)
     reread()
+    request = Request.of_values({**known, **settings}, os.environ)
     return open_policy(find(run, request.value("root")), request, read_only=True)
 
 
@@ -64,6 +64,8 @@ def find(run: str | os.PathLike[str], root: str | os.PathLike[str] | None = None
     """
     if not isinstance(run, str | os.PathLike):
         raise ConfigError(argument="run", value=run, expected="the name of a run, its folder, a checkpoint, or a run")
+    if not isinstance(root, str | os.PathLike | None):
+        raise ConfigError(argument="root", value=root, expected="the folder of all runs")
     among = run_files.root_of(root)
     if (first := run_files.first(os.fspath(run), among, is_export)) and is_export(first):
         return first.resolve()
@@ -92,14 +94,14 @@ def open_policy(place: Path, request: Request, *, read_only: bool = False) -> Po
     file = place / run_files.CONFIG if place.is_dir() and not exported else place
     label = f"file {file}"
     if folder := file != place:  # mistakes are reported before torch is loaded
-        loaded = resolve(request.with_trees({label: read_yaml(file, label)}), read_only=read_only)
+        loaded = resolve(request.of_run(label, read_yaml(file, label)), read_only=read_only)
     from zerobeast.clients.policy import Policy
     from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 
     saved = Checkpoints(place).load() if folder else read_export(place) if exported else load_checkpoint(place)
     assert saved is not None, "`find` has found one"
     if not folder:
-        loaded = resolve(request.with_trees({label: saved["config"]}), read_only=read_only)
+        loaded = resolve(request.of_run(label, saved["config"]), read_only=read_only)
     for note in loaded.notes:
         if note.startswith(remarks.GIVEN):  # others are on how it trains
             log.warning("%s", note)

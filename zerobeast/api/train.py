@@ -105,8 +105,8 @@ def start(
     refuse_imported("starts a run")
     told = [*each_of(callbacks)]
     own = {"algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
-    request = Request.of_values({**with_env(env, settings), **own}, os.environ, RunFlags)
     reread()
+    request = Request.of_values({**with_env(env, settings), **own}, os.environ, RunFlags)
     now = datetime.now().astimezone()
     settled = settle(request, now, say=remark, parent=parent_of(request))
     if "env.id" not in settled.origins:

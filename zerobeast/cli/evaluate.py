@@ -67,7 +67,8 @@ def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tup
             "--deterministic is of training; expected --greedy, with the likeliest or best actions",
             path="deterministic",
         )
-    given = [Given(path, value, f"flag --{path}") for path, value in vars(own).items() if path in TREE and value]
+    asked = {path: value for path, value in vars(own).items() if path in TREE and value is not None}
+    given = [Given(path, value, f"flag --{path}") for path, value in asked.items()]
     return own, replace(request, settings=[*request.settings, *given])
 
 

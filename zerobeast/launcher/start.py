@@ -96,9 +96,9 @@ def settle(request: Request, now: datetime, *, say: Say = say, parent: Parent | 
     algo = tree.get("algo", given.config.algo)
     if "algo" in given.origins and algo != given.config.algo and given.config.section not in tree:
         raise run_folder.refusal("algo", given.config.name, algo, given.config.algo)
-    below = {label: {**tree, **identity}} if continues else {}  # wherever it was when it began
-    loaded = described(request.with_trees(below))
-    saved = _saved(below, loaded.config.algo) if continues else None
+    tree |= identity  # wherever it was when it began
+    loaded = described(request.of_run(label, tree) if continues else request)
+    saved = _saved(label, tree, loaded.config.algo) if continues else None
     _refuse(loaded)
     for note in (*loaded.notes, *_ineffective(given)):
         say(note)
@@ -108,18 +108,19 @@ def settle(request: Request, now: datetime, *, say: Say = say, parent: Parent | 
     return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
 
 
-def _saved(below: Mapping[str, Mapping[str, Any]], algo: str) -> RunConfig:
+def _saved(label: str, tree: Mapping[str, Any], algo: str) -> RunConfig:
     """The settings in the file of a run that continues.
 
     Args:
-      below: those of the file.
+      label: the layer's name.
+      tree: those settings.
       algo: what the run's algorithm is imported by, if it is no installed one: nothing else that the file refers to is.
     """
-    ((label, tree),) = below.items()
     others = [one for one in from_tree(tree, "", []) if one.path != "algo"]
     digests = frozenset(digest for one in others for digest in confirmed.digests(one.path, one.value))
     own = {"algo": algo} if ":" in str(tree.get("algo")) else {}
-    return resolve(Request(trees=below, confirmed=digests).with_values(own, label), read_only=True).config
+    request = Request(trees={label: tree}, confirmed=digests).with_values(own, "this start")
+    return resolve(request, read_only=True).config
 
 
 def _forked(parent: Parent, request: Request, now: datetime, say: Say) -> Settled[Any]:

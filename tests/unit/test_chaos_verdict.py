@@ -54,35 +54,6 @@ def test_rollouts_without_deaths_are_used_queued_on_their_way_skipped_or_refused
     assert found.cut["broker"] == 6
 
 
-def test_unsent_rollouts_of_a_dead_actor_are_dropped_and_unfinished_ones_are_cut() -> None:
-    audit = audit_of(("actor 0", actor(7, 5)), ("learner 0", learner(1, {(7, 0): (4, 4, 0)}, used=12)))
-    audit.actor_ended("actor 0")
-    audit.note("actor 0", actor(9, 0))
-    found = audit.balance()
-    assert (found.dropped, found.cut["actor"], found.gap, found.waiting) == ({"actor died": ROWS}, ROWS, 0, 0)
-    assert found.lost == 2 * ROWS
-    audit.note("learner 0", learner(1, {}, used=12))  # it has forgotten the stream, and what that has delivered counts
-    audit.note("learner 0", {"role": "learner", "queue_rows": 0, "agent_steps": 0})  # it is only starting
-    assert audit.balance().gap == 0
-
-
-def test_rollouts_used_by_a_killed_learner_are_undone_when_their_actor_sends_hello_again() -> None:
-    audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 8, 0)}, used=24, queued=3)))
-    audit.note("learner 0", learner(2, {(7, 0): (4, 4, 2)}, used=14))
-    assert audit.balance().gap == 0, "it has not greeted yet: the rest is on its way again"
-    audit.note("learner 0", learner(2, {(7, 0): (9, 9, 0)}, used=17, undone=10))
-    found = audit.balance()
-    assert (found.gap, found.waiting, found.dropped) == (0, 0, {"learner died after its checkpoint": 10})
-
-
-def test_rollouts_lost_with_both_actor_and_learner_are_known_from_the_next_learners_page() -> None:
-    audit = audit_of(("actor 0", actor(7, 9)), ("learner 0", learner(1, {(7, 0): (9, 9, 0)}, used=27)))
-    audit.actor_ended("actor 0")
-    lost = 5 * ROWS - 1
-    audit.note("learner 0", learner(2, {(7, 0): (4, 4, 1)}, used=27 - lost))
-    assert (audit.balance().gap, audit.balance().dropped) == (0, {"actor and learner died": lost})
-
-
 CLOSED = Balance(100, 90, 4, 0, {"actor died": 6}, 0, {}, 1)
 
 

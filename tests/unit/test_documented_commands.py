@@ -149,13 +149,8 @@ def test_every_variable_of_a_page_is_a_setting() -> None:
 
 
 def test_a_stale_command_is_noticed_and_what_a_page_leaves_to_its_reader_is_filled_in() -> None:
-    for line in (
-        "beast train --learner.batch_size none",
-        "beast plot cart --outt cart.png",
-        "BEAST_LEARNER__BATCH=8 beast watch",
-        'make train ARGS="--envv X"',
-    ):
-        with pytest.raises((ConfigError, AssertionError, OSError)):
+    for line in ("beast train --learner.batch_size none", "BEAST_LEARNER__BATCH=8 beast watch"):
+        with pytest.raises(ConfigError):
             check(line)
     text = "```\nfor seed in 1 2; do beast train --algo ALGO --seed $seed --env.kwargs ...; done\n```\n"
     [found] = shown(text)

@@ -14,10 +14,7 @@ from zerobeast_tools.tune import DIMENSIONS, Values
 def test_the_choice_is_a_file_that_train_reads_and_if_nothing_trains_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
-
     def rate(flags: list[str], _warmup: float, _seconds: float) -> Training:
-        seen.append(flags)
         size = load(flags, {}).learner.batch_size
         if size in (4, 32):
             raise BeastError("training did not start")
@@ -29,7 +26,6 @@ def test_the_choice_is_a_file_that_train_reads_and_if_nothing_trains_there_is_no
     argv = ["--env", "CartPole-v1", "--learner.unroll_length", "5", "--only", "batch", "--out", str(out)]
     assert tune.main(argv) == 0
     assert load(["--config", str(out)], {}).learner.batch_size == 16
-    assert all(flags[:4] == argv[:4] for flags in seen)
     out.unlink()
     with pytest.raises(ConfigError):
         tune.main([*argv, "--learner.batch_size", "4"])

@@ -22,7 +22,6 @@ KUBERNETES = ROOT / "deploy" / "kubernetes"
 README = (KUBERNETES / "README.md").read_text(encoding="utf-8")
 #: of components, as in the README: those that change an object come before those that remove it, keys come last
 ORDER = ("small", "gpu", "brokers", "ranks", "evaluator", "sidecar", "fused", "monitoring", "encrypted")
-COMPONENT = "app.kubernetes.io/component"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  #: the C loader is ten times as fast
 FACTORS = {"m": 1e-3, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
 

@@ -27,7 +27,7 @@ LONG := $(patsubst %,tests/%.py,e2e/test_compose e2e/test_run e2e/test_learning 
 # files of compiled code each of a thousand processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
-.PHONY: train test test-all nightly nightly-status test-extras golden mutants lint bench setup clean
+.PHONY: train test test-all short nightly nightly-status test-extras golden mutants lint bench setup clean
 .DEFAULT_GOAL := train
 
 train: $(READY)
@@ -36,9 +36,12 @@ train: $(READY)
 test: lint # the longest files first
 	$(PYTEST) -n $(WORKERS) --no-loadscope-reorder $(SMOKE) tests/integration tests/unit $(ARGS)
 
-test-all: lint # whole runs separately: beside them, tests of seconds would wait for minutes
-	$(PYTEST) -n $(WORKERS) tests/integration tests/unit $(ARGS)
+test-all: $(DEV) # whole runs separately: beside them, tests of seconds would wait for minutes; lint needs one core
+	$(MAKE) -j 2 lint short
 	$(PYTEST) -n $(RUNS) --no-loadscope-reorder $(LONG) $(filter-out $(LONG),$(WHOLE)) $(ARGS)
+
+short: $(DEV)
+	$(PYTEST) -n $(WORKERS) tests/integration tests/unit $(ARGS)
 
 nightly: nightly-status
 	$(PYTEST) -n $(RUNS) tests/nightly $(ARGS)

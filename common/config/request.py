@@ -86,9 +86,6 @@ class Request:
         Args:
           argv: flags, without the program's name.
           environ, own: as of a request.
-
-        Raises:
-          ConfigError: there is no such algorithm.
         """
         mistakes: list[BeastError] = []
         flags, table = list(split(argv, mistakes)), settings_of(own)
@@ -121,8 +118,7 @@ class Request:
           environ, own: as of a request.
 
         Raises:
-          ConfigError: no other process can import an object, what is in a list or dict is not `plain`, or there is no
-            such algorithm.
+          ConfigError: no other process can import an object, or what is in a list or dict is not `plain`.
         """
         found, table = plain_values(values), settings_of(own)
         _import_algorithm([str(value) for path, value in found if path == ALGO], environ)
@@ -191,7 +187,8 @@ def _import_algorithm(named: Sequence[str], environ: Mapping[str, str]) -> None:
     """Import an algorithm that is no installed one, so that its settings are among those that are read."""
     algo = named[-1] if named else environ.get(PREFIX + ALGO.upper(), "")
     if ":" in algo:
-        spec_of(algo)
+        with suppress(ConfigError):  # which whoever needs the algorithm reports
+            spec_of(algo)
 
 
 def _of_flag(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[BeastError]) -> list[Given]:

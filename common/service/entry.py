@@ -40,6 +40,7 @@ from zerobeast.version import __version__
 if TYPE_CHECKING:
     from zerobeast.common.config.load import Loaded
     from zerobeast.common.config.process import Instance
+    from zerobeast.common.config.request import Request
     from zerobeast.common.service.base import Service
     from zerobeast.common.service.loop import Loop
     from zerobeast.common.settings import RunConfig
@@ -108,13 +109,17 @@ def main(
     signals = _Signals()
     restrict_imports()
     withhold_secrets()
-    end = ExitRecord("stopped")
+    end, request = ExitRecord("stopped"), None
     try:
         with explained("the current folder"):
             os.getcwd()
         if any(flag in ("-h", "--help") for flag in argv):
             return _help(role)
-        end = _run(role, build, signals, argv, environ)
+        from zerobeast.common.config.process import Instance
+        from zerobeast.common.config.request import Request
+
+        request = Request.of_flags(argv, environ, Instance)
+        end = _run(role, build, signals, request)
         log.info("%s", end)
     except BeastError as error:
         end = ExitRecord("failed", str(error), error.exit_code)
@@ -124,26 +129,17 @@ def main(
         end = ExitRecord("crashed", f"{type(error).__name__}: {error}", 1)
         raise
     finally:
-        _record(role, argv, end)
+        if request and (file := request.value("status_file")):  # whether or not all that is given is right
+            status.record_end(status.files_of(role, Path(file)), os.getpid(), end)
     if end.code:  # on a full disk the exit code counts
         say("\n".join(f"{role}: {line}" for line in end.sentence.split("\n")), sys.stderr)
     return end.code
 
 
-def _record(role: str, argv: Sequence[str], end: ExitRecord) -> None:
-    """Write how this process ends to the status file that its flags name, whether or not all of them are right."""
-    from zerobeast.common.config.flags import split
+def _run(role: str, build: Build, signals: _Signals, request: Request) -> ExitRecord:
+    from zerobeast.common.config.load import resolve
 
-    given = [Path(flag.text) for flag in split(argv, []) if flag.key == "status_file" and flag.text]
-    for file in given[-1:]:
-        status.record_end(status.files_of(role, file), os.getpid(), end)
-
-
-def _run(role: str, build: Build, signals: _Signals, argv: Sequence[str], environ: Mapping[str, str]) -> ExitRecord:
-    from zerobeast.common.config.load import gather
-    from zerobeast.common.config.process import Instance
-
-    loaded = gather(argv, environ, own=Instance)
+    loaded = resolve(request)
     root = str(Path(loaded.config.root).expanduser().absolute())  # an environment may change this process's folder
     config, instance = loaded.config.model_copy(update={"root": root}), loaded.own
     hosted = HOSTED.get(role, ())

@@ -107,7 +107,7 @@ def test_each_process_reads_what_was_given_once_and_a_call_in_python_makes_no_fl
         raise ConfigError("nothing is built")
 
     split, read = flags.split, list[Sequence[str]]()
-    for module in (request, torchbeast):
+    for module in (flags, request, torchbeast):
         monkeypatch.setattr(module, "split", lambda argv, mistakes: read.append(argv) or split(argv, mistakes))
     given = ["--env", "CartPole-v1", "--root", str(tmp_path)]
     assert train.main([*given, "--dry_run"]) == 0

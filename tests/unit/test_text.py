@@ -39,7 +39,7 @@ def test_what_ends_a_service_is_shown_without_escapes(
     def refuse(*_: object, **__: object) -> int:
         raise ConfigError(f"refuses: {ESCAPES}\nsecond")
 
-    monkeypatch.setattr(load, "gather", refuse)
+    monkeypatch.setattr(load, "resolve", refuse)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert entry.main("actor", [], build=lambda *_: pytest.fail("nothing is built")) == 2
     lines = capsys.readouterr().err.splitlines()

@@ -183,7 +183,8 @@ class Child:
         if end.state == "failed":
             return end.sentence + f" ({self.spec.name} ended with exit code {code})" * (code != ConfigError.exit_code)
         lines = (last_lines(self._older_log) if self._rotated else []) + last_lines(self.spec.log, self._log_start)
-        tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:])
+        from_outside = code == -signal.SIGKILL  # then what it logged before is no reason
+        tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:] if not from_outside)
         how = f"was {end.sentence}" if end.state == "killed" else f"ended with exit code {code}"
         return f"{self.spec.name} {how}; its log: {self.spec.log}{tail}"
 

@@ -175,9 +175,10 @@ def test_a_run_goes_on_after_an_update_that_is_longer_than_any_timeout(tmp_path:
         try:
             wait_until(gate.began.is_set)
             until = learner.clock() + 2.0
-            wait_until(lambda: worker.done() or learner.clock() > until)
+            # on a busy machine its stream may just be opened again: idle is what it becomes, at whatever moment
+            wait_until(lambda: worker.done() or (learner.clock() > until and actor.idle()))
             assert not worker.done(), worker.exception()
-            assert (actor.report()["trouble"], actor.idle()) == ("", True), "it is not the actor that stands still"
+            assert actor.report()["trouble"] == "", "it is not the actor that stands still"
             gate.open()
             wait_until(lambda: worker.done() or gate.updates > 3)
             end()

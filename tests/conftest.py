@@ -1,6 +1,7 @@
 """Fixtures that fail the test that leaks, not the one that runs after it."""
 
 import gc
+import logging
 import os
 import signal
 import tempfile
@@ -49,10 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _each_test_is_like_a_process_of_its_own() -> Iterator[None]:
-    """Undo what a command that was called in this process has set for its children, and what it took for its folder."""
+    """Undo what a command that was called in this process has set for its children, its log and its folder."""
     start_folder.cache_clear()
     yield
     os.environ.pop("PYTHONSAFEPATH", None)
+    logging.getLogger().setLevel(logging.WARNING)
 
 
 @pytest.fixture

@@ -10,7 +10,17 @@ from pydantic.fields import FieldInfo
 
 from zerobeast.common.config.layers import NUMBER
 from zerobeast.common.config.preset import names
-from zerobeast.common.config.table import RUN, Table, of_algorithm, section_of, settings_of, table_of, value_at
+from zerobeast.common.config.table import (
+    OPEN,
+    RUN,
+    Table,
+    of_algorithm,
+    of_parts,
+    section_of,
+    settings_of,
+    table_of,
+    value_at,
+)
 from zerobeast.common.settings import SCHEDULED, Run, RunConfig, Section, usable
 from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.text import as_text
@@ -93,8 +103,10 @@ def settings_help(
     """
     run = {path: field for path, field in RUN.items() if "." not in path}
     sections = {name: section for name, field in Run.model_fields.items() if (section := section_of(field))}
+    sections |= {name: type(getattr(config, name)) for name in OPEN if config}
     often, others = {name: sections.pop(name) for name in OFTEN}, {spec.name: spec.settings for spec in usable()}
     mine = {config.section: others.pop(config.section)} if config else {}
+    shown = table_of(config) if config else RUN
 
     def groups(those: Mapping[str, type[Section]], values: RunConfig | None = config) -> Iterator[str]:
         for name, section in those.items():
@@ -111,6 +123,9 @@ def settings_help(
         *groups(sections),
         *groups(others if of_all else {}, None),
     ]
+    for name in OPEN if of_all else ():
+        rest = {path: field for path, field in of_parts(name).items() if path not in shown}
+        parts += _group(f"{name}: settings of other parts", rest, None, {})
     parts += [] if of_all else ["", "Settings of another algorithm: --algo NAME --help; those of all: --help all"]
     parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}. --env is short for --env.id.", WIDTH)]
     return "\n".join(parts).strip("\n")

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from zerobeast.common.config.table import RUN, TREE, is_section, of_algorithm
+from zerobeast.common.config.table import OPEN, RUN, TREE, is_section, of_algorithm, of_parts
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.text import did_you_mean
 
@@ -35,7 +35,8 @@ def _hint(name: str, home: str, meant: str, section: str, others: Iterable[str])
     if " " in meant:
         return f"; {meant}"
     own = of_algorithm(home) or of_algorithm(section)
-    settings = [path for path in ({**RUN, **own} if own else TREE) if not path.startswith("parent.")]
+    run = [*RUN, *(path for part in OPEN for path in of_parts(part))]
+    settings = [path for path in ((*run, *own) if own else TREE) if not path.startswith("parent.")]
     if meant:
         found = [path for path in settings if meant in (path, path.rpartition(".")[2])]
         theirs = [] if found else sorted(path for path in TREE if path.rpartition(".")[2] == meant)

@@ -21,7 +21,7 @@ from zerobeast.common.config.describe import differences, dump, expectation, set
 from zerobeast.common.config.layers import Given, by_files, from_tree, merged
 from zerobeast.common.config.relations import Groups, broken, deterministic_layer, reopened, short_layer
 from zerobeast.common.config.request import ALGO, Request
-from zerobeast.common.config.table import LEVELS, NAMES, RUN, TREE, home_of, nested, of_algorithm, settings_of, value_at
+from zerobeast.common.config.table import LEVELS, NAMES, RUN, TREE, home_of, nested, settings_of, table_for, value_at
 from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
 from zerobeast.common.wire import EnvSpec, short
@@ -199,9 +199,10 @@ def check(
 
 
 def _tree(good: Mapping[str, Given], spec: AlgorithmSpec) -> RunConfig:
-    own = RUN | of_algorithm(spec.name)
+    values = {path: given.value for path, given in good.items()}
+    own = table_for(values, spec.name)
     try:
-        return RunConfig.model_validate(nested({path: given.value for path, given in good.items() if path in own}))
+        return RunConfig.model_validate(nested({path: value for path, value in values.items() if path in own}))
     except ValidationError as error:  # each value is valid: a validator of the algorithm relates several
         sentence = f"algo {spec.name}: {'; '.join(detail['msg'] for detail in error.errors())}"
         raise ConfigError(sentence, path=ALGO, value=spec.name) from error

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 
 from zerobeast.common.config import preset
 from zerobeast.common.config.describe import source
-from zerobeast.common.config.table import table_of, value_at
+from zerobeast.common.config.table import OPEN, table_of, value_at
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import FRAMES, RunConfig
-from zerobeast.common.settings.guards import of_backend
+from zerobeast.common.settings import RunConfig
 
 GIVEN = ("flag ", "argument ", "environment ")  #: first words of the origins of what was given for this start
 
@@ -31,14 +30,19 @@ def notes(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
 
 
 def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for every flag that sets something of another algorithm, or of frames that no environment has."""
-    own, used = table_of(config), {name for task in config.env.tasks for name in of_backend(task, "frames", ())}
+    """A sentence for every flag that sets something of another algorithm, or of other parts than the run has."""
+    own = table_of(config)
     for path, where in origins.items():
-        if path not in own and where.startswith(("flag ", "argument ")):
+        section, _, name = path.partition(".")
+        if path in own or not where.startswith(GIVEN):
+            continue
+        if section == "env":
+            yield f"{where} has no effect: {config.env.id} does not use it"
+        elif section in OPEN:
+            yield f"{where} has no effect: the parts of this run's {section} have no {name}"
+        elif where.startswith(("flag ", "argument ")):
             name = where.partition(" ")[2]
             yield f"{name} has no effect: it sets {path}, and this run's algo is {config.section}"
-        if path.removeprefix("env.") in {*FRAMES} - used and where.startswith(GIVEN):
-            yield f"{where} has no effect: {config.env.id} does not use it"
 
 
 def _raw_frames(config: RunConfig) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.settings import Run, RunConfig, Section, usable
+from zerobeast.common.settings import OpenSection, Run, RunConfig, Section, usable
 from zerobeast.common.settings.algorithm import section
 from zerobeast.common.settings.facts import About, facts_of
 
@@ -82,15 +82,17 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Tree(Mapping[str, FieldInfo]):
-    """Every setting of a run, and of every algorithm: each is imported when one of its settings is looked up."""
+    """Every setting of a run, of every algorithm and of all parts that add settings to its sections: each is imported
+    when one of its settings is looked up.
+    """
 
     def __getitem__(self, path: str) -> FieldInfo:
-        return RUN[path] if path in RUN else of_algorithm(path.partition(".")[0])[path]
+        return RUN[path] if path in RUN else of_parts(path.partition(".")[0])[path]
 
     def __iter__(self) -> Iterator[str]:
         yield from RUN
-        for spec in usable():
-            yield from of_algorithm(spec.name)
+        for name in (*OPEN, *(spec.name for spec in usable())):
+            yield from of_parts(name)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -106,11 +108,25 @@ def of_algorithm(name: str) -> dict[str, FieldInfo]:
     return settings_of(spec.settings, f"{spec.name}.") if spec else {}
 
 
+def of_parts(name: str) -> dict[str, FieldInfo]:
+    """The settings of an algorithm, or those that parts add to an open section; empty if there is neither.
+
+    Raises:
+      ConfigError: as `of_algorithm`.
+    """
+    if name not in OPEN:
+        return of_algorithm(name)
+    every = [settings_of(kind, f"{name}.") for kind in OPEN[name].installed()]
+    return {path: field for table in every for path, field in table.items() if path not in RUN}
+
+
 def home_of(path: str) -> tuple[type[Section], str]:
     """The section that checks a setting, and the setting's path in it."""
     if path in RUN:
         return Run, path
     name, _, own = path.partition(".")
+    if name in OPEN:
+        return next(kind for kind in OPEN[name].installed() if own in kind.model_fields), own
     spec = section(name)
     assert spec is not None, "it is in the tree"
     return spec.settings, own
@@ -123,11 +139,36 @@ def is_section(name: str) -> bool:
 
 
 def table_of(config: RunConfig) -> Table:
-    """The settings of a run and of its own algorithm."""
-    return RUN | of_algorithm(config.section)
+    """The settings of a run, of its parts and of its own algorithm, in the order of its file."""
+    kinds = {name: type(getattr(config, name)) for name in OPEN}
+    return _in_order(tuple(kinds.items())) | of_algorithm(config.section)
+
+
+def table_for(values: Mapping[str, Any], section: str) -> Table:
+    """As `table_of`, of values by path, which need not be valid; `section` is that of the algorithm."""
+    tree = nested({path: value for path, value in values.items() if path.partition(".")[0] in OPEN})
+    kinds = {name: kind.of(tree.get(name, {})) for name, kind in OPEN.items()}
+    return _in_order(tuple(kinds.items())) | of_algorithm(section)
+
+
+@cache
+def _in_order(kinds: tuple[tuple[str, type[Section]], ...]) -> dict[str, FieldInfo]:
+    """The settings of a run whose open sections have these classes."""
+    classes = dict(kinds)
+    table: dict[str, FieldInfo] = {}
+    for name, field in Run.model_fields.items():
+        kind = classes.get(name) or section_of(field)
+        table |= settings_of(kind, f"{name}.") if kind else {name: field}
+    return table
 
 
 RUN = settings_of(Run)
+#: sections to which parts add settings, by name
+OPEN = {
+    name: kind
+    for name, field in Run.model_fields.items()
+    if (kind := section_of(field)) and issubclass(kind, OpenSection)
+}
 TREE: Table = Tree()
 #: Short names of settings, valid in every layer: `--env CartPole-v1`, `env: CartPole-v1`, BEAST_ENV=CartPole-v1.
 SHORT = {short: path for path, field in RUN.items() if (short := facts_of(field).short)}

@@ -5,7 +5,6 @@ from zerobeast.common.settings.algorithm import AlgorithmSpec as AlgorithmSpec
 from zerobeast.common.settings.algorithm import Relation as Relation
 from zerobeast.common.settings.algorithm import spec_of as spec_of
 from zerobeast.common.settings.algorithm import usable as usable
-from zerobeast.common.settings.env import FRAMES as FRAMES
 from zerobeast.common.settings.env import NO_RUN as NO_RUN
 from zerobeast.common.settings.env import PADDING as PADDING
 from zerobeast.common.settings.env import PAST as PAST
@@ -25,6 +24,7 @@ from zerobeast.common.settings.run import EnvServerConfig as EnvServerConfig
 from zerobeast.common.settings.run import ParentConfig as ParentConfig
 from zerobeast.common.settings.run import Run as Run
 from zerobeast.common.settings.run import SecurityConfig as SecurityConfig
+from zerobeast.common.settings.section import OpenSection as OpenSection
 from zerobeast.common.settings.section import Section as Section
 from zerobeast.common.settings.section import setting as setting
 from zerobeast.common.settings.tree import RunConfig as RunConfig

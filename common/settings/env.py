@@ -1,32 +1,40 @@
-"""The environments of a run, what is asked of them, and how Atari's frames are made."""
+"""The environments of a run, and what is asked of them, beside what their backends declare."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
+from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.arguments import arguments
 from zerobeast.common.settings.facts import facts_of
-from zerobeast.common.settings.guards import ARGUMENTS, ENVIRONMENT, PLAIN, TEXT, is_plain
-from zerobeast.common.settings.section import Section, setting, whole_numbers
+from zerobeast.common.settings.guards import (
+    ARGUMENTS,
+    BACKENDS,
+    ENVIRONMENT,
+    PLAIN,
+    TEXT,
+    is_plain,
+    of_backend,
+    of_claim,
+)
+from zerobeast.common.settings.section import OpenSection, setting, whole_numbers
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire.description import MAX_SIZES
 from zerobeast.common.wire.spaces import MAX_CHOICES
 
-#: settings of frames, which apply where a backend declares so
-FRAMES = (
-    *("noop_max", "frame_skip", "frame_stack", "frame_size", "sticky_actions"),
-    *("episodic_life", "fire_reset", "full_action_space", "max_episode_frames"),
-)
 PADDING = ("pad_obs", "pad_actions")  #: settings that make environments of unequal sizes equal
 MAX_AGENTS = 1024  #: of an environment
 LATEST, PAST = "latest", "past"  #: values of `env.opponent`
 PROGRESS = "{progress}"  #: a value in `env.options`
 MAX_KWARGS, MAX_OPTIONS = 48 << 10, 4 << 10  #: bytes, of the 64 KiB that a message to an env-server may have
+SETTINGS = "settings"  #: the name under which a backend declares its own
+MAX_ID_LENGTH = 10_000  #: a mix of 200 environments, or a long path; checked before anything reads the list
 NO_RUN = ("", LATEST, PAST)  #: those that name no run
 
 
@@ -58,8 +66,8 @@ Whole = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 Sizes = Annotated[tuple[Whole, ...], Field(min_length=2, max_length=2 + MAX_SIZES)]
 
 
-class EnvConfig(Section):
-    """Which environment, and how Atari frames are preprocessed."""
+class EnvConfig(OpenSection):
+    """Which environment, and what it is made with."""
 
     is_bound = shapes = True
 
@@ -69,7 +77,7 @@ class EnvConfig(Section):
         "pettingzoo/<family>/<game>, module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of several; "
         "with commas: one policy for several",
         decides=ENVIRONMENT,
-        max_length=10_000,  # a mix of 200 environments, or a long path; checked before anything reads the list
+        max_length=MAX_ID_LENGTH,
         short="env",
         names=True,
     )
@@ -128,22 +136,18 @@ class EnvConfig(Section):
         bound=False,
         shapes=False,
     )
-    noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
-    frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
-    frame_stack: int = setting(4, "Atari, football: number of most recent frames that the policy gets", ge=1, le=16)
-    frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=16, le=256)
-    sticky_actions: float | None = setting(
-        None,
-        "Atari: probability of repeating an action; by default 0.25 for ALE/<Game>-v5, else 0",
-        ge=0,
-        le=1,
-    )
-    episodic_life: bool = setting(
-        default=False, meaning="Atari: a lost life terminates (statistics stay those of whole games)"
-    )
-    fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
-    full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's own")
-    max_episode_frames: int = setting(108_000, "Atari: frames after which an episode is truncated", ge=1, le=10**9)
+
+    @classmethod
+    def declared_by(cls, values: Mapping[str, Any]) -> Iterable[type[EnvConfig]]:
+        """The settings that the backends of these environments declare."""
+        ids = values.get("id", cls.model_fields["id"].default)
+        known = split_ids(ids) if isinstance(ids, str) and len(ids) <= MAX_ID_LENGTH else ()
+        return [of_backend(each, SETTINGS, EnvConfig) for each in known]
+
+    @classmethod
+    def installed(cls) -> Iterable[type[EnvConfig]]:
+        """The settings of every backend."""
+        return [of_claim(claim, SETTINGS, EnvConfig) for claim in plugins.installed(BACKENDS)]
 
     @field_validator("id")
     @classmethod
@@ -162,7 +166,9 @@ class EnvConfig(Section):
 
     def alone(self, task: str) -> EnvConfig:
         """These settings for one task alone."""
-        return self.model_copy(update={"id": task})
+        values = {**self.model_dump(), "id": task}
+        kind = EnvConfig.of(values)
+        return kind.model_validate({name: value for name, value in values.items() if name in kind.model_fields})
 
     @property
     def padding(self) -> dict[str, Any]:

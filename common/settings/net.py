@@ -8,7 +8,8 @@ A torso is described in `zerobeast.rl.nets.torso`. Those of installed packages, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
@@ -20,7 +21,7 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import About
 from zerobeast.common.settings.guards import CODE
-from zerobeast.common.settings.section import LIMIT, Section, setting, whole_numbers
+from zerobeast.common.settings.section import LIMIT, OpenSection, Section, setting, whole_numbers
 from zerobeast.common.wire import ArraySpace, EnvSpec, flat
 
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
@@ -48,7 +49,7 @@ WIDTHS = f"at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at m
 Widths = Annotated[tuple[int, ...], whole_numbers(MAX_LAYERS, MAX_WIDTH, WIDTHS)]
 
 
-class NetConfig(Section):
+class NetConfig(OpenSection):
     """The network."""
 
     is_bound = True
@@ -100,6 +101,17 @@ class NetConfig(Section):
         bound=False,
     )
 
+    @classmethod
+    def declared_by(cls, values: Mapping[str, Any]) -> Iterable[type[NetConfig]]:
+        """The settings that the torso declares if it is an installed one; a reference may lead to torch."""
+        name = values.get("torso", "auto")
+        return _declared([name] if name in plugins.installed(NETWORKS) else [])
+
+    @classmethod
+    def installed(cls) -> Iterable[type[NetConfig]]:
+        """The settings of every torso."""
+        return _declared(plugins.installed(NETWORKS))
+
     def widths(self, own: int) -> tuple[int, ...]:
         """Of the layers of a dense network, which by default has two of width `own`."""
         return self.hidden_sizes or (self.hidden_size or own,) * 2
@@ -149,6 +161,12 @@ class TorsoSpec:
     smallest_image: int = 0  #: smallest side, in pixels, of the images that it is for; 0: it reads any observation
     threads: bool = False  #: whether its matrix products are large enough for several threads
     fills_a_core: bool = False  #: whether its learner never waits, so that workers must not be bound to cores
+    #: a subclass, if it has settings of its own, which can be given if it is an installed one
+    settings: type[NetConfig] = NetConfig
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.settings, type) and issubclass(self.settings, NetConfig)):
+            raise ConfigError(path="settings", value=self.settings, expected="a subclass of NetConfig")
 
     def load(self, name: str, *, bare: bool = False) -> Callable[..., Any]:
         """The class, or the bare one; `name` is the value of `net.torso`.
@@ -161,6 +179,12 @@ class TorsoSpec:
         if callable(make):
             return make
         raise ConfigError(path="net.torso", value=name, expected=f"a class, got {type(make).__name__}")
+
+
+def _declared(torsos: Iterable[str]) -> Iterator[type[NetConfig]]:
+    for name in torsos:
+        with suppress(ConfigError):  # whoever makes the network reports it
+            yield torso_of(name).settings
 
 
 @cache

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import field_validator
+from pydantic import Field, SerializeAsAny, field_validator
 
 from zerobeast.common.files import run_files
 from zerobeast.common.settings.env import EnvConfig
@@ -354,14 +354,14 @@ class Run(Section):
         decides=PLAIN,
         names=True,
     )
-    env: EnvConfig = EnvConfig()
+    env: SerializeAsAny[EnvConfig] = Field(default_factory=lambda: EnvConfig.model_validate({}))
     envserver: EnvServerConfig = EnvServerConfig()
     actor: ActorConfig = ActorConfig()
     broker: BrokerConfig = BrokerConfig()
     learner: LearnerConfig = LearnerConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     sync: SyncConfig = SyncConfig()
-    net: NetConfig = NetConfig()
+    net: SerializeAsAny[NetConfig] = Field(default_factory=lambda: NetConfig.model_validate({}))
     memory: MemoryConfig = MemoryConfig()
     local: LocalConfig = LocalConfig()
     security: SecurityConfig = SecurityConfig()

@@ -1,14 +1,27 @@
 """The building blocks of the tree, kept apart from it so that an algorithm's folder can declare its own section."""
 
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import FACTS, About, Facts
 from zerobeast.common.text import printable
 
+Base = TypeVar("Base", bound="Section")
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
 
 
@@ -37,6 +50,69 @@ class Section(BaseModel):
         if isinstance(value, str) and printable(value) != value:
             raise ValueError("expected text without control characters")
         return value
+
+
+class OpenSection(Section):
+    """A section to which parts add settings: each part that its values name declares a subclass with its own.
+
+    Whatever is validated as the section becomes an instance of the class of its parts, of several one that has the
+    settings of all. Made by its constructor, it has the settings of every such section alone.
+    """
+
+    @classmethod
+    def declared_by(cls, values: Mapping[str, Any]) -> Iterable[type[Self]]:
+        """The classes of the parts that these values, which need not be valid, name."""
+        raise NotImplementedError
+
+    @classmethod
+    def installed(cls) -> Iterable[type[Self]]:
+        """The classes of all parts that are installed."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> type[Self]:
+        """The class of a section with these values, which need not be valid.
+
+        Raises:
+          ConfigError: two parts declare a setting differently.
+        """
+        return _united(cls, frozenset(cls.declared_by(values)))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # no other process has the class of several parts
+        (base,) = (one for one in type(self).__mro__ if OpenSection in one.__bases__)
+        return _of_base, (base, self.model_dump())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_its_parts(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if OpenSection not in cls.__bases__ or not isinstance(given, dict | cls):
+            return handler(given)
+        values = given if isinstance(given, dict) else given.model_dump()
+        try:
+            kind = cls.of(values)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return handler(given) if kind is cls or isinstance(given, kind) else kind.model_validate(values)
+
+
+def _of_base(base: type[OpenSection], values: dict[str, Any]) -> OpenSection:
+    return base.model_validate(values)
+
+
+@cache
+def _united(base: type[Base], kinds: frozenset[type[Base]]) -> type[Base]:
+    """One class that has the settings of all."""
+    least = [one for one in kinds if not any(other is not one and issubclass(other, one) for other in kinds)]
+    least.sort(key=lambda one: (one.__module__, one.__qualname__))
+    if len(least) < 2:
+        return least[0] if least else base
+    for one in least:
+        for other in least:
+            for name in one.model_fields.keys() & other.model_fields.keys():
+                if repr(one.model_fields[name]) != repr(other.model_fields[name]):
+                    homes = f"{one.__module__}.{one.__name__} and {other.__module__}.{other.__name__}"
+                    raise ConfigError(f"{name}: {homes} declare it differently, expected one declaration", path=name)
+    return type(base.__name__, tuple(least), {"__module__": base.__module__, "__doc__": base.__doc__})
 
 
 def whole_numbers(most: int, largest: int, expected: str, *, least: int = 1) -> BeforeValidator:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError, raising
-from zerobeast.common.settings import FRAMES, EnvConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown
+from zerobeast.services.envserver.frames import Frames, frames_of
 from zerobeast.services.envserver.infos import numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.scenes import scene
@@ -43,7 +44,7 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv:
     Raises:
       EnvError: there is no such game.
     """
-    config, num_envs = request.config, request.num_envs
+    config, num_envs = frames_of(request.config, Frames), request.num_envs
     rom = rom_of(config.id)
     most = min(num_envs, EMULATORS_AT_ONCE)
     threads = math.ceil(request.threads * most / num_envs)  # of a part
@@ -101,7 +102,7 @@ class AtariVectorEnv(InlineEnvs):
 
     takes_options = False
 
-    def __init__(self, rom: str, config: EnvConfig, num_envs: int, seed: int, threads: int) -> None:
+    def __init__(self, rom: str, config: Frames, num_envs: int, seed: int, threads: int) -> None:
         from gymnasium import spaces
 
         self._env = _make(rom, config, num_envs, threads)
@@ -158,7 +159,7 @@ class AtariVectorEnv(InlineEnvs):
         del self._env
 
 
-def _make(rom: str, config: EnvConfig, num_envs: int, threads: int, **frames: Any) -> Any:
+def _make(rom: str, config: Frames, num_envs: int, threads: int, **frames: Any) -> Any:
     """The emulator's vector environment; `frames` are settings of its frames in place of those of `config`."""
     from ale_py.vector_env import AtariVectorEnv as Emulator
 
@@ -187,7 +188,7 @@ def _make(rom: str, config: EnvConfig, num_envs: int, threads: int, **frames: An
         )
 
 
-def _resume_action(env: Any, config: EnvConfig) -> Any:
+def _resume_action(env: Any, config: Frames) -> Any:
     """The action that begins a new life: an index into the game's action set, or a centred stick."""
     if config.kwargs.get("continuous"):
         return np.array([0, 0, config.fire_reset], np.float32)
@@ -207,11 +208,11 @@ class RenderedAtari(AtariVectorEnv):
     """
 
     def __init__(self, config: EnvConfig, seed: int) -> None:
-        rom = rom_of(config.id)
-        super().__init__(rom, config, 1, seed, threads=1)
-        self.twin = _make(rom, config, 1, 1, img_height=HEIGHT, img_width=WIDTH, grayscale=False)
+        rom, settings = rom_of(config.id), frames_of(config, Frames)
+        super().__init__(rom, settings, 1, seed, threads=1)
+        self.twin = _make(rom, settings, 1, 1, img_height=HEIGHT, img_width=WIDTH, grayscale=False)
         self._names = [action.name for action in self._env.ale.get_action_set()]
-        self._fps = FRAMES_PER_S / config.frame_skip
+        self._fps = FRAMES_PER_S / settings.frame_skip
 
     def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
         first = self._seed if seed is None else one_by_one(seed, 1)[0]
@@ -244,4 +245,4 @@ class RenderedAtari(AtariVectorEnv):
         super().close()
 
 
-BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=RenderedAtari, frames=FRAMES)
+BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=RenderedAtari, settings=Frames)

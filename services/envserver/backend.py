@@ -41,7 +41,7 @@ class Backend:
     """Environments of one kind. Its module imports their package only in these functions, which may raise anything.
 
     Attributes:
-      make: makes one `gymnasium.Env`, given its id and `env.kwargs`, in a worker process.
+      make: makes one `gymnasium.Env`, given its id and `env.kwargs` beside its own settings, in a worker process.
       make_vec: chooses a vector environment, which is made in its `collect` and steps inside the env-server, or None if
         single ones are to be made. For environments that step in this thread: an `InlineVectorEnv` of `InlineEnvs`.
       ids: ids that an unknown one may have meant.
@@ -53,7 +53,7 @@ class Backend:
         `action_mask` too.
       choices: by the names of arguments, the values that a file alone may give them (`common.settings.guards`): words
         of a list, or nothing. To other arguments it may give numbers and booleans.
-      frames: the settings of `common.settings.FRAMES` that have an effect.
+      settings: `EnvConfig`, or a subclass with settings of its own, which the section `env` has in runs of its ids.
       levels: ids by name, such as "rare", of what an id can be evaluated in (`evaluate.levels`), itself among them.
     """
 
@@ -64,8 +64,18 @@ class Backend:
     make_rendered: Callable[[EnvConfig, int], InlineEnvs] | None = None
     mixes: bool = False
     choices: Mapping[str, Collection[Any]] = field(default_factory=dict, hash=False)
-    frames: Collection[str] = ()
+    settings: type[EnvConfig] = EnvConfig
     levels: Callable[[str], Mapping[str, str]] = lambda _env_id: {}
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.settings, type) and issubclass(self.settings, EnvConfig)):
+            raise EnvError(path="settings", value=self.settings, expected="a subclass of EnvConfig")
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """Its own settings with their defaults."""
+        fields = self.settings.model_fields.items()
+        return {name: field.default for name, field in fields if name not in EnvConfig.model_fields}
 
     @property
     def has_single_environments(self) -> bool:

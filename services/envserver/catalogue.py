@@ -50,9 +50,11 @@ def make_vector_env(
     """
     plugins.start_folder()  # before an environment may change it
     reference, padding, agents, make_part = "", Padding(config.pad_obs, config.pad_actions), config.agents or 1, None
+    kwargs: dict[str, Any] = dict(config.kwargs)
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
+        kwargs = {name: getattr(config, name) for name in backend.own} | kwargs
         needs_single = config.agent_id or config.leave_out or config.options or PLACEHOLDER in str(config.kwargs)
         if agents == 1 and not needs_single:
             request = VectorRequest(config, num_envs, seed, server.threads or 1, masks)
@@ -61,7 +63,7 @@ def make_vector_env(
             if backend.make_part and not (masks or config.action_mask):
                 make_part = partial(backend.make_part, config)
     known: dict[str, Any] = {"leave_out": config.leave_out, "action_mask": config.action_mask}
-    make = partial(make_env, config.id, dict(config.kwargs), reference, several=True, **known)
+    make = partial(make_env, config.id, kwargs, reference, several=True, **known)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         watched = make_part or partial(shard, config.id, lambda: watch(make()), config=config)
         return InlineVectorEnv(partial(padded, watched, padding), num_envs, seed, num_envs, agents)
@@ -109,6 +111,7 @@ def make_env(
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.
     """
     part = None if is_reference(env_id) else backend_at(backend or reference_for(env_id), env_id)
+    kwargs = part.own | kwargs if part else kwargs
     alone = nullcontext(kwargs) if part and part.mixes else numbered(kwargs)
     with raising(EnvError, f"env.id {env_id!r} cannot be made"), alone as filled:
         import gymnasium

@@ -15,7 +15,7 @@ from typing import Any
 from zerobeast.common.config.layers import variable_of
 from zerobeast.common.config.load import load
 from zerobeast.common.config.preset import family_of
-from zerobeast.common.config.table import RUN
+from zerobeast.common.config.table import table_of
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.environ import withhold_secrets
 from zerobeast.common.process.terminal import write
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = load(argv[1:], os.environ)
         withhold_secrets()
-        for path in RUN:  # whatever an environment starts has settings of its own
+        for path in table_of(config):  # whatever an environment starts has settings of its own
             os.environ.pop(variable_of(path), None)
         found = json.dumps(COMMANDS[argv[0]](config))
     except BeastError as error:

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from zerobeast.common.errors import EnvError, raising
-from zerobeast.common.settings import FRAMES, EnvConfig
+from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
 from zerobeast.common.wire.seeds import one_by_one
 from zerobeast.services.envserver.backend import Backend, refuse_arguments, unknown
+from zerobeast.services.envserver.frames import Frames, Stacked, frames_of
 from zerobeast.services.envserver.gymnasium_backend import SteppedTogether, warn_once
 from zerobeast.services.envserver.minigrid import WITHOUT_MISSION
 from zerobeast.services.envserver.scenes import drawn, scene
@@ -72,7 +73,7 @@ class PoolEnvs(SteppedTogether):
             pool = self._made()
             (obs, adapt_obs), action = self.seen(pool.observation_space), _action_space(pool.action_space)
             skip = int(self._options.get("frame_skip", 1))
-            stack = config.frame_stack if self.stacked or STACKED in self._options else 1
+            stack = frames_of(config, Stacked).frame_stack if self.stacked or STACKED in self._options else 1
             spec = env_spec(config.id, obs, action, stack=stack, skip=skip)
         super().__init__(pool, spec, adapt_obs, action_adapter(action), num_envs)
         self.wants_infos = wants_infos
@@ -138,19 +139,20 @@ def _options(config: EnvConfig, task: str) -> dict[str, Any]:
         raise EnvError(f"env.id {config.id!r}: expected an environment for one player, it is for {players}")
     options: dict[str, Any] = {}
     if STACKED in defaults:
-        if config.episodic_life:
+        frames = frames_of(config, Frames)
+        if frames.episodic_life:
             raise EnvError(f"env.episodic_life true: expected false for {config.id}, ids such as ALE/Pong-v5 have it")
-        size, skip = config.frame_size, config.frame_skip
+        size, skip = frames.frame_size, frames.frame_skip
         options = {STACKED: 1, "frame_skip": skip, "img_height": size, "img_width": size}
     if "noop_max" in defaults:
-        if config.noop_max == 0:
+        if frames.noop_max == 0:
             raise EnvError(f"env.noop_max 0: expected at least 1 for {config.id}")
         options |= {
-            "noop_max": config.noop_max,
-            "use_fire_reset": config.fire_reset,
-            "full_action_space": config.full_action_space,
-            "repeat_action_probability": config.sticky_actions or 0.0,
-            "max_episode_steps": config.max_episode_frames // skip,
+            "noop_max": frames.noop_max,
+            "use_fire_reset": frames.fire_reset,
+            "full_action_space": frames.full_action_space,
+            "repeat_action_probability": frames.sticky_actions or 0.0,
+            "max_episode_steps": frames.max_episode_frames // skip,
         }
     refuse_arguments(config.kwargs, {*defaults, *PIXELS} - OURS - options.keys(), config.id)
     return options | config.kwargs
@@ -185,4 +187,4 @@ def _ids_if_loaded() -> list[str]:
 
 
 #: what sends no screens has no settings of frames, but only a pool knows
-BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded, choices=CHOICES, frames=FRAMES)
+BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded, choices=CHOICES, settings=Frames)

@@ -23,6 +23,7 @@ from zerobeast.services.envserver.vector import VectorEnv
 
 MAX_ENVS_PER_SESSION = 4096  #: so that the episodes that end in one step fit a header
 MAX_SESSIONS = 1024
+MAX_SETTINGS = 100  #: of the environments of a session
 TERMS = partial(RemoteProtocolError, reason="terms")
 MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
 UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
@@ -44,9 +45,9 @@ class SessionRequest(BaseModel):
         Raises:
           RemoteProtocolError: an entry is invalid; the error names it.
         """
-        wanted, known = entries.get("env"), len(EnvConfig.model_fields)
-        if isinstance(wanted, dict) and len(wanted) > known:  # pydantic would list each
-            raise TERMS(f"env: {len(wanted)} entries, but only {known} are known")
+        wanted = entries.get("env")
+        if isinstance(wanted, dict) and len(wanted) > MAX_SETTINGS:  # pydantic would list each
+            raise TERMS(f"env: {len(wanted)} entries, expected at most {MAX_SETTINGS}")
         try:
             terms = cls.model_validate(entries)
         except ValidationError as error:

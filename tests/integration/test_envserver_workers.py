@@ -239,7 +239,7 @@ def test_every_environment_of_any_server_has_a_number_of_its_own(context: Contex
         with running(f"{ipc}.2", in_process=True), EnvClient(context, f"{ipc}.2", env, 2, seed=0) as other:
             other.reset()
             assert len(alive(tmp_path)) == 5
-            assert look(RunConfig(env=EnvConfig(**env)), env["id"])[1] == 1, "it makes a sixth"
+            assert look(RunConfig(env=EnvConfig.model_validate(env)), env["id"])[1] == 1, "it makes a sixth"
         before = alive(tmp_path)
         assert len(before) == 3
         victim = max(before.values(), key=list(before.values()).count)

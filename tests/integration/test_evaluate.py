@@ -27,7 +27,7 @@ ENDLESS, ODD = "tests.build.envs:Endless", "tests.build.odd:Odd"
 
 def run_in(root: Path, env_id: str) -> Path:
     """A run in this environment, whose policy has learned nothing."""
-    spec, *_ = look(RunConfig(env=EnvConfig(id=env_id)), env_id)
+    spec, *_ = look(RunConfig(env=EnvConfig.model_validate({"id": env_id})), env_id)
     return policy_run(root, "impala", spec.for_policies(), "--net.hidden_size=8")
 
 

@@ -27,6 +27,7 @@ from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.services.envserver import atari
 from zerobeast.services.envserver.check import look
+from zerobeast.services.envserver.frames import Frames
 from zerobeast.services.envserver.rendering import RenderedEnv
 from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.service import Evaluator
@@ -38,7 +39,7 @@ def policy_for(
     folder: Path, env_id: str, algo: str = "impala", actions: str = "greedy", **env: Any
 ) -> tuple[Policy, RunConfig]:
     """A fresh policy of an environment, and settings under which it plays up to 5 steps."""
-    config = EnvConfig(id=env_id, **env)
+    config = EnvConfig.model_validate({"id": env_id, **env})
     spec, *_ = look(RunConfig(env=config), env_id)
     policy = load(policy_run(folder, algo, spec.for_policies(), "--net.hidden_size=8"))
     evaluate = policy.config.evaluate.model_copy(update={"max_steps": 5, "episodes": 1, "actions": actions})
@@ -134,7 +135,7 @@ SEED = 7
 
 @contextmanager
 def rendered(env_id: str, **settings: Any) -> Iterator[RenderedEnv]:
-    with closing(RenderedEnv(EnvConfig(id=env_id, **settings), 60.0)) as env:
+    with closing(RenderedEnv(EnvConfig.model_validate({"id": env_id, **settings}), 60.0)) as env:
         env.reset(SEED)
         yield env
 
@@ -168,7 +169,7 @@ def test_it_steps_as_the_environment_of_the_env_server(env_id: str, count: int, 
 
 
 def test_an_emulator_that_goes_another_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    env = atari.RenderedAtari(EnvConfig(id="ALE/Pong-v5"), SEED)
+    env = atari.RenderedAtari(Frames(id="ALE/Pong-v5"), SEED)
     env.reset()
     env.twin.reset(seed=np.array([SEED + 1]))
     with pytest.raises(EnvError, match="emulators"):

@@ -24,7 +24,7 @@ BACKENDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mix": (f"zipf({CARTPOLE},gymnasium.envs:Acrobot-v1;1)", {"kwargs": {"max_episode_steps": 15}}),
     "zipf": ("zipf/Gridworld-small", {}),
     "reference": (CARTPOLE, {"kwargs": {"max_episode_steps": 12}}),
-    "example": ("point/Reach-v0", {"kwargs": {"steps": 10}}),
+    "example": ("point/Reach-v0", {"steps": 10}),
 }
 
 

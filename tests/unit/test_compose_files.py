@@ -15,7 +15,7 @@ import pytest
 from tests.build.compose import ENVS, ROOT, everything, services, written
 from zerobeast.common.config.layers import variable_of
 from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import RUN, of_algorithm
+from zerobeast.common.config.table import OPEN, RUN, of_parts
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
 from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.settings.tree import RunConfig
@@ -68,8 +68,9 @@ def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
 
 
 def test_every_setting_reaches_all_services_from_the_shell() -> None:
-    algorithms = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["zerobeast.algorithms"]
-    every = RUN | {path: field for name in algorithms for path, field in of_algorithm(name).items()}
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    ours = [*OPEN, *groups["zerobeast.algorithms"]]
+    every = RUN | {path: field for name in ours for path, field in of_parts(name).items()}
     names = [variable_of(path) for path in ("env", *every) if path == "env" or not facts_of(every[path]).of_host]
     text = textwrap.fill(", ".join(names), 120, initial_indent="  ", subsequent_indent="  ")
     if os.environ.get("REGENERATE"):

@@ -14,12 +14,14 @@ from zerobeast.common.config.load import Request, check, dump, gather, load, res
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.trust import decisive
 from zerobeast.common.errors import BeastError
-from zerobeast.common.settings.env import FRAMES, EnvConfig
+from zerobeast.common.settings.env import EnvConfig
 from zerobeast.common.settings.section import Section, setting
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.services.envserver.frames import Frames
 
+FRAMES = [name for name in Frames.model_fields if name not in EnvConfig.model_fields]
 CLASSIC = ["--env", "CartPole-v1"]
 ENV = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
 
@@ -231,10 +233,11 @@ def test_only_flags_that_set_another_algorithm_are_noted() -> None:
     ],
 )
 def test_settings_of_frames_that_no_environment_uses_are_noted(env: str, used: tuple[str, ...]) -> None:
-    values = {name: EnvConfig.model_fields[name].default or 0 for name in FRAMES} | {"frame_stack": 8}
-    notes = gather(["--env", env, *(f"--env.{name}={value}".lower() for name, value in values.items())], {}).notes
-    assert {name for name in FRAMES if any(f"--env.{name} " in note for note in notes)} == {*FRAMES} - {*used}
-    assert len(notes) == len(FRAMES) - len(used)
+    values = {name: Frames.model_fields[name].default or 0 for name in FRAMES} | {"frame_stack": 8}
+    loaded = gather(["--env", env, *(f"--env.{name}={value}".lower() for name, value in values.items())], {})
+    unused = {*FRAMES} - {*used}
+    assert {name for name in FRAMES if any(f"--env.{name} " in note for note in loaded.notes)} == unused
+    assert (len(loaded.notes), unused & {*type(loaded.config.env).model_fields}) == (len(unused), set())
 
 
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:

@@ -111,13 +111,13 @@ def found_in(name: str, seconds: float = BRIEF, share: float = 0.1, **env: Any) 
     """What is odd about an environment of a class here, or about a flawed one."""
     is_class = name in globals()
     env |= {"id": f"{HOME}:{name if is_class else 'Flawed'}"} | ({} if is_class else {"kwargs": {"fault": name}})
-    config = RunConfig(env=EnvConfig(**env), learner=LearnerConfig(max_lost_episodes=share))
+    config = RunConfig(env=EnvConfig.model_validate(env), learner=LearnerConfig(max_lost_episodes=share))
     return [finding for finding in look(config, config.env.id, seconds)[2] if finding[0] != "ok"]
 
 
 @pytest.mark.parametrize(("env_id", "agents", "steps"), [(f"{HOME}:Good", 1, 10), (RELAY, 3, 2)])
 def test_a_good_environment_is_read_and_timed_and_nothing_else_is_said(env_id: str, agents: int, steps: int) -> None:
-    spec, found, (read, played) = look(RunConfig(env=EnvConfig(id=env_id)), env_id, THOROUGH)
+    spec, found, (read, played) = look(RunConfig(env=EnvConfig.model_validate({"id": env_id})), env_id, THOROUGH)
     assert (spec.env_id, found, read[0], played[0]) == (env_id, agents, "ok", "ok")
     assert f"episodes of {steps}" in played[1]
 
@@ -197,7 +197,7 @@ def test_a_run_begins_with_a_check_of_what_is_not_known_yet(tmp_path: Path, monk
     walk = f"{tmp_path}/walk.py:Walk"
 
     def begin(env_id: str, **env: Any) -> list[str]:
-        return spaces.first_check(RunConfig(env=EnvConfig(id=env_id, **env)))
+        return spaces.first_check(RunConfig(env=EnvConfig.model_validate({"id": env_id, **env})))
 
     for local in (LocalConfig(placement="serve"), LocalConfig(check=False)):
         assert spaces.first_check(RunConfig(env=EnvConfig(id=walk), local=local)) == []

@@ -15,6 +15,7 @@ from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.atari import AtariVectorEnv
+from zerobeast.services.envserver.frames import Frames
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.vector import rows_for
@@ -22,7 +23,7 @@ from zerobeast.testing.sessions import Session
 
 
 def begin(rom: str, num_envs: int = 2, seed: int = 1, **settings: Any) -> AtariVectorEnv:
-    env = AtariVectorEnv(rom, EnvConfig(**{"id": "any", **settings}), num_envs, seed, threads=1)
+    env = AtariVectorEnv(rom, Frames(**{"id": "any", **settings}), num_envs, seed, threads=1)
     env.reset()
     return env
 
@@ -164,7 +165,7 @@ def test_the_file_of_the_page_gives_a_game_in_another_mode_the_usual_frames(tmp_
     assert session.step()["obs"].any()
 
 
-BREAKOUT = EnvConfig(id="ALE/Breakout-v5", frame_skip=4, max_episode_frames=100)
+BREAKOUT = Frames(id="ALE/Breakout-v5", frame_skip=4, max_episode_frames=100)
 
 
 def test_each_turn_makes_a_part_or_resets_it_and_the_rows_are_those_of_one_vector_environment() -> None:

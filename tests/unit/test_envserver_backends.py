@@ -253,7 +253,7 @@ def test_what_is_wrong_with_an_id_or_its_arguments_is_one_sentence_with_what_was
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "ALE/Pong-v5", "PongNoFrameskip-v4", "zipf/Gridworld-small"])
 def test_ids_with_a_vectorised_implementation_use_it(env_id: str) -> None:
-    assert make_vector_env(EnvConfig(id=env_id), 3, 0, EnvServerConfig()).processes == 0
+    assert make_vector_env(EnvConfig.model_validate({"id": env_id}), 3, 0, EnvServerConfig()).processes == 0
 
 
 def test_a_vectorised_implementation_with_another_autoreset_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

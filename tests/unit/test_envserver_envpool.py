@@ -52,7 +52,7 @@ def test_a_minigrid_is_what_minigrid_does_over_whole_episodes() -> None:
 
 def test_frames_of_an_atari_game_are_those_of_its_emulator_after_as_many_no_ops() -> None:
     envs = pool("envpool/Seaquest-v5", noop_max=1)  # it presses 1 to noop_max times nothing, ale-py one less
-    config = EnvConfig(id="SeaquestNoFrameskip-v4", noop_max=2)
+    config = EnvConfig.model_validate({"id": "SeaquestNoFrameskip-v4", "noop_max": 2})
     other = AtariVectorEnv("seaquest", config, 1, seed=4, threads=1)  # this seed draws one
     other.reset()
     assert (envs.spec.frame_stack, envs.spec.frame_skip) == (other.spec.frame_stack, other.spec.frame_skip)
@@ -96,7 +96,7 @@ def test_what_envpool_does_not_have_is_refused(env_id: str, settings: dict[str, 
 
 
 def test_single_environments_are_refused_where_they_are_needed() -> None:
-    config = EnvConfig(id="envpool/CartPole-v1", action_mask="legal")
+    config = EnvConfig.model_validate({"id": "envpool/CartPole-v1", "action_mask": "legal"})
     with pytest.raises(EnvError, match=config.id):
         make_vector_env(config, 1, 0, EnvServerConfig(in_process=True)).collect()
 

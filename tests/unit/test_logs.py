@@ -18,12 +18,11 @@ ERASE = "\x1b[2K\r"
 def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """What goes to stderr."""
     root, stream = logging.getLogger(), io.StringIO()
-    before = root.handlers[:], root.level
+    before = root.handlers[:]
     monkeypatch.setattr("sys.stderr", stream)
     logs.log_to_stderr("learner-0")
     yield stream
-    root.handlers[:], level = before
-    root.setLevel(level)
+    root.handlers[:] = before
     logging.captureWarnings(capture=False)
 
 

@@ -39,7 +39,7 @@ CASES: dict[str, tuple[str, EnvSpec, dict[str, Any]]] = {
     "doubles": ("auto", DOUBLES, {"action_std": "state"}),
     "tokens": ("tests.build.parts:Tokens", SMALL, {}),
     "entities": (
-        str(ROOT / "docs/examples/own_everything/own_everything/network.py") + ":Entities",
+        str(ROOT / "docs/examples/own_everything/own_everything.config:ENTITIES"),
         EnvSpec("point/reach", POINTS, REACH.action),
         {},
     ),

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -14,12 +15,15 @@ import pytest
 
 import zerobeast as zb
 from tests.build.compose import ROOT
+from tests.build.errors import refused
 from zerobeast.api import train as api_train
 from zerobeast.cli import train
 from zerobeast.common.config import flags, request, torchbeast
-from zerobeast.common.config.table import RUN
+from zerobeast.common.config.table import TREE
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.service import entry
+from zerobeast.common.settings import EnvConfig, setting
+from zerobeast.services.envserver.frames import Frames, Stacked
 
 TOP = ("common", "services", "zerobeast")
 HOMES = ("common/settings/", "common/config/relations.py")  #: declarations, and rules between several settings
@@ -44,7 +48,7 @@ from zerobeast.common.config.load import Request, gather
 from zerobeast.common.config.table import RUN, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import facts_of
-from zerobeast.launcher.parent import ENDURING
+from zerobeast.launcher.parent import endures
 from zerobeast.launcher.run_folder import refuse_changes
 from zerobeast.launcher.start import RunFlags, settle
 
@@ -67,7 +71,7 @@ print(json.dumps({
     "bounds": mistake(read, ["--learner.plain", "0"]),
     "guard": mistake(read, ["--config", "foreign.yaml"]),
     "resumed": mistake(refuse_changes, read([]), read(["--learner.kept", "4"])),
-    "forked": [path for path in ENDURING if path.startswith("learner.")],
+    "forked": [path for path in RUN if path.startswith("learner.") and endures(path)],
     "idle": [note for note in notes if "--learner.tool has no effect" in note] != [],
     "compares": [path for path in ("learner.plain", "learner.tool") if not about(path)],
     "compose": [path for path in ("learner.plain", "learner.kept") if not facts_of(RUN[path]).of_host],
@@ -98,6 +102,27 @@ def test_one_line_declares_a_setting_of_each_kind(tmp_path: Path) -> None:
         "compose": ["learner.plain"],
         "help": 1,
     }
+
+
+class Slow(EnvConfig):
+    speed: int = setting(1, "of one backend")
+
+
+class Fast(EnvConfig):
+    speed: int = setting(2, "of another one")
+
+
+def test_a_section_has_the_settings_of_all_its_parts_and_each_setting_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = EnvConfig.model_validate({"id": "football/academy_corner,PongNoFrameskip-v4", "frame_stack": 2})
+    alone = env.alone("football/academy_corner")
+    assert (type(env), alone) == (Frames, Stacked(id=alone.id, frame_stack=2))
+    monkeypatch.setattr(EnvConfig, "declared_by", lambda _: [Slow, Stacked])
+    both = EnvConfig.model_validate({"speed": 3})
+    assert both.model_dump().items() >= {"speed": 3, "frame_stack": 4}.items()
+    assert pickle.loads(pickle.dumps(both)) == both
+    monkeypatch.setattr(EnvConfig, "declared_by", lambda _: [Slow, Fast])
+    with refused("speed"):
+        EnvConfig.of({})
 
 
 def test_each_process_reads_what_was_given_once_and_a_call_in_python_makes_no_flags(
@@ -133,5 +158,5 @@ def test_no_other_file_collects_settings() -> None:
 def _settings(node: ast.AST) -> list[str]:
     """The settings that a literal collects."""
     parts = [*node.keys, *node.values] if isinstance(node, ast.Dict) else getattr(node, "elts", ())
-    texts = [part.value for part in parts if isinstance(part, ast.Constant)]
-    return [text for text in texts if text in RUN and "." in text]
+    texts = [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+    return [text for text in texts if "." in text and text in TREE]

@@ -12,14 +12,14 @@ from rich.console import Console, RenderableType
 from tests.build.pages import PAGES
 from zerobeast.common.health import figures
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot
 from zerobeast.launcher.screen import make_screen
 from zerobeast.launcher.view import line, screen, summary
 
 PONG = "PongNoFrameskip-v4"
-RUN = RunConfig(name=f"{PONG}-impala-20260131-120000", env=EnvConfig(id=PONG), total_steps=10_000_000)
+NAME = f"{PONG}-impala-20260131-120000"
+RUN = RunConfig.model_validate({"name": NAME, "env": {"id": PONG}, "total_steps": 10_000_000})
 LEARNER, ACTOR = ({"state": "ready"} | PAGES[role] for role in ("learner", "actor"))
 ENVSERVER = {"state": "ready"} | PAGES["envserver"] | {"busy_fraction": 0.9}
 

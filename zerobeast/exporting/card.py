@@ -17,7 +17,7 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.facts import About
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import ArraySpace, Space
-from zerobeast.exporting.weights import GRAPH, OF_ITS_MACHINE, published
+from zerobeast.exporting.weights import GRAPH, is_of_its_machine, published
 
 if TYPE_CHECKING:
     from zerobeast.clients.policy import Policy
@@ -120,9 +120,9 @@ def command(config: RunConfig) -> str:
     leading = [path for path in LEADING if value_at(config, path) != ""]
     flags = [word for path in leading for word in flag_of(path, value_at(config, path))]
     base = gather(flags, {}, read_only=True).config
-    omitted = {*LEADING, *OF_ITS_MACHINE}
     changed = [path for path in table_of(config) if value_at(config, path) != value_at(base, path)]
-    paths = [path for path in changed if path not in omitted and (about(path) is not About.IDENTITY or path == "seed")]
+    own = [path for path in changed if path not in LEADING and not is_of_its_machine(path)]
+    paths = [path for path in own if about(path) is not About.IDENTITY or path == "seed"]
     return shlex.join(["beast", "train", *_flags(config, [*leading, *paths])])
 
 

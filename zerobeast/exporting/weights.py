@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerobeast.common.config.table import RUN, about, nested, table_of, value_at
+from zerobeast.common.config.table import RUN, TREE, about, nested, table_of, value_at
 from zerobeast.common.errors import CheckpointError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.files.opening import small_text
@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 WEIGHTS, CONFIG, GRAPH, CARD = "model.safetensors", "config.json", "model.onnx", "README.md"
 FORMAT = 1
 MAX_CONFIG_BYTES = 4 << 20
-#: settings that may name files and modules
-REFERENCES = {path for path, field in RUN.items() if guard_of(field) in (CODE, ENVIRONMENT)}
 _BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
-#: settings that do not describe a policy, but the machine that trained it
-OF_ITS_MACHINE = {path for path in RUN if about(path) in (About.PEERS, About.CAPACITY, About.MACHINE)}
-OF_ITS_MACHINE |= {path for path, field in RUN.items() if facts_of(field).of_host}
 
 
 def is_export(place: Path) -> bool:
@@ -51,7 +46,14 @@ def published(config: RunConfig, path: str) -> Any:
     value = value_at(config, path)
     if path == "env.opponent":
         return Path(value).name
-    return without_folders(value) if path in REFERENCES else _mapped(_name, value)
+    names_code = guard_of(TREE[path]) in (CODE, ENVIRONMENT)
+    return without_folders(value) if names_code else _mapped(_name, value)
+
+
+def is_of_its_machine(path: str) -> bool:
+    """Whether a setting does not describe a policy, but the machine that trained it."""
+    is_own = path in RUN and about(path) in (About.PEERS, About.CAPACITY, About.MACHINE)
+    return is_own or facts_of(TREE[path]).of_host
 
 
 def _name(value: Any) -> Any:
@@ -65,7 +67,7 @@ def describe(policy: Policy, **more: Any) -> str:
     """The text of config.json; `more` is for whoever reads it."""
     config, table = policy.config, table_of(policy.config).items()
     # those of the machine that trained it at their defaults
-    own = {path: field.default if path in OF_ITS_MACHINE else published(config, path) for path, field in table}
+    own = {path: field.default if is_of_its_machine(path) else published(config, path) for path, field in table}
     tree = {
         "format": FORMAT,
         "agent_steps": policy.agent_steps,

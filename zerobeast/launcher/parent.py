@@ -7,16 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.layers import Inherited, leaves, read_yaml
-from zerobeast.common.config.table import RUN, about, is_bound, nested, section_at
+from zerobeast.common.config.table import TREE, about, is_bound, nested, section_at
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.settings import ParentConfig, Run
 from zerobeast.common.settings.facts import About
 
-#: settings that a run with another algorithm has: what weights are bound to, in whole sections, and what marks it
-ENDURING = {path for path in RUN if section_at(path).is_bound or is_bound(path) or about(path) is About.IDENTITY}
-ENDURING -= {"algo", *(path for path in RUN if path.startswith("parent."))}  # which are its own
+
+def endures(path: str) -> bool:
+    """Whether a run with another algorithm has this setting too: what weights are bound to, in whole sections, and what
+    marks it, but not what is its own.
+    """
+    if path not in TREE or path == "algo" or path.startswith("parent."):
+        return False
+    return section_at(path).is_bound or is_bound(path) or about(path) is About.IDENTITY
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Parent:
           algo: section of the new run's algorithm; empty: the same.
         """
         own = not algo or algo in self.tree
-        return Inherited({path: value for path, value in leaves(self.tree) if own or path in ENDURING})
+        return Inherited({path: value for path, value in leaves(self.tree) if own or endures(path)})
 
     def write(self, folder: Path) -> None:
         """Leave the checkpoint in the folder of the new run, for its learner.
@@ -79,6 +84,7 @@ def read(run: str, place: Path) -> Parent:
         return Parent(run, file, read_yaml(file, f"file {file}"), state)
     # the settings in a checkpoint are those of a process: the shares of one machine and the addresses of one start
     section = next(iter(state["config"].keys() - Run.model_fields.keys()), "")
-    known = {*ENDURING, "algo", "total_steps"}
-    tree = {key: value for key, value in leaves(state["config"]) if key in known or key.startswith(f"{section}.")}
+    kept = ("algo", "total_steps")
+    leaf = leaves(state["config"])
+    tree = {key: value for key, value in leaf if key in kept or endures(key) or key.startswith(f"{section}.")}
     return Parent(run, path, nested(tree), state)

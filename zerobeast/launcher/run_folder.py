@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from zerobeast.common.config.table import RUN, about, is_bound, table_of, value_at
+from zerobeast.common.config.table import about, is_bound, table_of, value_at
 from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import explained, write_atomically
@@ -179,7 +179,8 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     if saved.section != wanted.section:
         bound = ["algo"]
     else:
-        bound = [path for path in RUN if is_bound(path)]
+        now = table_of(wanted)  # if a part of it is another one, that is refused as well
+        bound = [path for path in table_of(saved) if path in now and is_bound(path)]
         with raising(ConfigError, f"algo {saved.section}: bound"):
             own = saved.algorithm.bound(wanted.algorithm)
         bound += [f"{saved.section}{path}" if path.startswith(".") else path for path in own]

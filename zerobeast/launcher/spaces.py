@@ -21,13 +21,13 @@ from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import check as config_check
 from zerobeast.common.config.preset import family_of
-from zerobeast.common.config.table import LEVELS, RUN, nested, shapes, value_at
+from zerobeast.common.config.table import LEVELS, nested, shapes, table_for, table_of, value_at
 from zerobeast.common.config.trust import confirmation
 from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.files import state
 from zerobeast.common.process.endings import how_it_ended, oom_kills
 from zerobeast.common.process.marks import MARK, end_marked
-from zerobeast.common.settings import FRAMES, NO_RUN, PADDING, EnvConfig, EnvServerConfig, RunConfig
+from zerobeast.common.settings import NO_RUN, PADDING, EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.records import oversize
@@ -38,8 +38,7 @@ LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
 OWN = "envserver: "  #: a sentence of the process that makes environments, unlike what these print, begins so
 LIMIT = "envserver.step_timeout_s"
 CHECK = "local.check"
-SHAPING = [path for path in RUN if shapes(path)]
-UNCHECKED = {f"env.{name}" for name in (*FRAMES, *PADDING, "agents")}  #: settings that no finding depends on
+UNCHECKED = {f"env.{name}" for name in (*PADDING, "agents")}  #: settings that no finding depends on
 
 
 def spec_of(given: Mapping[str, Given]) -> EnvSpec:
@@ -75,7 +74,7 @@ def padded(config: RunConfig) -> RunConfig:
             expected=f"a multiple of {agents}, the agents of each environment",
             cause="with deterministic other settings depend on it",
         )
-    env = EnvConfig(**{**config.env.model_dump(), **found})
+    env = EnvConfig.model_validate({**config.env.model_dump(), **found})
     envs = -(-envs // agents) * agents
     env.opposed(envs)
     if envs > config.broker.max_batch_rows:
@@ -142,7 +141,7 @@ def first_check(config: RunConfig) -> list[str]:
 
 
 def _shaping(config: RunConfig) -> dict[str, Given]:
-    return {path: Given(path, value_at(config, path), "") for path in SHAPING}
+    return {path: Given(path, value_at(config, path), "") for path in table_of(config) if shapes(path)}
 
 
 def _described(given: Mapping[str, Given]) -> dict[str, Any]:
@@ -158,15 +157,12 @@ def _values(given: Mapping[str, Given]) -> dict[str, Any]:
             path="preset", expected="a name", cause="with local.placement serve nothing here makes environments"
         )
     mistakes: list[BeastError] = []
-    good, _ = config_check([given[path] for path in SHAPING if path in given], mistakes)
+    own = table_for({path: one.value for path, one in given.items()}, "")  # none of another backend, as in a preset
+    good, _ = config_check([one for path, one in given.items() if path in own and shapes(path)], mistakes)
     if mistakes:
         raise ConfigError.of(mistakes)
     values = {path: one.value for path, one in good.items()}
-    ids = split_ids(f"{values['env.id']},{values.get(LEVELS, '')}")
-    backends = any("(" in each or ":" not in each for each in filter(None, ids))
-    idle = () if backends else tuple(f"env.{name}" for name in FRAMES)  # so that no preset gives a reason to ask again
-    changed = {path: value for path, value in values.items() if path not in idle and value != RUN[path].default}
-    return {"env.id": values["env.id"], **changed}
+    return {"env.id": values["env.id"], **{path: one for path, one in values.items() if one != own[path].default}}
 
 
 def _digest(values: Mapping[str, Any]) -> str:

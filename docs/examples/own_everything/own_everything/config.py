@@ -1,8 +1,9 @@
-"""Settings of PPO with an entropy bonus that falls. No torch: every service reads them."""
+"""Settings of the algorithm and of the network. No torch: every service reads them."""
 
 from __future__ import annotations
 
-from zerobeast.common.settings import AlgorithmSpec, setting
+from zerobeast.common.settings import AlgorithmSpec, NetConfig, setting
+from zerobeast.common.settings.net import TorsoSpec
 from zerobeast.rl.algos.ppo.config import PPOConfig
 
 
@@ -16,4 +17,11 @@ class AnnealedPPOConfig(PPOConfig):
         return self.first_entropy_cost + min(1.0, done) * (self.entropy_cost - self.first_entropy_cost)
 
 
+class EntitiesConfig(NetConfig):
+    """The network."""
+
+    heads: int = setting(2, "heads of the attention, which divide net.hidden_size", ge=1)
+
+
+ENTITIES = TorsoSpec("own_everything.network:Entities", settings=EntitiesConfig)
 SPEC = AlgorithmSpec("annealed_ppo", AnnealedPPOConfig, "own_everything.algorithm:AnnealedPPO")

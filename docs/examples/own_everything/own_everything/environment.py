@@ -19,7 +19,7 @@ class Reach(gymnasium.Env[Any, Any]):
       steps: after which an episode is truncated.
     """
 
-    def __init__(self, most: int = 6, steps: int = 40) -> None:
+    def __init__(self, most: int, steps: int) -> None:
         goal, others = Box(-2, 2, (2,)), Box(-2, 2, (most, 2))  # as seen from the point
         self.observation_space = Dict(goal=goal, others=others, present=MultiBinary(most))
         self.action_space = Box(-1, 1, (2,))

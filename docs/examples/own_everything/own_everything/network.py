@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings import NetConfig
+from own_everything.config import EntitiesConfig
 from zerobeast.common.wire import EnvSpec
 
 
@@ -14,11 +14,11 @@ class Entities(nn.Module):
 
     shared = False  # policy and value have one each
 
-    def __init__(self, net: NetConfig, env: EnvSpec) -> None:
+    def __init__(self, net: EntitiesConfig, env: EnvSpec) -> None:
         super().__init__()
         self.out_size = size = net.hidden_size or 32
         self.goal, self.other = nn.Linear(2, size), nn.Linear(2, size)
-        self.mix = nn.TransformerEncoderLayer(size, 2, 2 * size, dropout=0.0, batch_first=True)
+        self.mix = nn.TransformerEncoderLayer(size, net.heads, 2 * size, dropout=0.0, batch_first=True)
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
         """Goals [N, 2], others [N, K, 2] and whether each is present [N, K] -> features [N, out_size]."""

@@ -13,4 +13,4 @@ def test_the_algorithm(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", backend.RULES, ids=str)
 def test_the_backend(rule: Rule) -> None:
-    rule("point/Reach-v0", kwargs={"steps": 10})
+    rule("point/Reach-v0", steps=10)

@@ -72,13 +72,14 @@ def alternatives(group: str, unknown: str, others: Sequence[str] = ()) -> str:
 
 def claim_of(group: str, name: str) -> str:
     """The entry point whose name, with * for any characters but / and ** for any, fits best; empty if none does."""
-    claims = [each for each in installed(group) if re.fullmatch(_pattern(each), name)]
+    claims = [each for each in installed(group) if _pattern(each).fullmatch(name)]
     return max(claims, key=lambda each: (len(each.partition("*")[0]), len(each)), default="")
 
 
-def _pattern(claim: str) -> str:
+@cache
+def _pattern(claim: str) -> re.Pattern[str]:
     parts = (".*".join(map(re.escape, part.split("**"))) for part in re.split(r"(?<!\*)\*(?!\*)", claim))
-    return "[^/]*".join(parts)
+    return re.compile("[^/]*".join(parts))
 
 
 def reference_of(group: str, name: str, what: str, expected: str = "one") -> str:
@@ -263,6 +264,12 @@ def start_folder() -> Path:
 @cache
 def described() -> Any:  # EntryPoints; Python 3.11 has SelectableGroups
     return entry_points()
+
+
+def forget() -> None:
+    """Look anew for what is installed, once that is asked."""
+    installed.cache_clear()
+    described.cache_clear()
 
 
 def public(module: ModuleType) -> list[str]:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -156,13 +157,15 @@ def layout_id(spec: RecordSpec) -> int:
     return zlib.crc32(pack(row_layout(spec)))
 
 
+def entries_of(package: Path) -> str:
+    """The entry points in the pyproject.toml of a package, as `bring` takes them."""
+    groups = tomllib.loads((package / "pyproject.toml").read_text())["project"]["entry-points"]
+    return "\n".join(f"[{group}]\n" + "\n".join(map(" = ".join, named.items())) for group, named in groups.items())
+
+
 @contextmanager
 def bring(folder: Path, group: str, entries: Mapping[str, str]) -> Iterator[None]:
     """Install packages in a folder that is searched for modules: their entry points, by `<name>-<version>`."""
-
-    def forget() -> None:
-        plugins.installed.cache_clear()
-        plugins.described.cache_clear()
 
     for package, lines in entries.items():
         name, version = package.split("-")
@@ -170,8 +173,8 @@ def bring(folder: Path, group: str, entries: Mapping[str, str]) -> Iterator[None
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         (info / "entry_points.txt").write_text(f"[{group}]\n{lines}\n")
-    forget()
+    plugins.forget()
     try:
         yield
     finally:
-        forget()
+        plugins.forget()

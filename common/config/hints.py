@@ -27,7 +27,8 @@ def no_setting(where: str, name: str, value: Any, section: str, others: Iterable
         return ConfigError(path=name, value=value, expected=f"a section with settings such as {example}", layer=where)
     home, _, word = name.lower().rpartition(".")
     hint = _hint(name, home, elsewhere().get(word, ""), section, others)
-    return ConfigError(f"{where}: unknown setting{hint}", path=name, value=value, layer=where)
+    absent = ", or one of a package that is not installed here" if home in OPEN else ""
+    return ConfigError(f"{where}: unknown setting{absent}{hint}", path=name, value=value, layer=where)
 
 
 def _hint(name: str, home: str, meant: str, section: str, others: Iterable[str]) -> str:

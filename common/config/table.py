@@ -87,7 +87,13 @@ class Tree(Mapping[str, FieldInfo]):
     """
 
     def __getitem__(self, path: str) -> FieldInfo:
-        return RUN[path] if path in RUN else of_parts(path.partition(".")[0])[path]
+        if path in RUN:
+            return RUN[path]
+        section, _, name = path.partition(".")
+        if section in OPEN:
+            kind = OPEN[section].home_of(name)
+            return (kind.model_fields if kind else {})[name]
+        return of_algorithm(section)[path]
 
     def __iter__(self) -> Iterator[str]:
         yield from RUN
@@ -126,7 +132,9 @@ def home_of(path: str) -> tuple[type[Section], str]:
         return Run, path
     name, _, own = path.partition(".")
     if name in OPEN:
-        return next(kind for kind in OPEN[name].installed() if own in kind.model_fields), own
+        kind = OPEN[name].home_of(own)
+        assert kind is not None, "it is in the tree"
+        return kind, own
     spec = section(name)
     assert spec is not None, "it is in the tree"
     return spec.settings, own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -13,16 +14,7 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.arguments import arguments
 from zerobeast.common.settings.facts import facts_of
-from zerobeast.common.settings.guards import (
-    ARGUMENTS,
-    BACKENDS,
-    ENVIRONMENT,
-    PLAIN,
-    TEXT,
-    is_plain,
-    of_backend,
-    of_claim,
-)
+from zerobeast.common.settings.guards import ARGUMENTS, BACKENDS, ENVIRONMENT, PLAIN, TEXT, is_plain
 from zerobeast.common.settings.section import OpenSection, setting, whole_numbers
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire.description import MAX_SIZES
@@ -33,7 +25,6 @@ MAX_AGENTS = 1024  #: of an environment
 LATEST, PAST = "latest", "past"  #: values of `env.opponent`
 PROGRESS = "{progress}"  #: a value in `env.options`
 MAX_KWARGS, MAX_OPTIONS = 48 << 10, 4 << 10  #: bytes, of the 64 KiB that a message to an env-server may have
-SETTINGS = "settings"  #: the name under which a backend declares its own
 MAX_ID_LENGTH = 10_000  #: a mix of 200 environments, or a long path; checked before anything reads the list
 NO_RUN = ("", LATEST, PAST)  #: those that name no run
 
@@ -69,6 +60,7 @@ Sizes = Annotated[tuple[Whole, ...], Field(min_length=2, max_length=2 + MAX_SIZE
 class EnvConfig(OpenSection):
     """Which environment, and what it is made with."""
 
+    section = "env"
     is_bound = shapes = True
 
     id: str = setting(
@@ -138,16 +130,12 @@ class EnvConfig(OpenSection):
     )
 
     @classmethod
-    def declared_by(cls, values: Mapping[str, Any]) -> Iterable[type[EnvConfig]]:
-        """The settings that the backends of these environments declare."""
+    def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
+        """The claims of the backends of these environments, of mixes and what they mix."""
         ids = values.get("id", cls.model_fields["id"].default)
-        known = split_ids(ids) if isinstance(ids, str) and len(ids) <= MAX_ID_LENGTH else ()
-        return [of_backend(each, SETTINGS, EnvConfig) for each in known]
-
-    @classmethod
-    def installed(cls) -> Iterable[type[EnvConfig]]:
-        """The settings of every backend."""
-        return [of_claim(claim, SETTINGS, EnvConfig) for claim in plugins.installed(BACKENDS)]
+        known = ids if isinstance(ids, str) and len(ids) <= MAX_ID_LENGTH else ""
+        each = dict.fromkeys([*split_ids(known), *map(str.strip, re.split("[(),;]", known))])
+        return [plugins.claim_of(BACKENDS, one) for one in each if ":" not in one]
 
     @field_validator("id")
     @classmethod

@@ -77,14 +77,9 @@ def is_plain(value: Any, nesting: int = MAX_NESTING) -> bool:
 
 def of_backend(env_id: str, what: str, nothing: Any) -> Any:
     """What the backend that claims an id declares under this name; `nothing` if none does, and for a reference."""
-    claim = "" if ":" in env_id else plugins.claim_of(BACKENDS, env_id)
-    return of_claim(claim, what, nothing) if claim else nothing
-
-
-def of_claim(claim: str, what: str, nothing: Any) -> Any:
-    """What the backend declares that an entry point leads to; `nothing` if it cannot be imported."""
     with suppress(ConfigError):  # whoever makes the environment reports it
-        return getattr(plugins.load(plugins.reference_of(BACKENDS, claim, claim), claim), what, nothing)
+        if ":" not in env_id and (claim := plugins.claim_of(BACKENDS, env_id)):
+            return getattr(plugins.load(plugins.reference_of(BACKENDS, claim, env_id), env_id), what, nothing)
     return nothing
 
 

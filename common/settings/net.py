@@ -8,8 +8,7 @@ A torso is described in `zerobeast.rl.nets.torso`. Those of installed packages, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple
@@ -52,6 +51,7 @@ Widths = Annotated[tuple[int, ...], whole_numbers(MAX_LAYERS, MAX_WIDTH, WIDTHS)
 class NetConfig(OpenSection):
     """The network."""
 
+    section = "net"
     is_bound = True
 
     torso: Torso = setting(
@@ -102,15 +102,10 @@ class NetConfig(OpenSection):
     )
 
     @classmethod
-    def declared_by(cls, values: Mapping[str, Any]) -> Iterable[type[NetConfig]]:
-        """The settings that the torso declares if it is an installed one; a reference may lead to torch."""
-        name = values.get("torso", "auto")
-        return _declared([name] if name in plugins.installed(NETWORKS) else [])
-
-    @classmethod
-    def installed(cls) -> Iterable[type[NetConfig]]:
-        """The settings of every torso."""
-        return _declared(plugins.installed(NETWORKS))
+    def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
+        """The torso, if it is an installed one."""
+        torso = values.get("torso", cls.model_fields["torso"].default)
+        return [torso] if isinstance(torso, str) else []
 
     def widths(self, own: int) -> tuple[int, ...]:
         """Of the layers of a dense network, which by default has two of width `own`."""
@@ -161,12 +156,6 @@ class TorsoSpec:
     smallest_image: int = 0  #: smallest side, in pixels, of the images that it is for; 0: it reads any observation
     threads: bool = False  #: whether its matrix products are large enough for several threads
     fills_a_core: bool = False  #: whether its learner never waits, so that workers must not be bound to cores
-    #: a subclass, if it has settings of its own, which can be given if it is an installed one
-    settings: type[NetConfig] = NetConfig
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.settings, type) and issubclass(self.settings, NetConfig)):
-            raise ConfigError(path="settings", value=self.settings, expected="a subclass of NetConfig")
 
     def load(self, name: str, *, bare: bool = False) -> Callable[..., Any]:
         """The class, or the bare one; `name` is the value of `net.torso`.
@@ -179,12 +168,6 @@ class TorsoSpec:
         if callable(make):
             return make
         raise ConfigError(path="net.torso", value=name, expected=f"a class, got {type(make).__name__}")
-
-
-def _declared(torsos: Iterable[str]) -> Iterator[type[NetConfig]]:
-    for name in torsos:
-        with suppress(ConfigError):  # whoever makes the network reports it
-            yield torso_of(name).settings
 
 
 @cache

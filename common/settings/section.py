@@ -1,8 +1,11 @@
 """The building blocks of the tree, kept apart from it so that an algorithm's folder can declare its own section."""
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -17,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import FACTS, About, Facts
 from zerobeast.common.text import printable
@@ -53,20 +57,19 @@ class Section(BaseModel):
 
 
 class OpenSection(Section):
-    """A section to which parts add settings: each part that its values name declares a subclass with its own.
+    """A section to which parts add settings: a part that its values name may have a subclass with settings of its own.
 
-    Whatever is validated as the section becomes an instance of the class of its parts, of several one that has the
-    settings of all. Made by its constructor, it has the settings of every such section alone.
+    A package registers the subclass under the part's name, in the entry point group `zerobeast.settings.<section>`. Its
+    module imports little, since every process that reads settings imports it. Whatever is validated as the section
+    becomes an instance of the class of its parts, of several one that has the settings of all; so it is made by
+    `model_validate`, and not by the constructor.
     """
 
-    @classmethod
-    def declared_by(cls, values: Mapping[str, Any]) -> Iterable[type[Self]]:
-        """The classes of the parts that these values, which need not be valid, name."""
-        raise NotImplementedError
+    section: ClassVar[str]  #: its name
 
     @classmethod
-    def installed(cls) -> Iterable[type[Self]]:
-        """The classes of all parts that are installed."""
+    def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
+        """The names in the group of the parts that these values, which need not be valid, name."""
         raise NotImplementedError
 
     @classmethod
@@ -74,13 +77,56 @@ class OpenSection(Section):
         """The class of a section with these values, which need not be valid.
 
         Raises:
-          ConfigError: two parts declare a setting differently.
+          ConfigError: the settings of a part cannot be imported, or two parts declare one differently.
         """
-        return _united(cls, frozenset(cls.declared_by(values)))
+        installed = plugins.installed(cls.group())
+        return _united(cls, frozenset(cls._registered(name) for name in cls.parts(values) if name in installed))
+
+    @classmethod
+    def installed(cls) -> list[type[Self]]:
+        """The classes of all installed parts, without those that cannot be imported."""
+        found = []
+        for name in plugins.installed(cls.group()):
+            with suppress(ConfigError):  # whoever needs the part reports it
+                found.append(cls._registered(name))
+        return found
+
+    @classmethod
+    def home_of(cls, name: str) -> type[Self] | None:
+        """The class of an installed part with a setting of this name, if there is one.
+
+        Raises:
+          ConfigError: two declare it differently.
+        """
+        kinds = [kind for kind in cls.installed() if name in kind.model_fields]
+        _refuse_unlike(kinds, [name])
+        return kinds[0] if kinds else None
+
+    @classmethod
+    def group(cls) -> str:
+        """The group of entry points."""
+        return f"zerobeast.settings.{cls.section}"
+
+    @classmethod
+    def _registered(cls, name: str) -> type[Self]:
+        what = f"settings of {name}"
+        found = _kind(cls, plugins.reference_of(cls.group(), name, what), what)
+        if isinstance(found, ConfigError):
+            raise found
+        return found
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """The settings that parts have added to the section."""
+        fields = cls.model_fields.items()
+        return {name: field.default for name, field in fields if name not in cls._base().model_fields}
+
+    @classmethod
+    def _base(cls) -> type[OpenSection]:
+        return next(one for one in cls.__mro__ if OpenSection in one.__bases__)
 
     def __reduce__(self) -> tuple[Any, ...]:  # no other process has the class of several parts
-        (base,) = (one for one in type(self).__mro__ if OpenSection in one.__bases__)
-        return _of_base, (base, self.model_dump())
+        return _of_base, (self._base(), self.model_dump())
 
     @model_validator(mode="wrap")
     @classmethod
@@ -100,19 +146,41 @@ def _of_base(base: type[OpenSection], values: dict[str, Any]) -> OpenSection:
 
 
 @cache
+def _kind(base: type[Base], reference: str, what: str) -> type[Base] | ConfigError:
+    """The class that a reference leads to; an error is kept too, since the module would run at each further look."""
+    try:
+        kind = plugins.load(reference, what)
+        if not (isinstance(kind, type) and issubclass(kind, base)):
+            raise ConfigError(path=what, value=reference, expected=f"a subclass of {base.__name__}")
+        own = {name: field for name, field in kind.model_fields.items() if name not in base.model_fields}
+        if bad := [name for name, field in own.items() if field.is_required() or hasattr(base, name)]:
+            expected = f"a default for {', '.join(bad)}, and names that {base.__name__} does not have"
+            raise ConfigError(path=what, value=reference, expected=expected)
+        if nested := [name for name, field in own.items() if isinstance(field.default, Section)]:
+            raise ConfigError(path=what, value=reference, expected=f"settings, no section such as {nested[0]}")
+    except ConfigError as error:
+        return error
+    return kind
+
+
+@cache
 def _united(base: type[Base], kinds: frozenset[type[Base]]) -> type[Base]:
     """One class that has the settings of all."""
     least = [one for one in kinds if not any(other is not one and issubclass(other, one) for other in kinds)]
     least.sort(key=lambda one: (one.__module__, one.__qualname__))
     if len(least) < 2:
         return least[0] if least else base
-    for one in least:
-        for other in least:
-            for name in one.model_fields.keys() & other.model_fields.keys():
-                if repr(one.model_fields[name]) != repr(other.model_fields[name]):
-                    homes = f"{one.__module__}.{one.__name__} and {other.__module__}.{other.__name__}"
-                    raise ConfigError(f"{name}: {homes} declare it differently, expected one declaration", path=name)
+    _refuse_unlike(least, [name for one in least for name in one.model_fields])
     return type(base.__name__, tuple(least), {"__module__": base.__module__, "__doc__": base.__doc__})
+
+
+def _refuse_unlike(kinds: Sequence[type[Section]], names: Iterable[str]) -> None:
+    for name in names:
+        those = [kind for kind in kinds if name in kind.model_fields]
+        for one, other in pairwise(those):
+            if repr(one.model_fields[name]) != repr(other.model_fields[name]):
+                homes = f"{one.__module__}.{one.__name__} and {other.__module__}.{other.__name__}"
+                raise ConfigError(f"{name}: {homes} declare it differently, expected one declaration", path=name)
 
 
 def whole_numbers(most: int, largest: int, expected: str, *, least: int = 1) -> BeforeValidator:

@@ -245,4 +245,4 @@ class RenderedAtari(AtariVectorEnv):
         super().close()
 
 
-BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=RenderedAtari, settings=Frames)
+BACKEND = Backend(make_vec=make_vec, ids=games, make_rendered=RenderedAtari)

@@ -41,7 +41,7 @@ class Backend:
     """Environments of one kind. Its module imports their package only in these functions, which may raise anything.
 
     Attributes:
-      make: makes one `gymnasium.Env`, given its id and `env.kwargs` beside its own settings, in a worker process.
+      make: makes one `gymnasium.Env`, given its id, `env.kwargs` and settings of its own, in a worker process.
       make_vec: chooses a vector environment, which is made in its `collect` and steps inside the env-server, or None if
         single ones are to be made. For environments that step in this thread: an `InlineVectorEnv` of `InlineEnvs`.
       ids: ids that an unknown one may have meant.
@@ -49,11 +49,10 @@ class Backend:
         first or None, and what its `InlineEnvs` need of the keywords of `Shard`; None: `make` makes them one by one.
       make_rendered: makes one environment to be seen, whose `scene` has a picture, given its settings and its seed, in
         a worker process; None: `make` does, given `render_mode` "rgb_array".
-      mixes: whether `make` makes several of other ids in one, for which it takes the keywords `leave_out` and
-        `action_mask` too.
+      mixes: whether `make` makes several of other ids in one, for which it takes the keywords
+        `leave_out`, `action_mask` and `own` of `make_env` too.
       choices: by the names of arguments, the values that a file alone may give them (`common.settings.guards`): words
         of a list, or nothing. To other arguments it may give numbers and booleans.
-      settings: `EnvConfig`, or a subclass with settings of its own, which the section `env` has in runs of its ids.
       levels: ids by name, such as "rare", of what an id can be evaluated in (`evaluate.levels`), itself among them.
     """
 
@@ -64,18 +63,7 @@ class Backend:
     make_rendered: Callable[[EnvConfig, int], InlineEnvs] | None = None
     mixes: bool = False
     choices: Mapping[str, Collection[Any]] = field(default_factory=dict, hash=False)
-    settings: type[EnvConfig] = EnvConfig
     levels: Callable[[str], Mapping[str, str]] = lambda _env_id: {}
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.settings, type) and issubclass(self.settings, EnvConfig)):
-            raise EnvError(path="settings", value=self.settings, expected="a subclass of EnvConfig")
-
-    @property
-    def own(self) -> dict[str, Any]:
-        """Its own settings with their defaults."""
-        fields = self.settings.model_fields.items()
-        return {name: field.default for name, field in fields if name not in EnvConfig.model_fields}
 
     @property
     def has_single_environments(self) -> bool:

@@ -5,9 +5,10 @@ environment that the module registers with gymnasium.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from zerobeast.common import plugins
@@ -24,6 +25,8 @@ from zerobeast.services.envserver.spaces import without
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.worker import Wear
 from zerobeast.services.envserver.workers import WorkerVectorEnv
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def make_vector_env(
@@ -50,11 +53,9 @@ def make_vector_env(
     """
     plugins.start_folder()  # before an environment may change it
     reference, padding, agents, make_part = "", Padding(config.pad_obs, config.pad_actions), config.agents or 1, None
-    kwargs: dict[str, Any] = dict(config.kwargs)
     if not is_reference(config.id):
         reference = reference_for(config.id)
         backend = backend_at(reference, config.id)
-        kwargs = {name: getattr(config, name) for name in backend.own} | kwargs
         needs_single = config.agent_id or config.leave_out or config.options or PLACEHOLDER in str(config.kwargs)
         if agents == 1 and not needs_single:
             request = VectorRequest(config, num_envs, seed, server.threads or 1, masks)
@@ -62,8 +63,7 @@ def make_vector_env(
                 return env
             if backend.make_part and not (masks or config.action_mask):
                 make_part = partial(backend.make_part, config)
-    known: dict[str, Any] = {"leave_out": config.leave_out, "action_mask": config.action_mask}
-    make = partial(make_env, config.id, kwargs, reference, several=True, **known)
+    make = maker(config, reference)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
         watched = make_part or partial(shard, config.id, lambda: watch(make()), config=config)
         return InlineVectorEnv(partial(padded, watched, padding), num_envs, seed, num_envs, agents)
@@ -71,6 +71,13 @@ def make_vector_env(
     together, wear = make_part is not None, Wear(server.max_episodes_per_process, server.max_process_memory_mb << 20)
     workers = server.workers or 1
     return WorkerVectorEnv(config.id, part, num_envs, seed, workers, agents, together=together, wear=wear)
+
+
+def maker(config: EnvConfig, backend: str, **more: Any) -> Callable[[], Any]:
+    """`make_env` for one environment with these settings; `more` are further arguments of its constructor."""
+    own = {name: getattr(config, name) for name in config.defaults()}
+    known: dict[str, Any] = {"leave_out": config.leave_out, "action_mask": config.action_mask, "own": own}
+    return partial(make_env, config.id, {**config.kwargs, **more}, backend, several=True, **known)
 
 
 def _made_by(backend: Backend, reference: str, request: VectorRequest, padding: Padding) -> VectorEnv | None:
@@ -95,6 +102,7 @@ def make_env(
     several: bool = False,
     leave_out: tuple[str, ...] = (),
     action_mask: str = "",
+    own: Mapping[str, Any] = NOTHING,
 ) -> Any:
     """Make one environment.
 
@@ -106,17 +114,21 @@ def make_env(
       leave_out: entries that its observation space is to lack; its observations still have them. Those of several
         agents are left out when these are read.
       action_mask: key of action masks, for the environments of a mix; that of others matters when they are read.
+      own: settings that backends declare; its own are arguments of the environment too.
 
     Raises:
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.
     """
     part = None if is_reference(env_id) else backend_at(backend or reference_for(env_id), env_id)
-    kwargs = part.own | kwargs if part else kwargs
+    with raising(EnvError, f"env.id {env_id!r}"):
+        defaults = EnvConfig.of({"id": env_id}).defaults()
+    kwargs = {name: own.get(name, default) for name, default in defaults.items()} | kwargs
     alone = nullcontext(kwargs) if part and part.mixes else numbered(kwargs)
     with raising(EnvError, f"env.id {env_id!r} cannot be made"), alone as filled:
         import gymnasium
 
-        passed_on = {"leave_out": leave_out, "action_mask": action_mask} if part and part.mixes else {}
+        mixes = part and part.mixes
+        passed_on = {"leave_out": leave_out, "action_mask": action_mask, "own": own} if mixes else {}
         env = part.make(env_id, filled, **passed_on) if part else _by_reference(env_id, filled)
         kind = type(env).__name__
         if not isinstance(env, gymnasium.Env):

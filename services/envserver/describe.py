@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from zerobeast.common.config.layers import variable_of
+from zerobeast.common.config.layers import PREFIX
 from zerobeast.common.config.load import load
 from zerobeast.common.config.preset import family_of
-from zerobeast.common.config.table import table_of
 from zerobeast.common.errors import BeastError, EnvError
 from zerobeast.common.process.environ import withhold_secrets
 from zerobeast.common.process.terminal import write
@@ -40,8 +39,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = load(argv[1:], os.environ)
         withhold_secrets()
-        for path in table_of(config):  # whatever an environment starts has settings of its own
-            os.environ.pop(variable_of(path), None)
+        for name in [name for name in os.environ if name.startswith(PREFIX)]:
+            del os.environ[name]  # whatever an environment starts has settings of its own
         found = json.dumps(COMMANDS[argv[0]](config))
     except BeastError as error:
         write(f"envserver: {printable(str(error))}", sys.stderr)

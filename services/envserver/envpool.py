@@ -187,4 +187,4 @@ def _ids_if_loaded() -> list[str]:
 
 
 #: what sends no screens has no settings of frames, but only a pool knows
-BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded, choices=CHOICES, settings=Frames)
+BACKEND = Backend(make_part=PoolEnvs, make_rendered=_rendered, ids=_ids_if_loaded, choices=CHOICES)

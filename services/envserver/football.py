@@ -13,7 +13,6 @@ from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.services.envserver.backend import Backend, unknown
 from zerobeast.services.envserver.envpool import FOOTBALL, PoolEnvs
-from zerobeast.services.envserver.frames import Stacked
 from zerobeast.services.envserver.spaces import Adapter
 
 PREFIX, VERSION, ACADEMY = "football/", "-v1", "academy_"
@@ -83,4 +82,4 @@ def ids() -> list[str]:
     return [f"{PREFIX}{scenario}" for scenario in SCENARIOS]
 
 
-BACKEND = Backend(make_part=Football, make_rendered=_refuse_pictures, ids=ids, settings=Stacked)
+BACKEND = Backend(make_part=Football, make_rendered=_refuse_pictures, ids=ids)

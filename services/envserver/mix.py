@@ -19,7 +19,7 @@ from zerobeast.common.text import split_ids
 from zerobeast.common.wire import by_array, nested
 from zerobeast.common.wire.spaces import from_zero
 from zerobeast.services.envserver.backend import Backend
-from zerobeast.services.envserver.catalogue import make_env
+from zerobeast.services.envserver.catalogue import NOTHING, make_env
 from zerobeast.services.envserver.odds import LEVELS, odds
 from zerobeast.services.envserver.padding import alike, padded_obs
 from zerobeast.services.envserver.reading import Reading, called, mask_of
@@ -93,18 +93,23 @@ class Mix(gymnasium.Env[Any, Any]):
     Args:
       env_id: of the mix.
       kwargs: of the constructor of each environment.
-      leave_out, action_mask: as in `make_env`, of each environment, some of which may have no mask.
+      leave_out, action_mask, own: as in `make_env`, of each environment, some of which may have no mask.
 
     Raises:
       EnvError: the id is malformed, or an environment cannot be made or is unlike the others.
     """
 
     def __init__(
-        self, env_id: str, kwargs: dict[str, Any], leave_out: tuple[str, ...] = (), action_mask: str = ""
+        self,
+        env_id: str,
+        kwargs: dict[str, Any],
+        leave_out: tuple[str, ...] = (),
+        action_mask: str = "",
+        own: Mapping[str, Any] = NOTHING,
     ) -> None:
         mixture = Mixture.parse(env_id)
         self._probabilities = mixture.probabilities
-        self._envs = [make_env(each, dict(kwargs), leave_out=leave_out) for each in mixture.ids]
+        self._envs = [make_env(each, dict(kwargs), leave_out=leave_out, own=own) for each in mixture.ids]
         self._readings = [
             Reading.of(each, env, action_mask if action_mask in getattr(env.observation_space, "spaces", ()) else "")
             for each, env in zip(mixture.ids, self._envs, strict=True)

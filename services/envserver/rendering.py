@@ -24,7 +24,7 @@ from zerobeast.common.wire.bits import unpacked_rows
 from zerobeast.common.wire.episodes import Entry
 from zerobeast.services.envserver.agents import shard
 from zerobeast.services.envserver.backend import backend_at, is_reference, reference_for
-from zerobeast.services.envserver.catalogue import make_env
+from zerobeast.services.envserver.catalogue import maker
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.padding import Padding, padded
 from zerobeast.services.envserver.scenes import Scene, scene_of
@@ -130,8 +130,7 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
     if reference and (make_rendered := backend_at(reference, config.id).make_rendered):
         with raising(EnvError, f"env.id {config.id!r} cannot be made"):
             return make_rendered(config, seed or 0)
-    kwargs = {**config.kwargs, "render_mode": "rgb_array"}
-    make = partial(make_env, config.id, kwargs, reference, several=True, leave_out=config.leave_out)
+    make = maker(config, reference, render_mode="rgb_array")
     try:
         envs = shard(config.id, make, 1, seed, config=config, **more)
     except EnvError as error:

@@ -53,6 +53,10 @@ class SessionRequest(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False)[0]
             where = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                raise TERMS(
+                    f"{where}: no setting of this environment, for which a package may be missing here"
+                ) from error
             raise TERMS(f"{where}: {first['msg']}, not {first['input']!r:.200}") from error
         env = terms.env.model_copy(update={"agents": terms.env.agents or 1})
         if terms.num_envs % env.agents:

@@ -78,7 +78,7 @@ def resumed(
         algo = saved["config"]["algo"]
         if ":" in algo:  # it imports nothing: beside settings of runs, there are only those of its algorithm
             (algo,) = saved["config"].keys() - Run.model_fields.keys()
-        net = NetConfig(**saved["config"]["net"])
+        net = NetConfig.model_validate(saved["config"]["net"])
         total, done = saved["config"]["total_steps"], saved["counters"]["agent_steps"]
         note = ""
         if algo == config.section:

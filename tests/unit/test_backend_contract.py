@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.build.faulty import FAULTS, LEAKED
-from tests.helpers import ROOT, bring
+from tests.helpers import ROOT, bring, entries_of
 from zerobeast.services.envserver.backend import GROUP
 from zerobeast.testing import backend
 from zerobeast.testing.rules import BrokenRule, Rule
@@ -34,8 +34,9 @@ def _brought(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         patch.syspath_prepend(EXAMPLE)
-        entries = {"own": "point/* = own_everything.backend:BACKEND", "faulty": "faulty/* = tests.build.faulty:BACKEND"}
-        with bring(folder, GROUP, {f"{name}-1.0": entry for name, entry in entries.items()}):
+        with bring(
+            folder, GROUP, {"own-1.0": entries_of(EXAMPLE), "faulty-1.0": "faulty/* = tests.build.faulty:BACKEND"}
+        ):
             yield
 
 

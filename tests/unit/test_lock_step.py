@@ -101,10 +101,12 @@ def seeds(index: int | None, run_seed: int = 1, start: int = 0) -> list[int]:
 def test_the_groups_of_all_actors_take_turns_at_the_environments_of_a_run() -> None:
     played = []
     for index in range(3):
-        config = RunConfig.model_validate({"env": {"id": "A-v0,B-v0,C-v0", "noop_max": 7}, "actor": {"env_groups": 2}})
+        config = RunConfig.model_validate(
+            {"env": {"id": "A-v0,B-v0,C-v0", "action_mask": "m"}, "actor": {"env_groups": 2}}
+        )
         for group in Actor(config, Instance(index=index)).groups:
             asked = group.steps.stream.hello_terms["env"]
-            assert asked["noop_max"] == 7
+            assert asked["action_mask"] == "m"
             played.append(asked["id"])
     assert played == ["A-v0", "B-v0", "C-v0"] * 2
 

@@ -1,5 +1,6 @@
 """Every torso keeps the rules of one, every signal of rarity those of one, and a fault in one breaks a rule by name."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 
 from tests.build.batches import MINATAR, NESTED, REACH, VECTORS
 from tests.build.nets import FOOTBALL, SMALL
-from tests.helpers import ROOT
-from zerobeast.common.settings.net import NetConfig
+from tests.helpers import ROOT, bring, entries_of
+from zerobeast.common.settings.net import NETWORKS, NetConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.memory.rarity import Familiar
@@ -38,12 +39,18 @@ CASES: dict[str, tuple[str, EnvSpec, dict[str, Any]]] = {
     "joined": ("auto", replace(NESTED, frame_stack=2), {}),
     "doubles": ("auto", DOUBLES, {"action_std": "state"}),
     "tokens": ("tests.build.parts:Tokens", SMALL, {}),
-    "entities": (
-        str(ROOT / "docs/examples/own_everything/own_everything.config:ENTITIES"),
-        EnvSpec("point/reach", POINTS, REACH.action),
-        {},
-    ),
+    "entities": ("entities", EnvSpec("point/reach", POINTS, REACH.action), {}),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _brought(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder, example = tmp_path_factory.mktemp("packages"), ROOT / "docs" / "examples" / "own_everything"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.syspath_prepend(example)
+        with bring(folder, NETWORKS, {"own-1.0": entries_of(example)}):
+            yield
 
 
 @pytest.mark.parametrize("case", CASES)

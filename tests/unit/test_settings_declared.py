@@ -16,6 +16,7 @@ import pytest
 import zerobeast as zb
 from tests.build.compose import ROOT
 from tests.build.errors import refused
+from tests.helpers import bring
 from zerobeast.api import train as api_train
 from zerobeast.cli import train
 from zerobeast.common.config import flags, request, torchbeast
@@ -112,17 +113,22 @@ class Fast(EnvConfig):
     speed: int = setting(2, "of another one")
 
 
-def test_a_section_has_the_settings_of_all_its_parts_and_each_setting_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_section_has_the_settings_of_all_its_parts_and_each_setting_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     env = EnvConfig.model_validate({"id": "football/academy_corner,PongNoFrameskip-v4", "frame_stack": 2})
     alone = env.alone("football/academy_corner")
     assert (type(env), alone) == (Frames, Stacked(id=alone.id, frame_stack=2))
-    monkeypatch.setattr(EnvConfig, "declared_by", lambda _: [Slow, Stacked])
-    both = EnvConfig.model_validate({"speed": 3})
-    assert both.model_dump().items() >= {"speed": 3, "frame_stack": 4}.items()
-    assert pickle.loads(pickle.dumps(both)) == both
-    monkeypatch.setattr(EnvConfig, "declared_by", lambda _: [Slow, Fast])
-    with refused("speed"):
-        EnvConfig.of({})
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = (f"{name}/* = {__name__}:{name.title()}" for name in ("slow", "fast"))
+    backends = "\n[zerobeast.environments]\nslow/* = tests.build.faulty:BACKEND\nfast/* = tests.build.faulty:BACKEND"
+    with bring(tmp_path, EnvConfig.group(), {"both-1.0": "\n".join(lines) + backends}):
+        both = EnvConfig.model_validate({"id": "zipf(slow/X,football/a)", "speed": 3})
+        assert both.model_dump().items() >= {"speed": 3, "frame_stack": 4}.items()
+        assert pickle.loads(pickle.dumps(both)) == both
+        for ask in (lambda: EnvConfig.of({"id": "slow/X,fast/X"}), lambda: TREE["env.speed"]):
+            with refused("speed"):
+                ask()
 
 
 def test_each_process_reads_what_was_given_once_and_a_call_in_python_makes_no_flags(

@@ -120,7 +120,9 @@ def command(config: RunConfig) -> str:
     leading = [path for path in LEADING if value_at(config, path) != ""]
     flags = [word for path in leading for word in flag_of(path, value_at(config, path))]
     base = gather(flags, {}, read_only=True).config
-    changed = [path for path in table_of(config) if value_at(config, path) != value_at(base, path)]
+    known = table_of(base)  # without the settings of parts that flags choose
+    usual = {path: value_at(base, path) if path in known else one.default for path, one in table_of(config).items()}
+    changed = [path for path in usual if value_at(config, path) != usual[path]]
     own = [path for path in changed if path not in LEADING and not is_of_its_machine(path)]
     paths = [path for path in own if about(path) is not About.IDENTITY or path == "seed"]
     return shlex.join(["beast", "train", *_flags(config, [*leading, *paths])])

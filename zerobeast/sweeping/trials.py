@@ -13,7 +13,7 @@ from zerobeast.common.config.confirmed import digests, remember
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given, by_files, from_tree, merged
 from zerobeast.common.config.request import Request
-from zerobeast.common.config.table import NAMES, value_at
+from zerobeast.common.config.table import NAMES, table_of, value_at
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import as_text
@@ -92,8 +92,8 @@ def _above(lower: Any, value: Any) -> Any:
 
 
 def _has(config: RunConfig, path: str) -> bool:
-    """Whether a setting is one of the run or of its own algorithm."""
-    return path.partition(".")[0] in (*RunConfig.model_fields, config.section)
+    """Whether a setting is one of the run, of its parts or of its own algorithm."""
+    return path in table_of(config)
 
 
 def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:

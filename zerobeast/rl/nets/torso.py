@@ -11,8 +11,8 @@
         def forward(self, obs: Any) -> Tensor:      # [N, out_size], each row on its own
             ...
 
-A torso reads the settings of `net`. One with settings of its own declares a subclass of `NetConfig`, in a module that
-imports no torch, and a package registers the two together: `TorsoSpec("module:Attention", settings=AttentionConfig)`.
+A torso reads the settings of `net`. One of a package may have settings of its own, a subclass of `NetConfig` in a
+module that imports no torch, under the entry point group `zerobeast.settings.net` and the torso's name.
 `obs` has N rows: a tensor [N, *shape], or a dict of tensors by name, nested as `env.obs` is; with frame stacks, each
 is [N, k, *shape]. Boxes are float32, pictures scaled and numbers normalised as configured; all else is int64.
 Names of parameters are those of the checkpoint. Parameters with `requires_grad` False, as of a pretrained encoder,
@@ -98,10 +98,9 @@ def make_torso(net: NetConfig, env: EnvSpec, *, bare: bool = False) -> Torso:
     """
     what = f"net.torso {net.torso}"
     with concerning("net.torso", net.torso):
-        spec = torso_of(net.torso)
-        make = spec.load(net.torso, bare=bare)
+        make = torso_of(net.torso).load(net.torso, bare=bare)
         with raising(ConfigError, f"{what} cannot be made for {env.env_id}"):
-            made = make(net if isinstance(net, spec.settings) else spec.settings(**net.model_dump()), env)
+            made = make(net, env)
         if not isinstance(made, nn.Module):
             raise ConfigError(f"{what} made {type(made).__name__}, expected a torch.nn.Module")
         torso = made if isinstance(made, Torso) else Own(made, net, env)

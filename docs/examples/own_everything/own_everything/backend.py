@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerobeast.common.settings import EnvConfig, setting
 from zerobeast.services.envserver.backend import Backend, unknown
-
-
-class PointConfig(EnvConfig):
-    """Which environment, and how long its episodes are."""
-
-    steps: int = setting(40, "steps after which an episode is truncated", ge=1)
-
 
 SIZES = {"point/Reach-v0": 6, "point/Crowd-v0": 16}  #: how many others there are at most
 
@@ -25,4 +17,4 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Any:
     return Reach(**{"most": SIZES[env_id], **kwargs})
 
 
-BACKEND = Backend(make, ids=lambda: SIZES, settings=PointConfig)
+BACKEND = Backend(make, ids=lambda: SIZES)

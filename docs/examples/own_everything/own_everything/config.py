@@ -1,9 +1,8 @@
-"""Settings of the algorithm and of the network. No torch: every service reads them."""
+"""Settings of the algorithm, the network and the environments. No torch: every service reads them."""
 
 from __future__ import annotations
 
-from zerobeast.common.settings import AlgorithmSpec, NetConfig, setting
-from zerobeast.common.settings.net import TorsoSpec
+from zerobeast.common.settings import AlgorithmSpec, EnvConfig, NetConfig, setting
 from zerobeast.rl.algos.ppo.config import PPOConfig
 
 
@@ -17,11 +16,16 @@ class AnnealedPPOConfig(PPOConfig):
         return self.first_entropy_cost + min(1.0, done) * (self.entropy_cost - self.first_entropy_cost)
 
 
+class PointConfig(EnvConfig):
+    """Which environment, and how long its episodes are."""
+
+    steps: int = setting(40, "steps after which an episode is truncated", ge=1)
+
+
 class EntitiesConfig(NetConfig):
     """The network."""
 
     heads: int = setting(2, "heads of the attention, which divide net.hidden_size", ge=1)
 
 
-ENTITIES = TorsoSpec("own_everything.network:Entities", settings=EntitiesConfig)
 SPEC = AlgorithmSpec("annealed_ppo", AnnealedPPOConfig, "own_everything.algorithm:AnnealedPPO")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import NoneType
 from typing import Any, Literal, Self
 
 from zerobeast.common.extras import EXTRAS, how_to_install
@@ -37,6 +38,7 @@ Refusal = Literal[
 
 
 ABSENT: Any = object()  #: in place of a value, if an error is not about one
+EMPTY = (str, tuple, NoneType)  #: of fields that an error may lack
 
 
 class BeastError(Exception):
@@ -83,7 +85,7 @@ class BeastError(Exception):
         """This error with the fields of another one, of which its sentence tells more."""
         if isinstance(other, BeastError):
             own = vars(self)
-            missing = (name for name in vars(other) if name in own and own[name] in (None, "", ()))
+            missing = [name for name in vars(other) if isinstance(own.get(name, 1), EMPTY) and not own[name]]
             own.update({name: getattr(other, name) for name in missing})
         return self
 
@@ -227,5 +229,9 @@ def _reason(error: BaseException, *, whole: bool) -> str:
         return how_to_install(error)
     if not whole and (known := getattr(error, "strerror", None)):
         return str(known)
-    text = " ".join(str(error).split()) if whole else str(error).partition("\n")[0]
+    try:
+        given = str(error)
+    except Exception:  # that is foreign code too
+        given = ""
+    text = " ".join(given.split()) if whole else given.partition("\n")[0]
     return f"{type(error).__name__}: {text or 'no reason given'}"

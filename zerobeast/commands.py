@@ -7,6 +7,8 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -54,13 +56,18 @@ def run_module(package: str, name: str, argv: list[str]) -> int:
 
 
 def of_packages() -> dict[str, str]:
-    """Commands that installed packages bring, each with the first line of its module's text, which is not executed."""
-    return {name: _first_line(entry.module) for name, (entry, *_) in installed(GROUP).items()}
+    """Commands that installed packages bring, each with the first line of its module's text. Nothing is imported."""
+    return {name: _first_line(entry) for name, (entry, *_) in installed(GROUP).items()}
 
 
-def _first_line(module: str) -> str:
+def _first_line(entry: EntryPoint) -> str:
     with contextlib.suppress(Exception):  # whatever is wrong with it
-        file = Path(str(getattr(find_spec(module), "origin", "")))
+        top, *parts = entry.module.split(".")
+        found, name = find_spec(top), top
+        for part in parts:  # of a name with a dot, `find_spec` would import the package
+            name = f"{name}.{part}"
+            found = PathFinder.find_spec(name, found.submodule_search_locations if found else None)
+        file = Path(str(getattr(found, "origin", "")))
         return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0]
     return ""
 

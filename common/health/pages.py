@@ -16,8 +16,12 @@ ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - bou
 
 
 def announced_page(status: Path, timeout_s: float = ANSWER_LIMIT_S, *, remote: bool) -> dict[str, Any] | None:
-    """The page of the service that wrote a status file, or None if there is none; `remote` as for `announced`."""
-    return fetch_page(announced(status, remote=remote)[0], timeout_s)
+    """The page of the process that wrote a status file, or None if there is none; `remote` as for `announced`.
+
+    Another process may have the address by now, so the page has to be that of the process in the file.
+    """
+    page = fetch_page(announced(status, remote=remote)[0], timeout_s)
+    return page if page and page.get("pid") == read(status).pid else None
 
 
 def announced(status: Path, *, remote: bool) -> tuple[str, str]:

@@ -9,6 +9,7 @@ have no such file, so the last line of a log has the same record, for people and
 
 import json
 import os
+import re
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,6 +24,7 @@ from zerobeast.common.process.roles import HOSTED
 #: nothing is left to do; it was asked to; for a reason that its sentence gives; by a bug, ours or not; by a signal
 State = Literal["finished", "stopped", "failed", "crashed", "killed"]
 STATES = get_args(State)
+NAMES = re.compile(rf"({'|'.join((*HOSTED, 'host'))})-\d+\.json")  #: of files, also of what looks after a host
 MAX_PID = 2**22  #: of Linux
 
 
@@ -56,6 +58,14 @@ def files_of(process: str, status: Path) -> dict[str, Path]:
     return {role: status if hosted == (process,) else status.with_stem(role + number) for role in hosted}
 
 
+def clear(folder: Path) -> None:
+    """Remove the files of an earlier start. Raises ConfigError if one cannot be removed."""
+    with explained(f"{folder}: an earlier status file cannot be removed"):
+        for file in folder.glob("*.json"):
+            if NAMES.fullmatch(file.name):
+                file.unlink()
+
+
 def announce(path: Path, role: str, index: int | None, health: str) -> None:
     """Write where the health page of a service of this process is, to a file that is replaced atomically.
 
@@ -69,11 +79,16 @@ def announce(path: Path, role: str, index: int | None, health: str) -> None:
 
 
 def record_end(files: Mapping[str, Path], pid: int, end: ExitRecord) -> None:
-    """Write how a process has ended to the files of its services, if their folder is still there and has room."""
+    """Write how a process has ended to the files of its services, if their folder is still there and has room.
+
+    A file of another process that has not ended stays as it is.
+    """
+    here = socket.gethostname()
     for role, path in files.items():
-        with suppress(BeastError):
-            if path.parent.exists():
-                write(path, role=role, pid=pid, host=socket.gethostname(), **end._asdict())
+        with suppress(BeastError), explained(f"status file {path}"):
+            there = read(path)
+            if path.parent.exists() and (there.end or not there.pid or (there.pid, there.host) == (pid, here)):
+                write(path, role=role, pid=pid, host=here, **end._asdict())
 
 
 def write(path: Path, **facts: Any) -> None:
@@ -99,4 +114,5 @@ def end_of(files: Mapping[str, Path], pid: int) -> ExitRecord | None:
 
 def is_finished(line: str) -> bool:
     """Whether the last line in the log of a process is that of one with nothing left to do."""
-    return f" {ExitRecord('finished')}" in line
+    *_, sentence = line.split(" I ", 1)  # behind the time, the process and the level
+    return f"{sentence}:".startswith(f"{ExitRecord('finished')}:")

@@ -82,7 +82,7 @@ def remark(services: Sequence[ServiceView]) -> Verdict | None:
         return Verdict(f"finished: the run has reached its last step{waiting}", good=True)
     if away > len(services) and not learner:
         words = "".join(view.note for view in services if view.role == "learner")
-        return _unhealthy(f"the learner's page cannot be asked from here; its log ends with: {words}")
+        return _unhealthy(f"the learner's page cannot be asked from here; last seen: {words}")
     if sentence := _starting(services):
         return Verdict(sentence, good=False)
     if cause := _missing(services) or _unready(services) or _stalled(services):
@@ -269,7 +269,7 @@ def _latency_bound(services: Sequence[ServiceView]) -> str:
 
 def _serves(services: Sequence[ServiceView]) -> bool:
     """Whether there are only brokers and learners: what acts may be programs, or on machines that cannot be asked."""
-    return {view.role for view in services} <= set(SERVING)
+    return {view.role for view in services} & set(ROLES) <= set(SERVING)
 
 
 def _of(services: Sequence[ServiceView], role: str) -> list[ServiceView]:

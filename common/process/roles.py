@@ -21,7 +21,7 @@ class Role:
       connects: planes that it uses as a client.
       hosts: the services that it hosts, in starting order.
       wanted: attribute of a run's settings that says whether the run has it; the run goes on if it ends. Empty: every
-        run needs it, and `launcher/placement.py` says how many it has.
+        run needs it, and `launcher/placement.py` says how many it has. A serial run, which is one process, has none.
       inside: its planes stay in a process that hosts their clients as well.
       niceness: of a process that could use every core all the time.
       grace_s: how long the roles that are asked to end after it wait for it.
@@ -57,7 +57,8 @@ _IN_STARTING_ORDER = (
     Role(EVALUATOR, "Evaluator", wanted="evaluates", niceness=15),
 )
 RECORDS = {role.name: role for role in _IN_STARTING_ORDER}
-#: the services that every run needs
+SERVICES = tuple(name for name, role in RECORDS.items() if role.service)
+#: those that every run needs
 ROLES = tuple(name for name, role in RECORDS.items() if role.service and not role.wanted)
 HOSTED = {name: role.hosts or (name,) for name, role in RECORDS.items()}  #: the services of each kind of process
 PROCESSES = tuple(RECORDS)

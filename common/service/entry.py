@@ -121,10 +121,8 @@ def main(
         request = Request.of_flags(argv, environ, Instance)
         end = _run(role, build, signals, request)
         log.info("%s", end)
-    except BeastError as error:
-        end = ExitRecord("failed", str(error), error.exit_code)
-    except ModuleNotFoundError as error:
-        end = ExitRecord("failed", how_to_install(error), ConfigError.exit_code)
+    except (BeastError, ModuleNotFoundError, SystemExit) as error:
+        end = _end_by(error, signals.asked)
     except Exception as error:
         end = ExitRecord("crashed", f"{type(error).__name__}: {error}", 1)
         raise
@@ -134,6 +132,16 @@ def main(
     if end.code:  # on a full disk the exit code counts
         say("\n".join(f"{role}: {line}" for line in end.sentence.split("\n")), sys.stderr)
     return end.code
+
+
+def _end_by(error: BeastError | ModuleNotFoundError | SystemExit, asked: str) -> ExitRecord:
+    if isinstance(error, BeastError):
+        return ExitRecord("failed", str(error), error.exit_code)
+    if isinstance(error, ModuleNotFoundError):
+        return ExitRecord("failed", how_to_install(error), ConfigError.exit_code)
+    if asked:
+        return ExitRecord("stopped", f"by {asked}")
+    return ExitRecord("crashed", f"code that is not ours has called sys.exit({error.code!r:.100})", 1)
 
 
 def _run(role: str, build: Build, signals: _Signals, request: Request) -> ExitRecord:

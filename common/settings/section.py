@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -26,6 +27,7 @@ from zerobeast.common.settings.facts import FACTS, About, Facts
 from zerobeast.common.text import printable
 
 Base = TypeVar("Base", bound="Section")
+LONE = re.compile("[\ud800-\udfff]")  #: halves of a character of UTF-16, which UTF-8 lacks
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
 
 
@@ -51,8 +53,8 @@ class Section(BaseModel):
         if kind is int and isinstance(value, str) and "e" in value.lower():
             with suppress(ValueError):
                 return float(value)
-        if isinstance(value, str) and printable(value) != value:
-            raise ValueError("expected text without control characters")
+        if isinstance(value, str) and (printable(value) != value or LONE.search(value)):
+            raise ValueError("expected text without control characters, in UTF-8")
         return value
 
 

@@ -16,7 +16,7 @@ import os
 import stat
 import struct
 from fnmatch import fnmatchcase
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 import zmq.auth
@@ -104,14 +104,14 @@ def make_keys(folder: Path) -> list[Path]:
 
 
 def add_key(folder: Path, role: str) -> list[Path]:
-    """Write one more certificate of a role, <role>-2 or the next free name; returns the files.
+    """Write a certificate of a role, its first one or <role>-2 or the next free name; returns the files.
 
     Raises:
       ConfigError: the folder holds none yet, or cannot be written.
     """
-    if not _of_role(folder / PUBLIC, role):
-        raise ConfigError(f"{folder} holds no {PUBLIC}/{role}.key yet: make the first keys without naming a role")
-    names = (f"{role}-{number}" for number in count(2))
+    if not any((folder / PUBLIC).glob("*.key")):
+        raise ConfigError(f"{folder} holds no {PUBLIC}/*.key yet: make the first keys without naming a role")
+    names = chain([role], (f"{role}-{number}" for number in count(2)))
     return _make(folder, next(name for name in names if not any(path.exists() for path in _files(folder, name))))
 
 

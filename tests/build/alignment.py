@@ -13,9 +13,8 @@ from tests.helpers import in_thread, wait_until
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, ServerPort
+from zerobeast.common.wire import EnvSpec, PolicySpec, rollout_record
 from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.rl.nets.network import Network, StepInput
 from zerobeast.rl.protocol import Act, Sampling

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings.algorithm import usable
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import RunConfig, usable
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array, nested
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue

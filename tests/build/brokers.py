@@ -15,10 +15,8 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, WeightsPublisher, checksum, random_id
+from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, act_record, step_record
 from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.rl.nets.network import Network, StepInput

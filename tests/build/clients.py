@@ -13,10 +13,8 @@ from zerobeast.clients.policy_client import PolicyClient
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context
+from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, act_record, step_record
 from zerobeast.common.wire.messages import Frames, Header, Kind, Plane
-from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.service import Actor
 from zerobeast.testing.scripted import Ask, Client, serving

@@ -10,11 +10,9 @@ import numpy as np
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, act_record, rollout_record, step_record
 from zerobeast.common.wire.messages import Header, Kind, Plane, Reason
-from zerobeast.common.wire.records import act_record, rollout_record, step_record
 from zerobeast.common.wire.session import Arrival
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import RESEND_AFTER_S
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.group import EnvGroup

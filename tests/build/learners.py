@@ -15,10 +15,8 @@ from tests.helpers import poll, wait_until
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import ClientPort, Context, WeightsSubscriber, random_id
+from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, rollout_record
 from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.common.wire.stream import Stream
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.rl.data.batch import Batch

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from tests.build.batches import MINATAR
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.nets.popart import PopArt
 
 CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))

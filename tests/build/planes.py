@@ -17,9 +17,8 @@ from tests.build.envservers import running
 from tests.build.learners import ENV, B, T, opened, rollout_rows, run_config
 from tests.helpers import ROOT, killed_at_last, poll, wait_until
 from zerobeast.common.transport import Context
-from zerobeast.common.wire import session
+from zerobeast.common.wire import session, step_record
 from zerobeast.common.wire.messages import Kind, Plane
-from zerobeast.common.wire.records import step_record
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.services.envserver.inline import InlineVectorEnv
 from zerobeast.testing.served import Counts, Request, Server, env_server

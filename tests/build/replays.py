@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from tests.build.batches import HYBRID
 from tests.helpers import as_bits
-from zerobeast.common.wire.layout import Field
-from zerobeast.common.wire.records import rollout_record
+from zerobeast.common.wire import EnvSpec, Field, PolicySpec, rollout_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.replay import Replay
 

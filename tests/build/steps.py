@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec, step_record
 
 MANY = 1000  #: steps
 DTYPE = step_record(EnvSpec("x", ArraySpace.box(()), ArraySpace.discrete(2))).dtype

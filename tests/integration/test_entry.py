@@ -17,7 +17,7 @@ import pytest
 
 from tests.helpers import finished, killed_at_last, python, wait_until
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.health.status import ExitRecord, read
+from zerobeast.common.health.status import ExitRecord, State, read
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.process.usage import PLENTY
 from zerobeast.common.wire.messages import PROTOCOL_VERSION
@@ -126,6 +126,7 @@ def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_
         ("wrong", 2, ["no such environment"]),
         ("extra", 2, ["torch is not installed: pip install 'zerobeast[torch]'"]),
         ("x y", 2, ["argument 'y': expected a flag such as --learner.batch_size 32"]),
+        ("quits", 1, ["code that is not ours has called sys.exit(0)"]),
         ("bug", 1, []),
     ],
 )
@@ -135,7 +136,8 @@ def test_a_failure_is_sentences_and_its_exit_code_and_a_bug_keeps_its_traceback(
     status = tmp_path / "status.json"
     found, errors = finish(start("--status-file", status, "--index", "3", "--name", *name.split()))
     assert found == code
-    end = ExitRecord("failed", "\n".join(lines), code) if lines else ExitRecord("crashed", "KeyError: 'bug'", code)
+    state: State = "crashed" if code == 1 else "failed"
+    end = ExitRecord(state, "\n".join(lines) or "KeyError: 'bug'", code)
     assert read(status).end == end
     assert [line for line in errors.splitlines() if line.startswith("trivial: ")] == [f"trivial: {x}" for x in lines]
     assert ("Traceback" in errors, "KeyError: 'bug'" in errors) == (name == "bug", name == "bug")

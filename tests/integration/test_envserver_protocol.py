@@ -18,10 +18,8 @@ from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import BeastError, ConfigError, LocalProtocolError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.transport import Context
-from zerobeast.common.wire import session
+from zerobeast.common.wire import ArraySpace, action_record, session
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Header, Kind, Reason
-from zerobeast.common.wire.records import action_record
-from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.services.envserver import sessions
 from zerobeast.services.envserver.backend import GROUP, Backend, VectorRequest
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv

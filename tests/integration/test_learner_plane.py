@@ -7,10 +7,9 @@ from numpy.typing import NDArray
 from tests.build.learners import POLICY, B, Opener, T, feed, rollout_rows
 from tests.helpers import wait_until
 from zerobeast.common.errors import ConfigError, StoreError
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.session import YIELDS_S
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.together import Alone
 from zerobeast.services.learner.update import Trainer
 

@@ -31,8 +31,7 @@ from zerobeast.common.files import metrics
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, WeightsSubscriber
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.update import Trainer

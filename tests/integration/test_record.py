@@ -23,8 +23,7 @@ from zerobeast.cli.record import main
 from zerobeast.clients.policy import Policy
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, EnvError
-from zerobeast.common.settings import EnvConfig
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.services.envserver import atari
 from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.frames import Frames

@@ -20,10 +20,8 @@ from zerobeast.clients.remote.cluster import ClusterVectorEnv
 from zerobeast.clients.remote.vector_env import RemoteVectorEnv, RowsVectorEnv
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost, RemoteProtocolError
 from zerobeast.common.transport import Context
+from zerobeast.common.wire import ArraySpace, EnvSpec, step_record
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.testing.scripted import Client, serving
 

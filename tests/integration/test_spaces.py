@@ -11,8 +11,7 @@ from tests.helpers import running_still, wait_until
 from zerobeast.cli import slurm
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import load
-from zerobeast.common.settings import EnvConfig
-from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.launcher import spaces
 from zerobeast.launcher.spaces import spec_of
 

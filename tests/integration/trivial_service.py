@@ -34,6 +34,8 @@ class Trivial(Service):
             raise PeerLost("the broker did not answer\nfor 60 s")
         if self.wish == "wrong":
             raise ConfigError("no such environment")
+        if self.wish == "quits":
+            sys.exit(0)
         if self.wish == "bug":
             raise KeyError("bug")
         if self.wish == "away":

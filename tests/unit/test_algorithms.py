@@ -19,11 +19,8 @@ from tests.helpers import ROOT, bring
 from zerobeast.common.config.load import dump, gather, load, settings_help
 from zerobeast.common.config.preset import fitting
 from zerobeast.common.plugins import find
-from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec
-from zerobeast.common.settings.section import Section, setting
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import AlgorithmSettings, AlgorithmSpec, RunConfig, Section, setting
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import run_folder
 from zerobeast.rl.algos.ppo.config import PPOConfig
 from zerobeast.rl.data.batch import Batch

@@ -13,6 +13,9 @@ import pytest
 from tests.build.errors import refused
 from tests.build.folders import saved
 from zerobeast.cli.watch import main
+from zerobeast.common.health import pages, status
+from zerobeast.common.health.status import ExitRecord
+from zerobeast.discovery.run import services_of
 from zerobeast.launcher.attached import attached, runs
 
 HOLDER = """
@@ -52,6 +55,22 @@ def test_a_process_that_has_not_announced_all_its_services_and_one_elsewhere_are
     announce(tmp_path, "actor-4", 11, host=socket.gethostname())
     found = {each.spec.name: each.pid for each in attached(tmp_path)}
     assert found == {"broker 0": 11, "envserver 0": 11, "actor 3": -1, "actor 4": 11}
+
+
+def test_a_status_file_is_of_the_process_that_wrote_it_until_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, end = status.files_of("learner", tmp_path / "services" / "learner-0.json"), ExitRecord("failed", "no", 2)
+    page = {"role": "learner", "pid": 12}
+    monkeypatch.setattr(pages, "fetch_page", lambda *_: page)
+    for pid, found in ((12, page), (11, {})):
+        announce(tmp_path, "learner-0", pid)
+        assert [view.page for view in services_of(tmp_path, remote=False)] == [found]
+    status.record_end(files, 13, end)
+    assert status.end_of(files, 13) is None, "11 has not ended"
+    for pid in (11, 13):
+        status.record_end(files, pid, end)
+        assert status.end_of(files, pid) == end
 
 
 def test_files_that_are_no_announcements_are_left_out(tmp_path: Path) -> None:

@@ -9,12 +9,10 @@ import torch
 
 from tests.helpers import as_bits, row_layout
 from zerobeast.clients.own_env import OwnEnv
+from zerobeast.common.wire import EnvSpec, Field, PolicySpec, rollout_record, step_record
 from zerobeast.common.wire.bits import pack_bits, unpacked_rows
 from zerobeast.common.wire.checks import flaw, illegal, rollout_flaw
-from zerobeast.common.wire.layout import Field
-from zerobeast.common.wire.records import rollout_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.data import Rollouts
 from zerobeast.rl.ops.columns import observed
 from zerobeast.rl.replay.ring_file import RingFile

@@ -10,8 +10,7 @@ import torch
 from tests.build.batches import BOX, NESTED, ONES, REACH, generator, learner, transitions
 from tests.build.control import CONTROL, control, of_critics, q_of
 from zerobeast.common.settings.net import NetConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.algos.control.networks import BoxPolicy, Critics
 from zerobeast.rl.protocol import Sampling
 

@@ -7,10 +7,9 @@ import torch
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import YIELDS_S, Session
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.broker.sessions import Client, Sessions
 
 OURS, THEIRS = (EnvSpec("E-v0", ArraySpace.box((size,)), ArraySpace.discrete(2)) for size in (4, 5))

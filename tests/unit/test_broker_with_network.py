@@ -9,9 +9,7 @@ import torch
 from tests.build.batches import PANEL, REACH, VECTORS
 from tests.build.brokers import EchoAlgorithm
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, step_record
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.network import StepInput

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling

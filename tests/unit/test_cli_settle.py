@@ -12,8 +12,7 @@ from tests.build.starts import settled, started
 from zerobeast.cli.train import TrainFlags, main, train
 from zerobeast.common.config.load import load
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import start
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.hosts import Host

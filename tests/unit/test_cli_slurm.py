@@ -28,8 +28,8 @@ def test_the_script_is_valid_bash_with_the_requested_sbatch_options(tmp_path: Pa
     assert "PYTHONPATH" not in text, "the folder of the job would hide what is installed"
     options = "--nodes=3 --ntasks-per-node=16 --time=1:00:00 --partition=gpu --gres=gpu:1 --requeue"
     assert {f"#SBATCH {option}" for option in options.split()} <= set(text.splitlines())
-    for role in ("learner", "worker", "evaluator"):
-        assert f"{root}/x/services/{role}-0.json" in text, "where its page is announced"
+    for file in ("learner'-0.json", "evaluator'-0.json", 'worker\'-"$SLURM_PROCID".json'):
+        assert f"{root}/x/services/{file}" in text, "where its page is announced"
 
 
 def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path) -> None:

@@ -14,11 +14,8 @@ from zerobeast.common.config.load import Request, check, dump, gather, load, res
 from zerobeast.common.config.table import TREE
 from zerobeast.common.config.trust import decisive
 from zerobeast.common.errors import BeastError
-from zerobeast.common.settings.env import EnvConfig
-from zerobeast.common.settings.section import Section, setting
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import EnvConfig, RunConfig, Section, setting
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.services.envserver.frames import Frames
 
 FRAMES = [name for name in Frames.model_fields if name not in EnvConfig.model_fields]
@@ -172,6 +169,13 @@ def test_numbers_in_a_mapping_are_numbers_on_every_path(tmp_path: Path, text: st
     assert repr(seen) == repr([NUMBERS, NUMBERS]), "what is described has what is trained on"
     path.write_text(dump(file))
     assert repr(load(["--config", str(path)], {})) == repr(file)
+
+
+@pytest.mark.parametrize(("path", "text"), [("net.torso", "[mlp]"), ("env.id", "[A-v0]"), ("root", '"\\uD800"')])
+def test_what_is_no_text_is_refused(tmp_path: Path, path: str, text: str) -> None:
+    (file := tmp_path / "config.yaml").write_text(f"{path}: {text}")
+    with refused(path):
+        load(["--config", str(file)], {})
 
 
 @pytest.mark.parametrize("text", ['{"rate": NaN}', "{a: [-Infinity]}", "{a: .inf}"])

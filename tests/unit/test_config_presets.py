@@ -8,8 +8,7 @@ from zerobeast.common.config import preset, torchbeast
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import gather, load
 from zerobeast.common.config.table import value_at
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 
 #: what is published, as text in which each setting of a preset is followed by its value
 PUBLISHED = {

@@ -12,8 +12,7 @@ from ale_py.vector_env import AtariVectorEnv as Reference
 from tests.helpers import ROOT
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.frames import Frames
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv

@@ -10,9 +10,8 @@ from gymnasium.spaces.utils import flatten
 from tests.build.errors import refused
 from zerobeast.clients.own_env import OwnEnv
 from zerobeast.common.errors import EnvError, RemoteProtocolError
-from zerobeast.common.wire.records import action_record, step_record
+from zerobeast.common.wire import EnvSpec, action_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver.reading import mask_of
 from zerobeast.services.envserver.spaces import action_adapter, env_spec, legal, obs_adapter, space_of
 

@@ -16,9 +16,8 @@ from tests.build.envs import COUNTER, ON_PURPOSE
 from tests.build.odd import ODD
 from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.settings import EnvConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.common.wire.checks import flaw, illegal
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.envserver import shard as module
 from zerobeast.services.envserver.agents import shard as shard_like
 from zerobeast.services.envserver.catalogue import make_env

@@ -9,9 +9,8 @@ from tests.build.batches import ENDLESS, HYBRID, MINATAR, REACH
 from tests.build.nets import CARTPOLE
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec
 from zerobeast.common.wire.records import oversize, rollout_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.fit import refuse_unfit
 

@@ -104,6 +104,8 @@ def test_what_starts_is_missing_or_not_well_is_named() -> None:
     assert named([*services()[:3], fresh[3]]) == ("starting", {"actor", "actor 0"})
     assert named(fresh[1:]) == named([ServiceView("learner 0", "learner", code=2), *fresh[1:]])
     assert named([]) == ("unhealthy", set(ROLES))
+    serving = [ServiceView("evaluator 0", "evaluator", PAGES["actor"]), *services()[:2]]
+    assert named(serving)[0] != "unhealthy", "what acts may be elsewhere, whatever else is beside them"
     gone = [view for view in services() if view.role != "broker"]
     ended = ServiceView("broker 0", "broker", silent_s=float("inf"), code=2, note="a setting is wrong")
     assert named([*gone, ended]) == ("unhealthy", {"broker"})

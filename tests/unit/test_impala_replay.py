@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tests.build.batches import B, T, algorithm_of, make_batch, weights
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.algos.impala import algorithm as module
 from zerobeast.rl.algos.impala.algorithm import OldRollouts
 from zerobeast.rl.data.batch import Batch

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from tests.build.batches import MINATAR, generator
 from tests.build.nets import CARTPOLE, SMALL, TORSOS, of_task
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.nets.lstm import LSTM
 from zerobeast.rl.nets.normalize import CLIP, HORIZON, ArrayNorm
 from zerobeast.rl.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt

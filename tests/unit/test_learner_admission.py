@@ -8,11 +8,9 @@ import pytest
 
 from tests.build.learners import ENV, POLICY, T
 from zerobeast.common.errors import RemoteProtocolError
+from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, rollout_record
 from zerobeast.common.wire.checks import rollout_flaw
 from zerobeast.common.wire.episodes import Episode, episodes_of
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.learner.admission import Terms, mismatch
 

@@ -13,9 +13,7 @@ from torch import nn
 
 from tests.build.learners import ENV, T, answer, rollout_rows, run_config
 from tests.build.streams import ListedRun, learn, training_run
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.data.pace import Pace
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.data import Batch, Pace, Rollouts
 from zerobeast.rl.learning.circular import Circular
 from zerobeast.rl.learning.dual import FLOOR, Dual
 from zerobeast.rl.learning.one_batch import OneBatch

@@ -13,8 +13,7 @@ from zerobeast.common.config.load import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.acting.inference import Inference
-from zerobeast.rl.data.batch import Batch
-from zerobeast.rl.data.rollouts import Rollouts
+from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory.contrastive import Contrastive
 from zerobeast.rl.memory.learning import STATE, MemoryLearning

@@ -10,13 +10,22 @@ import pytest
 
 from tests.helpers import layout_id, row_layout
 from zerobeast.common import transport
-from zerobeast.common.wire import codec, layout, messages, stream
+from zerobeast.common.wire import (
+    EnvSpec,
+    PolicySpec,
+    RecordSpec,
+    act_record,
+    action_record,
+    codec,
+    layout,
+    messages,
+    rollout_record,
+    step_record,
+    stream,
+)
 from zerobeast.common.wire.codec import pack
-from zerobeast.common.wire.layout import RecordSpec
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header, topic
-from zerobeast.common.wire.records import act_record, action_record, rollout_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()

@@ -16,8 +16,7 @@ from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAn
 from zerobeast.rl.algos.policy_gradient.vtrace_loss import loss
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.nets.popart import PopArt
+from zerobeast.rl.nets import PopArt, StepInput
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.services.broker.sessions import Sessions
 

@@ -14,10 +14,8 @@ from tests.build.batches import MINATAR, REACH
 from tests.build.errors import refused
 from tests.build.nets import CARTPOLE, FOOTBALL, TORSOS
 from tests.helpers import ROOT
-from zerobeast.common.settings.net import NetConfig, Reading
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.settings import NetConfig, Reading, RunConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.algos.impala.algorithm import Impala
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.factory import make_algorithm

@@ -18,8 +18,7 @@ from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.config.trust import needed
 from zerobeast.common.settings.net import NetConfig, TorsoSpec
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher.placement import placement_of
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.body import Body

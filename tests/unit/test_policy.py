@@ -21,9 +21,7 @@ from zerobeast.clients.policy import LATE, Policy
 from zerobeast.common.config.load import load as settings
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.wire.records import act_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace, by_array
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, by_array, step_record
 from zerobeast.launcher.spaces import check_opponent
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import main

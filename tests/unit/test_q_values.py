@@ -12,8 +12,7 @@ from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.algos.value.exploration import best, epsilon_greedy, epsilons
 from zerobeast.rl.algos.value.q_network import QHead
 from zerobeast.rl.algos.value.q_values import Distributions, Scalars
-from zerobeast.rl.nets.network import StepInput
-from zerobeast.rl.nets.weights import flatten
+from zerobeast.rl.nets import StepInput, flatten
 from zerobeast.rl.ops.returns import n_step_returns, project, rescale, unrescale
 from zerobeast.rl.protocol import Sampling
 from zerobeast.testing.small_run import B, SmallRun, T, first_env

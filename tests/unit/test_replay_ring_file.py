@@ -11,9 +11,7 @@ import pytest
 
 from tests.build.replays import PLAIN, POLICY, TREES, T
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.wire.records import rollout_record
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec, rollout_record
 from zerobeast.rl.replay import disk
 from zerobeast.rl.replay.disk import PAGE
 from zerobeast.rl.replay.ring_file import NAME, RingFile

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zerobeast.common.wire.records import act_record, step_record
+from zerobeast.common.wire import EnvSpec, PolicySpec, act_record, step_record
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
-from zerobeast.common.wire.specs import EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.rollout import RolloutBuilder
 

@@ -14,10 +14,8 @@ from zerobeast.common.config.relations import broken
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import EvaluateConfig
-from zerobeast.common.wire import act_record, step_record
+from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, step_record
 from zerobeast.common.wire.episodes import MAX_NAMES, Episode, are_infos
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import MOST_PAST, RENEW_S, Games, Opponents
 from zerobeast.rl.factory import make_algorithm

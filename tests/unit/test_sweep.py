@@ -82,6 +82,12 @@ def test_random_draws_follow_from_the_seed_and_more_of_them_begin_with_the_same_
     assert sorted(drawn) == [1, 2, 3, 4], "each differs from those before"
 
 
+def test_settings_of_one_environment_are_left_out_of_runs_in_another(tmp_path: Path) -> None:
+    vary, common = {"env": ["PongNoFrameskip-v4", "CartPole-v1"]}, {"algo": "ppo", "env.frame_stack": 2}
+    pong, pole = planned(tmp_path, vary, settings=common)
+    assert (settings(pong)["env.frame_stack"], "env.frame_stack" in settings(pole)) == ("2", False)
+
+
 SEED = {"seed": [1]}
 
 

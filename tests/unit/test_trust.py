@@ -28,12 +28,9 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import LEVELS, TREE, section_of, value_at
 from zerobeast.common.config.trust import ALONE, confirmation, decisive
 from zerobeast.common.files import state
-from zerobeast.common.settings import AlgorithmSettings, AlgorithmSpec, algorithm
+from zerobeast.common.settings import AlgorithmSettings, AlgorithmSpec, RunConfig, Section, algorithm, setting
 from zerobeast.common.settings.guards import takes_text
-from zerobeast.common.settings.section import Section, setting
-from zerobeast.common.settings.tree import RunConfig
-from zerobeast.common.wire.spaces import ArraySpace
-from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import start
 from zerobeast_tools.bench.options import parse
 

@@ -14,7 +14,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.health.command import add_flags, show, view_at
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import Verdict, healthy, judge
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import ROLES, SERVICES
 from zerobeast.discovery import run
 from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kubernetes
 
@@ -22,7 +22,7 @@ from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kub
 def main(argv: list[str]) -> int:
     """Run `beast health`. Raises ConfigError if there is nothing to look at."""
     parser = commands.parser("beast health", __doc__)
-    parser.add_argument("role", nargs="?", choices=ROLES, help="only the services of one role")
+    parser.add_argument("role", nargs="?", choices=SERVICES, help="only the services of one role")
     parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
     commands.add_root(parser)
     parser.add_argument("--remote", action="store_true", help=run.REMOTE)

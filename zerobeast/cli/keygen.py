@@ -5,7 +5,7 @@ Every service of a run takes --security.keys FOLDER, with its own secret file an
 from pathlib import Path
 
 from zerobeast import commands
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import SERVICES
 from zerobeast.common.process.terminal import write
 from zerobeast.common.transport import add_key, make_keys
 
@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
     """Run `beast keygen`. Raises ConfigError if the folder has keys already, none to add to, or cannot be written."""
     parser = commands.parser("beast keygen", __doc__)
     parser.add_argument("folder", type=Path, help="folder of public/ and secret/")
-    parser.add_argument("role", nargs="?", choices=ROLES, help="add <role>-2, <role>-3, ... to the keys that are there")
+    parser.add_argument("role", nargs="?", choices=SERVICES, help="add <role>-2, ... to the keys that are there")
     options = parser.parse_args(argv)
     for file in add_key(options.folder, options.role) if options.role else make_keys(options.folder):
         write(str(file))

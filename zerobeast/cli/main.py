@@ -25,7 +25,7 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.extras import how_to_install
 from zerobeast.common.files.atomic import explained
-from zerobeast.common.plugins import find, installed
+from zerobeast.common.plugins import installed, load, reference_of
 from zerobeast.common.process.environ import NO_PLUGINS, SAFE_PATH
 from zerobeast.common.process.logs import escape_remarks
 from zerobeast.common.process.signals import handled
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         if argv[:1] in (["--version"], ["-V"]):
             write(f"beast {__version__}")
         else:
-            known = COMMANDS if argv and argv[0] in COMMANDS else COMMANDS | TOOLS | commands.of_packages()
+            known = COMMANDS if argv and argv[0] in COMMANDS else COMMANDS | TOOLS | commands.of_packages() | COMMANDS
             code = commands.run("beast", __doc__, known, argv, _guarded)
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
@@ -112,7 +112,8 @@ def call(name: str, argv: list[str]) -> int:
         return commands.run_module("zerobeast.cli", name, argv)
     if name not in installed(commands.GROUP):
         raise ConfigError(TOOLS[name])
-    return int(find(commands.GROUP, name, "command")(argv))
+    what = f"command {name}"
+    return int(load(reference_of(commands.GROUP, name, what), what)(argv) or 0)
 
 
 def _unwind(number: int, _frame: FrameType | None) -> None:

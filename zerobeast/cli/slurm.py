@@ -141,12 +141,13 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
         "waiting": folder / run_files.TO_EVALUATE,
         "evaluates": "yes" if config.evaluates else "",
     }
+    workers = command("worker", config, folder, number='"$SLURM_PROCID"')
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {option}" for option in options if option),
         *(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
         f"learner_command=({command('learner', config, folder, '--learner.when_done', 'exit')})",
-        f'worker_command() {{ {command("worker", config, folder)} {of_workers(config, "SLURM_LOCALID")} "$@"; }}',
+        f'worker_command() {{ {workers} {of_workers(config, "SLURM_LOCALID")} "$@"; }}',
         # the next ports are the workers'
         f"evaluator_command() {{ {command('evaluator', config, folder, '--health.port', '0')}; }}",
         resources.files("zerobeast.cli").joinpath("slurm.sh").read_text(encoding="utf-8"),
@@ -154,8 +155,10 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
     return "\n".join(lines)
 
 
-def command(role: str, config: RunConfig, folder: Path, *flags: str) -> str:
-    """The command that starts a service of the run, whose folder this is, on any node."""
+def command(role: str, config: RunConfig, folder: Path, *flags: str, number: str = "0") -> str:
+    """The command that starts a service of the run, whose folder this is, on any node; `number`, a word for a shell, is
+    that of its status file.
+    """
     settings = (
         "--config",
         str(folder / run_files.CONFIG),
@@ -163,5 +166,5 @@ def command(role: str, config: RunConfig, folder: Path, *flags: str) -> str:
         "--root",
         str(folder.parent),
     )
-    status = ("--status-file", str(folder / run_files.SERVICES / f"{role}-0.json"))  # a worker's services: one each
-    return shlex.join(service_command(role, *settings, *status, *flags))
+    status = shlex.quote(str(folder / run_files.SERVICES / role))
+    return f"{shlex.join(service_command(role, *settings, *flags))} --status-file {status}-{number}.json"

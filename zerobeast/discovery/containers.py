@@ -59,7 +59,8 @@ def unreachable(process: str, number: str, note: str, code: int | None = None) -
     """The services of a process that has ended, has not started or does not answer, and why: if it has ended, `note` is
     the last line of its log.
     """
-    seen = partial(ServiceView, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE], finished=is_finished(note))
+    finished = code == 0 and is_finished(note)
+    seen = partial(ServiceView, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE], finished=finished)
     return [seen(f"{role} {number}", role) for role in HOSTED[process]]
 
 

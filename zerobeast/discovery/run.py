@@ -8,9 +8,10 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.opening import last_lines
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.health.pages import announced, fetch_page
+from zerobeast.common.health.pages import announced, announced_page
 from zerobeast.common.health.status import read
 from zerobeast.common.health.verdict import ELSEWHERE
+from zerobeast.common.text import in_line
 from zerobeast.discovery.containers import LAST_LINE, gather
 
 AT_ONCE = 64  #: pages asked at a time
@@ -50,8 +51,8 @@ def newest(root: Path) -> Path | None:
 def _views(file: Path, *, remote: bool) -> Iterator[ServiceView]:
     """The service with a status file; if its page is out of reach, how it ended or its newest line, or its machine."""
     role, _, index = file.stem.rpartition("-")
-    address, host = announced(file, remote=remote)
-    page = fetch_page(address)
+    _, host = announced(file, remote=remote)
+    page = announced_page(file, remote=remote)
     if page is not None and page.get("role") == role:
         yield ServiceView(f"{role} {index}", role, page)
         return
@@ -59,7 +60,7 @@ def _views(file: Path, *, remote: bool) -> Iterator[ServiceView]:
         yield ServiceView(host, ELSEWHERE, note=host)
     if not host or role == "learner":
         log, end = file.parents[1] / run_files.LOGS / f"{file.stem}.log", read(file).end
-        note = str(end) if end else (last_lines(log) or ["no answer"])[-1]
+        note = in_line(str(end), LAST_LINE) if end else (last_lines(log) or ["no answer"])[-1]
         code, finished = (end.code, end.state == "finished") if end else (None, False)
         yield ServiceView(
             f"{role} {index}", role, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE], finished=finished

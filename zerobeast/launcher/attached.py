@@ -29,9 +29,11 @@ class Attached:
     @property
     def code(self) -> int | None:
         """Its exit code once it has ended; 0 if nobody could say which."""
-        if self.pid <= 0 or psutil.pid_exists(self.pid):
+        if self.pid <= 0:
             return None
-        return end.code if (end := status.end_of(self.spec.statuses, self.pid)) else 0
+        if end := status.end_of(self.spec.statuses, self.pid):  # another process may have the number by now
+            return end.code
+        return None if psutil.pid_exists(self.pid) else 0
 
 
 _Process = tuple[str, int, str]  #: host, process id, index

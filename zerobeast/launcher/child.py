@@ -106,9 +106,8 @@ class Child:
         """The exit code (negative: number of the signal), or None while it runs or was never started."""
         if self._process is None:
             return None
-        had_ended = self._process.returncode is not None
         code = self._process.poll()
-        if code is not None and not had_ended:
+        if code is not None and self.end is None:
             self._signal_group(signal.SIGKILL)  # helpers that it may have left behind
             self.end = self._its_end(code)
         return code
@@ -137,9 +136,9 @@ class Child:
 
     def page(self, role: str = "", timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
         """The health page of its service with a role, or of its first service; empty while it does not answer."""
-        statuses = self.spec.statuses
-        found = announced_page(statuses[role or next(iter(statuses))], timeout_s, remote=self.remote) or {}
-        return found if found.get("pid") == self.pid else {}
+        file = next((file for each, file in self.spec.statuses.items() if role in ("", each)), None)
+        found = announced_page(file, timeout_s, remote=self.remote) if file else None
+        return found if found and found["pid"] == self.pid else {}
 
     def terminate(self) -> None:
         if self._process is not None and self.running:

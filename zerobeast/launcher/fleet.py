@@ -4,7 +4,6 @@
 """
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.health import status
 from zerobeast.common.process.environ import NO_PLUGINS, for_environments
-from zerobeast.common.process.roles import PROCESSES, RECORDS
+from zerobeast.common.process.roles import RECORDS
 from zerobeast.common.process.usage import LEAST
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, ChildSpec
@@ -25,7 +24,6 @@ from zerobeast.launcher.placement import placement_of
 from zerobeast.launcher.run_folder import start
 from zerobeast.launcher.supervisor import Supervisor
 
-STATUS = re.compile(rf"({'|'.join((*PROCESSES, 'host'))})-\d+\.json")  #: names in the folder of services
 USED = ("envserver", "broker")  #: roles that an actor uses, one of each
 
 
@@ -56,9 +54,7 @@ class Fleet:
         self._counts = dict(self.placement.processes)
         self._sockets, self._keep_open, self._own_broker = sockets, keep_open, own_broker
         self._log_bytes = config.local.log_mb << 20
-        for earlier in (config.folder / run_files.SERVICES).glob("*.json"):
-            if STATUS.fullmatch(earlier.name):
-                earlier.unlink()
+        status.clear(config.folder / run_files.SERVICES)
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
         self._environ, self._helper_environ = child_environ(environ), helper_environ(environ)
         self._flags = ["--start", str(start(config.folder)), *self.placement.flags()]
@@ -90,7 +86,7 @@ class Fleet:
             for _ in range(count):
                 self.add(role)
         for record in RECORDS.values():
-            if record.wanted and getattr(self.config, record.wanted):
+            if record.wanted and getattr(self.config, record.wanted) and self.placement.name != "serial":
                 self.add(record.name)
         return self.children
 

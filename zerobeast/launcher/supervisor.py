@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
-from zerobeast.common.process.roles import RECORDS, STOPPING
+from zerobeast.common.process.roles import EVALUATOR, RECORDS, STOPPING
 from zerobeast.common.process.signals import handled
 from zerobeast.launcher.child import KILL_LIMIT_S, TURN_S, Child, await_end
 
@@ -68,6 +68,7 @@ class Supervisor:
         self.children, self.learner = children, children[0]
         self._needed = [child for child in children if not RECORDS[child.spec.role].wanted]
         self._others = [child for child in children if child not in self._needed]
+        self._evaluators = [child for child in self._others if child.spec.role == EVALUATOR]
         self._watch, self._queue = watch, queue
         self._restarts, self._restarted = RESTARTS if restarts is None else restarts, 0
         self._only_killed = restarts is None
@@ -95,7 +96,7 @@ class Supervisor:
                 child.start()
         except BeastError as error:
             return Ending(error.exit_code, str(error))
-        warned = False
+        warned = set[str]()
         while True:
             if self._signals:
                 return Ending(128 + self._signals[0])
@@ -103,23 +104,23 @@ class Supervisor:
                 return self._finished()
             if self._dead() and not self._start_again(ending := self._after_a_death()):
                 return ending
-            if not warned and (reason := self._ended()):
+            for reason in [reason for reason in self._ended() if reason not in warned]:
                 log.warning("training goes on: %s", reason)
-                warned = True
+                warned.add(reason)
             self._turn(stopping=False)
 
-    def _ended(self) -> str:
-        """Why those have ended without which a run goes on, such as the evaluator; empty if all run."""
+    def _ended(self) -> list[str]:
+        """Why each of those has ended without which a run goes on, such as the evaluator."""
         ended = [child for child in self._others if not child.running]
-        return "; ".join(f"the {child.spec.role} has ended: {child.explain()}" for child in ended)
+        return [f"the {child.spec.role} has ended: {child.explain()}" for child in ended]
 
     def _finished(self) -> Ending:
         """Stop all that train, then wait for the last evaluations; a signal ends the wait, since the run is done."""
         if self._others and self._evaluating:
             self._stop(self._needed)
-        while any(child.running for child in self._others) and self._evaluating and not self._signals:
+        while any(child.running for child in self._evaluators) and self._evaluating and not self._signals:
             self._turn(stopping=False)
-        reason = self._ended() or (self._queue.trouble if self._queue else "")
+        reason = "; ".join(self._ended()) or (self._queue.trouble if self._queue else "")
         return Ending(int(bool(reason)), reason, finished=True)
 
     @property

@@ -14,7 +14,7 @@ import zerobeast
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
 from zerobeast.common.health.pages import announced_page
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import SERVICES
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast_tools.watched_run import WatchedRun
 
@@ -34,6 +34,7 @@ def checkout(commit: str) -> Iterator[Path]:
         tree = folder / "tree"
         _git("worktree", "add", "--detach", str(tree), commit)
         try:
+            _refuse_ours(tree)
             yield tree
         finally:
             _git("worktree", "remove", "--force", str(tree))
@@ -46,7 +47,17 @@ def _git(*arguments: str) -> None:
     except OSError as error:
         raise BeastError(f"git cannot be started: {error.strerror or error}") from error
     if done.returncode:
-        raise BeastError(f"git {arguments[0]} {arguments[-1]}: {done.stderr.strip().splitlines()[-1]}")
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise BeastError(f"git {arguments[0]} {arguments[-1]}: {why}")
+
+
+def _refuse_ours(tree: Path) -> None:
+    """Check that Python imports the files of a tree, not those that are installed."""
+    (python, *_), environ = command(tree)
+    asked = [python, "-c", "import zerobeast; print(zerobeast.__file__)"]
+    found = subprocess.run(asked, env=environ, cwd=tree, capture_output=True, text=True, check=False).stdout.strip()
+    if not Path(found).resolve().is_relative_to(tree.resolve()):
+        raise BeastError(f"Python imports {found or 'nothing'} for {tree}: expected a commit with a package zerobeast")
 
 
 def command(tree: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
@@ -111,7 +122,7 @@ class TreeRun(WatchedRun):
     def freeze_all(self) -> None:
         """Suspend its services and what started them."""
         assert self._process is not None, "it was entered"
-        self._frozen = {self._process.pid, *(int(page["pid"]) for role in ROLES for page in self.pages(role))}
+        self._frozen = {self._process.pid, *(int(page["pid"]) for role in SERVICES for page in self.pages(role))}
         self._signal_all(signal.SIGSTOP)
 
     def thaw_all(self) -> None:

@@ -79,9 +79,9 @@ def _with_commit(options: argparse.Namespace, flags: list[str]) -> int:
 
 
 def scatter_of(pairs: Sequence[float]) -> float:
-    """How far ratios are apart, without the lowest and the highest."""
+    """How far ratios are apart, without the lowest and the highest, in shares of their median."""
     inner = sorted(pairs)[1:-1]
-    return inner[-1] - inner[0]
+    return (inner[-1] - inner[0]) / median(pairs)
 
 
 def take_turns(

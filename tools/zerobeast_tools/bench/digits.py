@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from zerobeast import commands
@@ -53,6 +52,8 @@ def main(argv: list[str]) -> int:
             env = CARTPOLE if known[algo].takes(ArraySpace.discrete(2)) else PENDULUM
             here, there = (Counter(run(each, algo, env)) for each in (HERE, tree))
             apart = max((here - there).total(), (there - here).total())
+            if not here:
+                raise BeastError(f"{algo}: the last checkpoint of {HERE} has no arrays")
             differing += bool(apart)
             write(
                 f"{algo:<8} {f'{apart} of {here.total()} arrays differ' if apart else f'{here.total()} arrays equal'}"
@@ -66,7 +67,12 @@ def _with_services(tree: Path, algo: str, env: Sequence[str]) -> list[str]:
         own = ("--algo", algo, "--name", "run", "--root", str(folder), "--deterministic", "true")
         _finished(tree, folder, "train", *own, *FLOAT32, *env)
         saved = torch.load(folder / "run" / run_files.CHECKPOINT, map_location="cpu", weights_only=True)
-    return [hashlib.sha256(each.tobytes()).hexdigest() for each in _arrays(saved)]
+    return [_digest(each) for each in _arrays(saved)]
+
+
+def _digest(array: torch.Tensor) -> str:
+    content = array.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return hashlib.sha256(f"{array.dtype} {tuple(array.shape)} ".encode() + content).hexdigest()
 
 
 def _in_process(tree: Path, algo: str, env: Sequence[str]) -> list[str]:
@@ -95,10 +101,10 @@ def _finished(tree: Path, folder: Path, *arguments: str) -> None:
         raise BeastError(f"{what} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
 
 
-def _arrays(part: Any) -> Iterator[np.ndarray]:
-    """All floating-point tensors of a checkpoint."""
-    if isinstance(part, torch.Tensor) and part.is_floating_point():
-        yield part.float().numpy()
+def _arrays(part: Any) -> Iterator[torch.Tensor]:
+    """All tensors of a checkpoint."""
+    if isinstance(part, torch.Tensor):
+        yield part
     elif isinstance(part, dict | list | tuple):
         for each in part.values() if isinstance(part, dict) else part:
             yield from _arrays(each)

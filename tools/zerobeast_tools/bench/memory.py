@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import SERVICES
 from zerobeast_tools.bench.figures import Goal, figure
 from zerobeast_tools.bench.options import emit_figures, numeric
 from zerobeast_tools.throwaway_run import training
@@ -40,7 +40,7 @@ def watch(flags: list[str], minutes: float) -> Series:
     with training(flags) as run:
         started = time.monotonic()
         while (passed := time.monotonic() - started) < 60 * minutes:
-            for role in sorted(ROLES):
+            for role in sorted(SERVICES):
                 points = [(passed / 60, float(page["memory_bytes"]) / MIB) for page in run.pages(role)]
                 series.setdefault(role, []).extend(points)
             time.sleep(min(PERIOD_S, 60 * minutes / 10))

@@ -9,7 +9,7 @@ import time
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import SERVICES
 from zerobeast.common.settings import RunConfig
 from zerobeast_tools.bench import limit
 from zerobeast_tools.bench.figures import STEPS_S, Goal, figure
@@ -135,7 +135,7 @@ def watch(run: WatchedRun, seconds: float) -> Training:
 
 
 def _pages(run: WatchedRun) -> dict[str, list[dict[str, Any]]]:
-    return {role: run.pages(role) for role in sorted(ROLES)}
+    return {role: run.pages(role) for role in sorted(SERVICES)}
 
 
 def _cores(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> float:

@@ -25,6 +25,7 @@ from queue import SimpleQueue
 
 import coverage
 
+from zerobeast.common.errors import BeastError
 from zerobeast.common.process.terminal import write
 from zerobeast_tools.mutants import recorder
 from zerobeast_tools.mutants.sites import Mutant, applied, modules, mutants
@@ -82,7 +83,9 @@ def measured(tests: Sequence[str], cache: Path, workers: int) -> Path:
         run = (*PYTEST, recorder.__name__, "-n", str(workers), "--dist", "loadfile", "-W", "default")
         options = ("--cov", "--cov-context=test", f"--cov-config={config}", "--cov-report=")
         environ = _environ(tree) | {recorder.FILE: str(unfinished)}
-        subprocess.run((*run, *options, *tests), cwd=tree, env=environ, check=False)
+        done = subprocess.run((*run, *options, *tests), cwd=tree, env=environ, check=False)
+        if done.returncode not in (0, 1):  # all tests have run
+            raise BeastError(f"pytest ended with {done.returncode}: what the tests run is not known")
         unfinished.rename(durations)
     return data
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from errno import EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ESTALE, ETIMEDOUT
 from types import NoneType
 from typing import Any, Literal, Self
 
@@ -39,6 +40,11 @@ Refusal = Literal[
 
 ABSENT: Any = object()  #: in place of a value, if an error is not about one
 EMPTY = (str, tuple, NoneType)  #: of fields that an error may lack
+
+
+#: no space left, a quota or limit reached, a failing or absent disk, no descriptors or memory left, a lock
+TRANSIENT = frozenset((ENOSPC, EDQUOT, EFBIG, EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOMEM, EAGAIN))
+AGAIN = 75  #: exit code of what another try may help
 
 
 class BeastError(Exception):
@@ -115,7 +121,7 @@ class ConfigError(BeastError):
 class DiskError(ConfigError):
     """A file cannot be written now, since a disk is full or fails, or no file is left: a supervisor retries."""
 
-    exit_code = 75
+    exit_code = AGAIN
 
 
 class Refused(ConfigError):
@@ -183,7 +189,12 @@ class VersionMismatch(RemoteProtocolError):
 class PeerLost(BeastError):
     """A peer was unreachable past its deadline: a supervisor retries."""
 
-    exit_code = 75
+    exit_code = AGAIN
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same call may succeed later."""
+    return error.errno in TRANSIENT if isinstance(error, OSError) else getattr(error, "exit_code", 0) == AGAIN
 
 
 @contextmanager
@@ -203,7 +214,7 @@ def raising(kind: Callable[[str], Exception], what: str, *foreign: type[BaseExce
 
     The reason is the text of an error of ours, whose fields it keeps, how to install a package that is missing, the
     system's text without its number, or the first line of any other exception's text; all of that if `foreign` is any
-    exception, which the author of the code may have to find.
+    exception, which the author of the code may have to find. The exit code is that of another try if that may help.
 
     Args:
       kind: called with the text.
@@ -220,7 +231,10 @@ def raising(kind: Callable[[str], Exception], what: str, *foreign: type[BaseExce
             raise
         reason = str(error) if ours else _reason(error, whole=Exception in kinds)
         raised = kind(f"{what}: {reason}" if what and (foreign or not ours) else reason)
-        raise raised.about(error) if isinstance(raised, BeastError) else raised from error
+        if isinstance(raised, BeastError):
+            raised.about(error)
+            raised.exit_code = AGAIN if is_transient(error) else raised.exit_code
+        raise raised from error
 
 
 def _reason(error: BaseException, *, whole: bool) -> str:

@@ -190,11 +190,6 @@ def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield path, value
 
 
-def variable_of(path: str) -> str:
-    """The environment variable that gives a setting a value."""
-    return PREFIX + path.upper().replace(".", "__")
-
-
 def from_environment(environ: Mapping[str, str], mistakes: list[BeastError]) -> Iterator[Given]:
     """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_CONFIG is not a setting."""
     names = (name for name in sorted(environ) if name.startswith(PREFIX) and not _is_link(name, environ[name]))

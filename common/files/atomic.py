@@ -3,36 +3,13 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from errno import (
-    EAGAIN,
-    EBADF,
-    EDQUOT,
-    EFBIG,
-    EINVAL,
-    EIO,
-    EMFILE,
-    ENFILE,
-    ENOMEM,
-    ENOSPC,
-    ENOSYS,
-    ENOTSUP,
-    ESTALE,
-    ETIMEDOUT,
-)
+from errno import EBADF, EINVAL, ENOSYS, ENOTSUP
 from pathlib import Path
 
-from zerobeast.common.errors import BeastError, ConfigError, DiskError
+from zerobeast.common.errors import BeastError, ConfigError, DiskError, is_transient
 from zerobeast.common.files.opening import opened
 
-#: no space left, a quota or limit reached, a failing or absent disk, no descriptors or memory left, a lock
-TRANSIENT = frozenset((ENOSPC, EDQUOT, EFBIG, EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOMEM, EAGAIN))
-
 UNSUPPORTED = frozenset((EINVAL, EBADF, ENOTSUP, ENOSYS))  #: from fsync of a folder on some network file systems
-
-
-def is_transient(error: OSError) -> bool:
-    """Whether the same call may succeed later."""
-    return error.errno in TRANSIENT
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.build.compose import ENVS, ROOT, everything, services, written
-from zerobeast.common.config.layers import variable_of
 from zerobeast.common.config.load import gather
 from zerobeast.common.config.table import OPEN, RUN, of_parts
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
@@ -71,7 +70,8 @@ def test_every_setting_reaches_all_services_from_the_shell() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     ours = [*OPEN, *groups["zerobeast.algorithms"]]
     every = RUN | {path: field for name in ours for path, field in of_parts(name).items()}
-    names = [variable_of(path) for path in ("env", *every) if path == "env" or not facts_of(every[path]).of_host]
+    paths = ["env", *(path for path, field in every.items() if not facts_of(field).of_host)]
+    names = [f"BEAST_{path.upper().replace('.', '__')}" for path in paths]
     text = textwrap.fill(", ".join(names), 120, initial_indent="  ", subsequent_indent="  ")
     if os.environ.get("REGENERATE"):
         file = ROOT / "deploy" / "compose" / "settings.yml"

@@ -30,7 +30,7 @@ def test_every_cell_runs_and_progress_is_one_output(tmp_path: Path, monkeypatch:
     runs = ("cart", "cart", "reach", "cart-slow", "cart")
     assert [text.split()[0] for text in shown] == [*runs]
     assert [text.splitlines()[1].partition(" agent steps")[0] for text in shown[1:]] == [
-        *("done: 4,000/4,000", "done: 3,000/3,000", "done: 2,000/2,000", "done: 6,000/6,000"),
+        *("done: 4,000/4,000", "done: 3,000/3,000", "done: 2,000/2,000", "done: 6,000/6,000")
     ]
     results = [output["data"]["text/plain"] for output in outputs if output.output_type == "execute_result"]
     assert len(results) == sum(cell.cell_type == "code" for cell in notebook.cells) - 2  # two cells print

@@ -217,10 +217,7 @@ def test_a_session_in_the_making_is_not_closed_as_unused(ipc: str, monkeypatch: 
 def test_whatever_a_backend_raises_ends_its_own_session_alone(context: Context, ipc: str, at: str) -> None:
     env = {"id": "broken/A-v0", "kwargs": {"at": at}}
     with running(ipc) as server, EnvClient(context, ipc, {"id": "CartPole-v1"}, 1, seed=0) as other:
-        with (
-            pytest.raises(BeastError, match=f"KeyError: '{at}'"),
-            EnvClient(context, ipc, env, 1, seed=0) as client,
-        ):
+        with pytest.raises(BeastError, match=f"KeyError: '{at}'"), EnvClient(context, ipc, env, 1, seed=0) as client:
             client.reset()
         other.reset()
         assert len(server.table) == 1

@@ -71,10 +71,7 @@ def test_a_launcher_shows_one_line_of_a_tracker_that_fails_and_waits_a_moment_fo
     monkeypatch.setattr("zerobeast.launcher.tracker.LIMIT_S", 5.0)
     config, own = RunConfig(name="x", root=str(folder.parent)), {**os.environ, "WANDB_API_KEY": "k"}
     with caplog.at_level(logging.WARNING):
-        with (
-            tracked(config, f"{tmp_path}/own.py:Broken", "p", own) as children,
-            Gatherer(lambda: children) as pages,
-        ):
+        with tracked(config, f"{tmp_path}/own.py:Broken", "p", own) as children, Gatherer(lambda: children) as pages:
             wait_until(lambda: pages.snapshot().warnings)
         [line] = pages.snapshot().warnings
         assert "the network is down;" in line

@@ -250,10 +250,7 @@ def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew_and_not_b
     add_key(net.keys, "envserver")
     (net.keys / "public/envserver-2.key").replace(file)
     (net.keys / "secret/envserver-2.key_secret").replace(net.keys / "secret/envserver.key_secret")
-    with (
-        closing(there),
-        bound_again(net.server) as here,
-    ):
+    with closing(there), bound_again(net.server) as here:
         assert not greeted(here, there, SHORT_S), "it still asks for the old key"
         there.reopen()
         assert greeted(here, there, LONG_S)

@@ -11,14 +11,7 @@ import zmq
 
 from tests.helpers import wait_until
 from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.transport import (
-    CHUNK_BYTES,
-    Context,
-    WeightsPublisher,
-    WeightsSubscriber,
-    chunks,
-    weights,
-)
+from zerobeast.common.transport import CHUNK_BYTES, Context, WeightsPublisher, WeightsSubscriber, chunks, weights
 from zerobeast.common.transport.sockets import WEIGHTS
 from zerobeast.common.transport.weights import MIN_HELD, WEIGHTS_TOPIC, connections
 from zerobeast.common.wire.messages import Header, Kind

@@ -32,8 +32,7 @@ def categoricals(params: Tensor, space: ArraySpace) -> list[reference.Categorica
 
 
 @pytest.mark.parametrize(
-    ("space", "squash", "units"),
-    [(BOX, False, (2.0, 5.0)), (BOX, True, (2.0, 5.0)), (ENDLESS, False, (1.0,))],
+    ("space", "squash", "units"), [(BOX, False, (2.0, 5.0)), (BOX, True, (2.0, 5.0)), (ENDLESS, False, (1.0,))]
 )
 def test_normals_are_torchs_in_units_of_their_box(space: ArraySpace, units: tuple[float, ...], *, squash: bool) -> None:
     family = family_of(space, squash=squash)

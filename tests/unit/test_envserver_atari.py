@@ -137,11 +137,7 @@ def test_an_error_of_the_emulator_ends_the_session_with_a_sentence() -> None:
 
 @pytest.mark.parametrize(
     ("env_id", "kwargs"),
-    [
-        ("ALE/Pong-v5", {"mode": 1}),
-        ("PongNoFrameskip-v4", {"obs_type": "ram"}),
-        ("ALE/Pong-ram-v5", {}),
-    ],
+    [("ALE/Pong-v5", {"mode": 1}), ("PongNoFrameskip-v4", {"obs_type": "ram"}), ("ALE/Pong-ram-v5", {})],
 )
 def test_modes_and_ram_are_refused_with_the_id_that_takes_them(env_id: str, kwargs: dict[str, Any]) -> None:
     with pytest.raises(EnvError) as refusal:

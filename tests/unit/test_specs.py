@@ -22,12 +22,7 @@ from zerobeast.common.wire.specs import MAX_CORE_SIZE, EnvSpec, PolicySpec
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 
 layouts = st.lists(
-    st.builds(
-        Field,
-        st.text(max_size=5),
-        st.sampled_from(DTYPES),
-        st.lists(st.integers(0, 6), max_size=3).map(tuple),
-    ),
+    st.builds(Field, st.text(max_size=5), st.sampled_from(DTYPES), st.lists(st.integers(0, 6), max_size=3).map(tuple)),
     min_size=1,
     max_size=5,
     unique_by=lambda field: field.name,

@@ -3,6 +3,7 @@
 import http.client
 import json
 import logging
+import os
 import socket
 import struct
 import threading
@@ -222,7 +223,7 @@ def test_beast_health_reads_a_run_folder(tmp_path: Path, capsys: pytest.CaptureF
     assert shown(capsys, *look)[0] == 2, "nothing has announced itself"
     with served() as (_, address):
         for name, health in (("broker-0", address), ("actor-1", f"127.0.0.1:{free_port()}")):
-            (services / f"{name}.json").write_text(json.dumps({"health": health}))
+            (services / f"{name}.json").write_text(json.dumps({"health": health, "pid": os.getpid()}))
         code, kind, lines = shown(capsys, *look[2:])
         assert (code, kind) == (1, "unhealthy")
         assert [" ".join(line.split()[:4]) for line in lines[1:3]] == ["actor 1 no answer", "broker 0 ready 0:00:00"]

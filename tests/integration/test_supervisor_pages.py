@@ -19,7 +19,7 @@ from zerobeast.launcher.pages import Gatherer
 
 #: a real service with a health page
 SERVICE = """
-import json, logging, pathlib, sys
+import json, logging, os, pathlib, sys
 from zerobeast.common.settings.run import HealthConfig
 from zerobeast.common.service.health_server import HealthServer
 from zerobeast.common.process.logs import log_to_stderr
@@ -34,7 +34,8 @@ class Idle(Service):
 log_to_stderr("broker-0")
 service = Idle()
 with HealthServer(service, HealthConfig()) as health:
-    pathlib.Path(sys.argv[1]).write_text(json.dumps({"health": f"127.0.0.1:{health.port}"}))
+    page = f"127.0.0.1:{health.port}"
+    pathlib.Path(sys.argv[1]).write_text(json.dumps({"health": page, "pid": os.getpid()}))
     Loop([service]).run()
 """
 

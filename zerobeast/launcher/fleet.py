@@ -86,7 +86,7 @@ class Fleet:
             for _ in range(count):
                 self.add(role)
         for record in RECORDS.values():
-            if record.wanted and getattr(self.config, record.wanted) and self.placement.name != "serial":
+            if record.wanted and getattr(self.config, record.wanted) and self.config.local.placement != "serial":
                 self.add(record.name)
         return self.children
 

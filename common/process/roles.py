@@ -21,7 +21,7 @@ class Role:
       connects: planes that it uses as a client.
       hosts: the services that it hosts, in starting order.
       wanted: attribute of a run's settings that says whether the run has it; the run goes on if it ends. Empty: every
-        run needs it, and `launcher/placement.py` says how many it has. `local.placement serial`, which is one process, has none.
+        run needs it, and `launcher/placement.py` says how many it has. A run in this process has none.
       inside: its planes stay in a process that hosts their clients as well.
       niceness: of a process that could use every core all the time.
       grace_s: how long the roles that are asked to end after it wait for it.

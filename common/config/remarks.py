@@ -33,13 +33,12 @@ def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
     """A sentence for every flag that sets something of another algorithm, or of other parts than the run has."""
     own = table_of(config)
     for path, where in origins.items():
-        section, _, name = path.partition(".")
+        section = path.partition(".")[0]
         if path in own or not where.startswith(GIVEN):
             continue
-        if section == "env":
-            yield f"{where} has no effect: {config.env.id} does not use it"
-        elif section in OPEN:
-            yield f"{where} has no effect: the parts of this run's {section} have no {name}"
+        if section in OPEN:
+            part = value_at(config, f"{section}.{OPEN[section].chosen_by}")
+            yield f"{where} has no effect: {part} does not use it"
         elif where.startswith(("flag ", "argument ")):
             name = where.partition(" ")[2]
             yield f"{name} has no effect: it sets {path}, and this run's algo is {config.section}"

@@ -51,7 +51,7 @@ Widths = Annotated[tuple[int, ...], whole_numbers(MAX_LAYERS, MAX_WIDTH, WIDTHS)
 class NetConfig(OpenSection):
     """The network."""
 
-    section = "net"
+    section, chosen_by = "net", "torso"
     is_bound = True
 
     torso: Torso = setting(
@@ -104,7 +104,7 @@ class NetConfig(OpenSection):
     @classmethod
     def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
         """The torso, if it is an installed one."""
-        torso = values.get("torso", cls.model_fields["torso"].default)
+        torso = values.get(cls.chosen_by, cls.model_fields[cls.chosen_by].default)
         return [torso] if isinstance(torso, str) else []
 
     def widths(self, own: int) -> tuple[int, ...]:

@@ -68,6 +68,7 @@ class OpenSection(Section):
     """
 
     section: ClassVar[str]  #: its name
+    chosen_by: ClassVar[str]  #: the setting that names its parts
 
     @classmethod
     def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:

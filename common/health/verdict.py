@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from zerobeast.common.health import figures, hops
 from zerobeast.common.health.figures import READY, STALLED, ServiceView, count, decimal, milliseconds, number, share
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import RECORDS, ROLES
 
 STARTING = "starting"
 ELSEWHERE = "elsewhere"  #: role of a view that stands for services whose pages are out of reach
@@ -30,7 +30,6 @@ FULL = 0.9  #: share of the cores in use
 CROWDED = 0.5  #: share of the time in which processes wait for a core, whatever other programs use them
 LASTING_S = 10.0  #: an update that takes longer than the span of rates
 MOSTLY = 0.5  #: share of the time of a step, or of the learner's
-ACTOR_WAITS = {"sessions": "connect", "env-servers": "env", "brokers": "broker", "the learner": "credit"}
 SERVING = ("learner", "broker")
 #: by role: what the run is if its services are busy all the time, and what to do
 LIMITS = {
@@ -126,8 +125,9 @@ def _stalled(services: Sequence[ServiceView]) -> str:
     roles = {view.role for view in services} - {view.role for view in services if view not in stalled}
     if roles.isdisjoint({"learner", "actor"}):
         return f"{', '.join(view.name for view in stalled)} stalled for {time}"
-    waits = {what: _mean(services, "actor", f"waiting_{key}_fraction") or 0.0 for what, key in ACTOR_WAITS.items()}
-    waiting = f"the actors wait for {max(waits, key=waits.__getitem__)}"
+    parts = RECORDS["actor"].waits
+    waits = {what: _mean(services, "actor", f"waiting_{part}fraction") or 0.0 for what, part in parts.items()}
+    waiting = f"actors wait for {max(waits, key=waits.__getitem__)}"
     return f"stalled for {time}: {'; '.join([waiting, *_troubles(services), *_refusing(services)])}"
 
 

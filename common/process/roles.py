@@ -23,6 +23,8 @@ class Role:
       wanted: attribute of a run's settings that says whether the run has it; the run goes on if it ends. Empty: every
         run needs it, and `launcher/placement.py` says how many it has. A run in this process has none.
       inside: its planes stay in a process that hosts their clients as well.
+      computes: it runs a network, on the threads of PyTorch that `threads` in its section says.
+      prompt: it hardly computes, and others wait for its turn.
       niceness: of a process that could use every core all the time.
       grace_s: how long the roles that are asked to end after it wait for it.
       image: containers run it.
@@ -38,6 +40,8 @@ class Role:
     hosts: tuple[str, ...] = ()
     wanted: str = ""
     inside: bool = False
+    computes: bool = False
+    prompt: bool = False
     niceness: int = 0
     grace_s: float = 0.0
     image: bool = True
@@ -46,12 +50,30 @@ class Role:
     idle: str = ""
 
 
-_ACTOR_WAITS = {"sessions": "connect_", "envs": "env_", "actions": "broker_", "learner": "credit_"}
 _IN_STARTING_ORDER = (
-    Role("learner", "Learner", ("rollouts", "weights"), peers="peers", waits={"rollouts": ""}),
-    Role("broker", "Broker", ("inference",), ("weights",), inside=True, grace_s=0.5, peers="clients", idle="requests"),
+    Role("learner", "Learner", ("rollouts", "weights"), computes=True, peers="peers", waits={"rollouts": ""}),
+    Role(
+        "broker",
+        "Broker",
+        ("inference",),
+        ("weights",),
+        inside=True,
+        computes=True,
+        grace_s=0.5,
+        peers="clients",
+        idle="requests",
+    ),
     Role("envserver", "EnvServer", ("steps",), inside=True, grace_s=0.5, peers="sessions", idle="actions"),
-    Role("actor", "Actor", (), ("steps", "inference", "rollouts"), grace_s=1.0, peers="groups", waits=_ACTOR_WAITS),
+    Role(
+        "actor",
+        "Actor",
+        (),
+        ("steps", "inference", "rollouts"),
+        prompt=True,
+        grace_s=1.0,
+        peers="groups",
+        waits={"sessions": "connect_", "envs": "env_", "actions": "broker_", "learner": "credit_"},
+    ),
     Role("worker", hosts=("broker", "envserver", "actor"), niceness=5, grace_s=1.0),
     Role("serial", hosts=("learner", "broker", "envserver", "actor"), image=False),
     Role(EVALUATOR, "Evaluator", wanted="evaluates", niceness=15),

@@ -150,17 +150,17 @@ def _run(role: str, build: Build, signals: _Signals, request: Request) -> ExitRe
     loaded = resolve(request)
     root = str(Path(loaded.config.root).expanduser().absolute())  # an environment may change this process's folder
     config, instance = loaded.config.model_copy(update={"root": root}), loaded.own
-    hosted = HOSTED.get(role, ())
-    torch_threads = config.learner.threads if "learner" in hosted else config.broker.threads * ("broker" in hosted)
+    record, hosted = RECORDS.get(role, Role(role)), HOSTED.get(role, ())
+    torch_threads = next((getattr(config, name).threads for name in hosted if RECORDS[name].computes), 0)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads or 1)))
     _announce(role, instance, loaded)
     stay_on(instance.core)
     allow_files()
     keep_freed_memory()
-    if role != "actor":  # an actor hardly computes, and the others wait for its turn
+    if not record.prompt:
         take_long_turns()
-    if niceness := RECORDS.get(role, Role(role)).niceness:
-        give_way(niceness)
+    if record.niceness:
+        give_way(record.niceness)
     gc.disable()  # what is imported stays, and to look for garbage in it takes a seventh of the time of a start
     try:
         services = build(role, config, instance)

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 from zerobeast.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from zerobeast.api.callbacks import Callbacks as Callbacks
     from zerobeast.api.check import check as check
     from zerobeast.api.export import export as export
     from zerobeast.api.results import compare as compare
     from zerobeast.api.results import record as record
+    from zerobeast.api.run import Callbacks as Callbacks
     from zerobeast.api.run import Run as Run
     from zerobeast.api.run import runs as runs
     from zerobeast.api.saved import evaluate as evaluate
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from zerobeast.api.train import train as train
     from zerobeast.clients.env_client import EnvClient as EnvClient
     from zerobeast.clients.own_env import OwnEnv as OwnEnv
-    from zerobeast.clients.policy import Policy as Policy
     from zerobeast.clients.policy_client import PolicyClient as PolicyClient
     from zerobeast.clients.remote.cluster import ClusterVectorEnv as ClusterVectorEnv
     from zerobeast.clients.remote.vector_env import RemoteVectorEnv as RemoteVectorEnv
@@ -50,21 +49,20 @@ if TYPE_CHECKING:
     from zerobeast.common.transport import Context as Context
     from zerobeast.common.wire import ArraySpace as ArraySpace
     from zerobeast.common.wire import EnvSpec as EnvSpec
+    from zerobeast.playing.policy import Policy as Policy
     from zerobeast.results.shown import plot as plot
     from zerobeast.sweeping.sweep import sweep as sweep
 
 #: module -> the names that it defines; env-servers and actors import this file too and never load torch
 _NAMES = {
-    "zerobeast.api.callbacks": ["Callbacks"],
     "zerobeast.api.check": ["check"],
     "zerobeast.api.export": ["export"],
     "zerobeast.api.results": ["compare", "record"],
-    "zerobeast.api.run": ["Run", "runs"],
+    "zerobeast.api.run": ["Callbacks", "Run", "runs"],
     "zerobeast.api.saved": ["evaluate", "load"],
     "zerobeast.api.train": ["start", "train"],
     "zerobeast.clients.env_client": ["EnvClient"],
     "zerobeast.clients.own_env": ["OwnEnv"],
-    "zerobeast.clients.policy": ["Policy"],
     "zerobeast.clients.policy_client": ["PolicyClient"],
     "zerobeast.clients.remote.cluster": ["ClusterVectorEnv"],
     "zerobeast.clients.remote.vector_env": ["RemoteVectorEnv"],
@@ -73,6 +71,7 @@ _NAMES = {
     "zerobeast.common.settings": ["RunConfig"],
     "zerobeast.common.transport": ["Context"],
     "zerobeast.common.wire": ["ArraySpace", "EnvSpec"],
+    "zerobeast.playing.policy": ["Policy"],
     "zerobeast.results.shown": ["plot"],
     "zerobeast.sweeping.sweep": ["sweep"],
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested
 from zerobeast.common.wire.spaces import MAX_CHOICES
 from zerobeast.services.envserver.reading import Reading
 from zerobeast.services.envserver.spaces import accepted, fitted
-
-if TYPE_CHECKING:  # which imports this module
-    from zerobeast.services.envserver.inline import InlineEnvs
 
 
 class Padding(NamedTuple):
@@ -65,6 +62,16 @@ class Padding(NamedTuple):
         return replace(space, sizes=(self.actions,))
 
 
+class Padded(Protocol):
+    """Environments that can be padded."""
+
+    def pad(self, padding: Padding, /) -> None:
+        """Pad observations and actions from now on."""
+
+
+E = TypeVar("E", bound=Padded)
+
+
 def alike(specs: Sequence[EnvSpec]) -> Padding:
     """The padding with which all are the same to policies, but for the name. Raises EnvError if there is none."""
     padding = Padding.among(specs)
@@ -103,7 +110,7 @@ def padded_obs(reading: Reading, padding: Padding, obs: Any) -> Any:
     return whole
 
 
-def padded(make: Callable[..., InlineEnvs], padding: Padding, *args: Any, **more: Any) -> InlineEnvs:
+def padded(make: Callable[..., E], padding: Padding, *args: Any, **more: Any) -> E:
     """What `make` makes, given these arguments, with padding if there is any."""
     envs = make(*args, **more)
     if any(padding):

@@ -1,75 +1,91 @@
-"""What an evaluation found: whole episodes of one policy in one environment, and statistics over them."""
+"""What the evaluations of a run have found, in its folder: the table, its curves and the best policy."""
 
+import logging
 import math
-import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import os
+from collections.abc import Sequence
+from pathlib import Path
 
-from zerobeast.results.statistics import iqm
+from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, raising
+from zerobeast.common.files import evaluations, run_files
+from zerobeast.common.files.evaluations import Row
+from zerobeast.common.files.event_file import EventFile
+from zerobeast.common.settings import RunConfig
+from zerobeast.rl.nets.checkpoint import load_checkpoint
+from zerobeast.services.envserver.levels import evaluated
+
+log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Whole episodes of a policy."""
+class Results:
+    """The evaluations of a run, with these settings."""
 
-    env: str  #: id of the environment
-    returns: list[float]  #: of each episode, undiscounted and unclipped, in the order in which they ended
-    lengths: list[int]  #: of each episode, in agent steps
-    deterministic: bool  #: whether the likeliest or best actions were taken, or drawn ones
-    seed: int
-    frame_skip: int  #: env frames of an agent step
-    agent_steps_trained: int
-    #: mean over the episodes whose last info has a number of that name
-    infos: Mapping[str, float] = field(default_factory=dict)
-    bounded: int = 0  #: episodes that were cut off at the bound of steps
-    lost: int = 0  #: episodes that the environment failed in, and that were played again
-    lost_to: str = ""  #: why the newest of them was
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self.deciding: list[str] = []  #: ids of the environments whose returns are the score of a policy
+        self.best: float | None = None  #: the highest score
+        self._events: EventFile | None = None
 
-    @property
-    def mean(self) -> float:
-        """The mean of the returns."""
-        return statistics.fmean(self.returns)
+    def open(self) -> None:
+        """Find out what was evaluated before. Raises ConfigError if that cannot be read, or a level is unknown."""
+        levels = evaluated(self._config)
+        first = next(iter(levels.values()))
+        self.deciding = [task for task, level in levels.items() if level == first]
+        self.best = max(self.scores().values(), default=None)
 
-    @property
-    def std(self) -> float:
-        """The standard deviation of the returns."""
-        return statistics.pstdev(self.returns)
+    def scores(self) -> dict[int, float]:
+        """Mean returns in the deciding environments by agent steps, of all policies so far that took such actions.
 
-    @property
-    def stderr(self) -> float | None:
-        """The standard error of the mean, from the sample's standard deviation; None for a single episode."""
-        n = len(self.returns)
-        return statistics.stdev(self.returns) / math.sqrt(n) if n > 1 else None
+        Raises:
+          ConfigError: they cannot be read.
+        """
+        rows = evaluations.read(self._config.folder)
+        return evaluations.scores(rows, self.deciding, self._config.evaluate.actions)
 
-    @property
-    def iqm(self) -> float:
-        """The mean of the middle half of the returns (interquartile mean, Agarwal et al. 2021)."""
-        return float(iqm(self.returns))
+    def add(self, rows: Sequence[Row], path: Path, played: os.stat_result) -> None:
+        """Add rows to the table.
 
-    @property
-    def length(self) -> float:
-        """The mean length in agent steps."""
-        return statistics.fmean(self.lengths)
+        Args:
+          rows: what was found about a policy.
+          path: its checkpoint.
+          played: the file that `path` was.
 
-    def row(self) -> dict[str, Any]:
-        """A row of `zerobeast.common.files.evaluations`, but for what is known of the run alone."""
-        return {
-            "agent_steps": self.agent_steps_trained,
-            "env_frames": self.agent_steps_trained * self.frame_skip,
-            "env": self.env,
-            "actions": "greedy" if self.deterministic else "sampled",
-            "seed": self.seed,
-            "episodes": len(self.returns),
-            "bounded": self.bounded,
-            "lost": self.lost,
-            "mean_return": self.mean,
-            "stderr_return": self.stderr,
-            "iqm_return": self.iqm,
-            "min_return": min(self.returns),
-            "max_return": max(self.returns),
-            "mean_length": self.length,
-            **{f"info/{name}": value for name, value in self.infos.items()},
-            "returns": self.returns,
-            "lengths": self.lengths,
-        }
+        Raises:
+          OSError: the table cannot be written.
+          BeastError: the learner has gone back to an earlier step, so that the policy is no longer one of the run.
+        """
+        with raising(OSError, "", ConfigError), evaluations.table_lock(self._config.folder):  # no fault of the policy
+            if not path.exists() or not os.path.samestat(path.stat(), played):
+                raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
+            evaluations.append(self._config.folder, rows)
+
+    def draw(self, rows: Sequence[Row], steps: int) -> None:
+        """Add points to the curves of TensorBoard."""
+        try:
+            self._events = self._events or EventFile(self._config.folder / run_files.TENSORBOARD_EVALUATIONS, steps - 1)
+            self._events.write(evaluations.curves(rows), steps)
+        except OSError as error:
+            log.warning("no curves of the evaluations: %s", error.strerror or error)
+
+    def keep_if_best(self, path: Path, steps: int) -> None:
+        """Make a policy that was evaluated the best one, unless the best one so far has a higher return.
+
+        Args:
+          path: of its checkpoint, which is moved.
+          steps: agent steps that it has trained for.
+        """
+        scores = self.scores()
+        self.best = max(scores.values(), default=None)
+        best, before = self._config.folder / run_files.BEST_CHECKPOINT, None
+        try:
+            before = load_checkpoint(best)
+        except CheckpointError as error:
+            log.warning("%s; another takes its place", error)
+            run_files.set_aside(best)
+        if before is None or scores.get(steps, -math.inf) >= scores.get(before["counters"]["agent_steps"], -math.inf):
+            best.parent.mkdir(exist_ok=True)
+            path.replace(best)
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()

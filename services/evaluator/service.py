@@ -6,8 +6,6 @@ again; nothing that happens here stops the training.
 
 import contextlib
 import logging
-import math
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,24 +13,23 @@ from typing import Any
 
 import torch
 
-from zerobeast.clients.policy import Policy
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, PeerLost, raising
+from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.evaluations import Row
-from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import NO_RUN, RunConfig
 from zerobeast.common.settings.section import LIMIT
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.launcher.env_server import env_server
+from zerobeast.playing.play import Watch, play_each
+from zerobeast.playing.policy import Policy
 from zerobeast.rl.acting.opponents import read
-from zerobeast.services.envserver.levels import evaluated
-from zerobeast.services.evaluator.play import play
-from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.rl.nets.checkpoint import load_checkpoint
+from zerobeast.services.evaluator.results import Results
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +58,7 @@ class Evaluator(Service):
         self.config = config.model_copy(update={"broker": broker, "envserver": envserver})
         self._thread = ThreadPoolExecutor(1, "evaluation")
         self._job: Future[list[Row]] | None = None
-        self._events: EventFile | None = None
+        self._results = Results(self.config)
         self._at, self._path = 0, Path()  #: the checkpoint that is evaluated, and its agent steps
         self._tries = 0
         self._immovable: set[Path] = set()  #: what can be neither deleted nor renamed
@@ -70,7 +67,6 @@ class Evaluator(Service):
         self._look_at = 0.0
         self._steps = self._before = self._episodes = self._evaluations = self._failures = 0
         self._last: float | None = None  #: mean return of the newest evaluation
-        self._best: float | None = None  #: the highest
         self._trouble = ""
         self._opponent: Policy | None = None
         self._elsewhere = self._endpoint = instance.env_server or ""
@@ -98,10 +94,7 @@ class Evaluator(Service):
             self.config.folder.mkdir(parents=True, exist_ok=True)
             refuse_links_outside(self.config.folder)
             queue.mkdir(exist_ok=True)
-        self._levels = evaluated(self.config)
-        first = next(iter(self._levels.values()))
-        self._deciding = [task for task, level in self._levels.items() if level == first]
-        self._best = max(self._scores().values(), default=None)
+        self._results.open()
 
     def take(self) -> None:
         """Begin with the oldest policy that waits, or take what was found about it."""
@@ -135,8 +128,7 @@ class Evaluator(Service):
         self.stopping = True
         self._thread.shutdown()
         self._hosting.close()
-        if self._events is not None:
-            self._events.close()
+        self._results.close()
         super().close()
 
     def report(self) -> dict[str, Any]:
@@ -148,7 +140,7 @@ class Evaluator(Service):
             "evaluations_waiting": len(run_files.kept(self.config.folder, run_files.TO_EVALUATE)),
             "evaluations_failed": self._failures,
             "evaluated_return": self._last,
-            "best_return": self._best,
+            "best_return": self._results.best,
             "evaluating": None if self._job is None else self._at,
             "trouble": self._trouble,
         }
@@ -161,39 +153,33 @@ class Evaluator(Service):
         policy, played = Policy(self.config, saved, path), path.stat()
         evaluations.read(self.config.folder)  # before it plays for a table that cannot be read
         rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
-        with raising(OSError, "", ConfigError), evaluations.table_lock(self.config.folder):  # no fault of the policy
-            if not path.exists() or not os.path.samestat(path.stat(), played):
-                raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
-            evaluations.append(self.config.folder, rows)
+        self._results.add(rows, path, played)
         self.record_video(policy)
         return rows
 
     def _play(self, policy: Policy, elapsed_s: float) -> list[Row]:
-        rows = []
         if self._opponent is None and self.config.env.opponent not in NO_RUN:
             path, state = read(self.config.env.opponent, self.config.root, policy.env)
             self._opponent = Policy(self.config, state, path)
         try:
             self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
-            for task, level in self._levels.items():
-                alone = self.config.model_copy(update={"env": self.config.env.alone(task)})
-                self._before, self._steps = self._before + self._steps, 0
-                found = play(policy, alone, self._endpoint, opponent=self._opponent, watch=self._watch)
-                rows.append({**found.row(), "elapsed_s": round(elapsed_s, 1), "level": level})
+            played = play_each(
+                policy, self.config, self._endpoint, opponent=self._opponent, watch=self._watch_from_here
+            )
+            return [{**found.row(), "elapsed_s": round(elapsed_s, 1), "level": level} for level, found in played]
         except BaseException as error:  # the next one gets a fresh env-server
             self._endpoint = self._elsewhere
             self._hosting.__exit__(type(error), error, error.__traceback__)  # may raise an error that explains more
             raise
-        return rows
 
     def record_video(self, policy: Policy) -> None:
         """Every Nth time, a video of the first episode in each environment. Without one, an evaluation is as good."""
         if not (every := self.config.evaluate.video_every):
             return
         try:
-            if len(self._scores()) % every:
+            if len(self._results.scores()) % every:
                 return
-            from zerobeast.services.evaluator.video import record
+            from zerobeast.playing.video import record
 
             path = self.config.folder / evaluations.video(policy.agent_steps, self.config.evaluate.actions)
             record(policy, self.config, path, watch=self._watch_video)
@@ -206,6 +192,11 @@ class Evaluator(Service):
         if self.stopping:
             raise _Stopped("the evaluator ends")
         self._before += 1
+
+    def _watch_from_here(self) -> Watch:
+        """What watches the next environment."""
+        self._before, self._steps = self._before + self._steps, 0
+        return self._watch
 
     def _watch(self, episodes: list[Episode], steps: int) -> None:
         if self.stopping:
@@ -231,34 +222,15 @@ class Evaluator(Service):
                 self._discard()
             return
         self._evaluations, self._trouble = self._evaluations + 1, ""
-        self._last = evaluations.scores(rows, self._deciding, rows[0]["actions"])[rows[0]["agent_steps"]]
-        played = sum(row["episodes"] for row in rows if row["env"] in self._deciding)
+        self._last = evaluations.scores(rows, self._results.deciding, rows[0]["actions"])[rows[0]["agent_steps"]]
+        played = sum(row["episodes"] for row in rows if row["env"] in self._results.deciding)
         lost, actions = sum(row["lost"] for row in rows), rows[0]["actions"]
         found = "step %d: return %.4g over %d episodes (%s), %d lost to failures and replayed"
         log.info(found, steps, self._last, played, actions, lost)
-        self._draw(rows, steps)
+        self._results.draw(rows, steps)
         with contextlib.suppress(OSError, ConfigError):  # a full disk costs the copy
-            self._keep_if_best(steps)
+            self._results.keep_if_best(self._path, steps)
         self._discard()
-
-    def _keep_if_best(self, steps: int) -> None:
-        """Make the policy the best one, unless the best one so far has a higher return."""
-        scores = self._scores()
-        self._best = max(scores.values(), default=None)
-        best, before = self.config.folder / run_files.BEST_CHECKPOINT, None
-        try:
-            before = load_checkpoint(best)
-        except CheckpointError as error:
-            log.warning("%s; another takes its place", error)
-            run_files.set_aside(best)
-        if before is None or scores.get(steps, -math.inf) >= scores.get(before["counters"]["agent_steps"], -math.inf):
-            best.parent.mkdir(exist_ok=True)
-            self._path.replace(best)
-
-    def _scores(self) -> dict[int, float]:
-        """By agent steps, of all policies so far that took such actions. Raises ConfigError if they cannot be read."""
-        rows = evaluations.read(self.config.folder)
-        return evaluations.scores(rows, self._deciding, self.config.evaluate.actions)
 
     def _discard(self) -> None:
         """Take the policy out of the queue, or at least not again."""
@@ -268,11 +240,3 @@ class Evaluator(Service):
                 way_out(self._path)
                 break
         self._path = Path()
-
-    def _draw(self, rows: list[Row], steps: int) -> None:
-        """Add points to the curves of TensorBoard."""
-        try:
-            self._events = self._events or EventFile(self.config.folder / run_files.TENSORBOARD_EVALUATIONS, steps - 1)
-            self._events.write(evaluations.curves(rows), steps)
-        except OSError as error:
-            log.warning("no curves of the evaluations: %s", error.strerror or error)

@@ -24,8 +24,7 @@ from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.plane import Serving
 from zerobeast.services.learner.queue import RolloutQueue, Rows
 from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Record, events_of
-from zerobeast.services.learner.sharing import of_the_first
-from zerobeast.services.learner.together import Act, Agreed, Alone, Vote
+from zerobeast.services.learner.together import Act, Agreed, Alone, Vote, of_the_first
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)

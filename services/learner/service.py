@@ -28,6 +28,7 @@ from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.ops import meeting, ranks
 from zerobeast.services.learner.admission import Terms
 from zerobeast.services.learner.beginning import first_run, resumed
+from zerobeast.services.learner.checkpoint import packed, unpacked
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept, lead_away
 from zerobeast.services.learner.meters import Meters
@@ -35,8 +36,17 @@ from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.plane import RolloutPlane, Serving
 from zerobeast.services.learner.recorder import next_row
 from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun
-from zerobeast.services.learner.sharing import of_the_first, share
-from zerobeast.services.learner.together import CHECKPOINT, ROW, Act, Agreed, Alone, Rank, Together, Vote
+from zerobeast.services.learner.together import (
+    CHECKPOINT,
+    ROW,
+    Act,
+    Agreed,
+    Alone,
+    Rank,
+    Together,
+    Vote,
+    of_the_first,
+)
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
@@ -141,7 +151,7 @@ class Learner(Service):
             whole = agreed.shares == CHECKPOINT
             if self._shares <= agreed.shares:  # otherwise more has become due since the vote
                 self._shares = 0
-            share(training, whole=whole)
+            self._share(whole=whole)
             with contextlib.nullcontext() if self._kept else self.computing:  # the others wait for its disk
                 ranks.patiently(lambda: self._write(self.clock(), row=True, checkpoint=whole), "writing")
         elif agreed.act in (Act.END, Act.STOP):
@@ -258,13 +268,24 @@ class Learner(Service):
         if when_done == "exit" or (self.training and self.training.fault) or (when_done == "evaluated" and not lingers):
             self.stop()
 
+    def _share(self, *, whole: bool) -> None:
+        """Give the first rank what it keeps of all others; `whole`: for a checkpoint, and not only for a row."""
+        training = self.training
+        own = training.part(whole=whole) if training is not None and ranks.rank() else {}
+        own["weights"] = training.trainer.checksum() if training is not None and whole else None
+        parts = [unpacked(part) for part in ranks.texts(packed(own), "what the first rank keeps")]
+        if training is not None and not ranks.rank():
+            training.take_parts(parts[1:])
+        if training is not None:
+            training.compare([part["weights"] for part in parts])
+
     def _keep(self) -> None:
         """Publish the last weights, and write the last row and the last checkpoint, once."""
         if self._is_kept:
             return
         if self.training is not None:
             self.training.publish()
-        share(self.training, whole=True)
+        self._share(whole=True)
         self._write(self.clock(), row=True, checkpoint=True, last=True)
         self._is_kept, self._stays_until = True, self.clock() + LINGER_S
         self._log_at = self._checkpoint_at = math.inf

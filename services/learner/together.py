@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,6 +33,7 @@ from zerobeast.common.transport import Keys
 from zerobeast.rl.nets import pick_device
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.meeting import join
+from zerobeast.services.learner.checkpoint import packed, unpacked
 from zerobeast.version import __version__
 
 log = logging.getLogger(__name__)
@@ -114,6 +115,13 @@ def meeting_of(config: RunConfig, environ: Mapping[str, str]) -> str:
         why = "as there is no MASTER_ADDR and MASTER_PORT of torchrun either"
         raise ConfigError(f"learner.meeting is empty: expected tcp://host:port of the first rank, {why}")
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def of_the_first(read: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """What the first rank reads, on all of them; `read` may take long."""
+    own = ranks.patiently(read, "reading")
+    found: dict[str, Any] | None = unpacked(ranks.of_the_first(packed(own), "checkpoint")) if ranks.size() > 1 else own
+    return found
 
 
 class Act(IntEnum):

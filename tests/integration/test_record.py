@@ -20,17 +20,17 @@ from tests.build.folders import policy_run
 from tests.build.odd import DRAWN, ODD
 from zerobeast.api.saved import load
 from zerobeast.cli.record import main
-from zerobeast.clients.policy import Policy
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, EnvError
 from zerobeast.common.settings import EnvConfig, RunConfig
+from zerobeast.playing.play import play
+from zerobeast.playing.policy import Policy
+from zerobeast.playing.video import record
 from zerobeast.services.envserver import atari
 from zerobeast.services.envserver.check import look
 from zerobeast.services.envserver.frames import Frames
 from zerobeast.services.envserver.rendering import RenderedEnv
-from zerobeast.services.evaluator.play import play
 from zerobeast.services.evaluator.service import Evaluator
-from zerobeast.services.evaluator.video import record
 from zerobeast.testing.sessions import session
 
 

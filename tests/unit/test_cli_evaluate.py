@@ -14,10 +14,10 @@ from zerobeast.cli.evaluate import described
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.episodes import Episode
+from zerobeast.playing.evaluation import Evaluation
+from zerobeast.playing.play import MAX_ENVS, EpisodeCounter
 from zerobeast.services.actor.service import assigned
 from zerobeast.services.envserver.levels import evaluated
-from zerobeast.services.evaluator.play import MAX_ENVS, EpisodeCounter
-from zerobeast.services.evaluator.results import Evaluation
 
 SEED = ("--evaluate.seed=1000",)
 

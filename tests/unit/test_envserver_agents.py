@@ -7,7 +7,7 @@ import pytest
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire.episodes import ends_of, lost_of
-from zerobeast.services.evaluator.play import EpisodeCounter
+from zerobeast.playing.play import EpisodeCounter
 from zerobeast.testing.sessions import Session
 
 RELAY, TURNS, TEAMS, UNNAMED, NUMBERED = (

@@ -11,13 +11,13 @@ from gymnasium.wrappers import vector
 
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire.episodes import ends_of
+from zerobeast.playing.play import EpisodeCounter
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.mix import Mix
 from zerobeast.services.envserver.numbers import Numbered
 from zerobeast.services.envserver.shard import Shard
 from zerobeast.services.envserver.vector import EpisodeTracker
-from zerobeast.services.evaluator.play import EpisodeCounter
 
 
 class Talkative(gymnasium.Wrapper[Any, Any, Any, Any]):

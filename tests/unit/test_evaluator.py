@@ -18,8 +18,8 @@ from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluation_queue import STEPS, STILL_S, EvaluationQueue
 from zerobeast.common.settings import RunConfig
+from zerobeast.playing.evaluation import Evaluation
 from zerobeast.services.evaluator import service
-from zerobeast.services.evaluator.results import Evaluation
 from zerobeast.services.evaluator.service import Evaluator
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.update import Trainer
@@ -38,7 +38,7 @@ class Playing:
         self.game: Callable[[int, Watch], float] = lambda _steps, _watch: 1.0
 
     def play(self, policy: Any, *_args: Any, watch: Watch, **_options: Any) -> Evaluation:
-        """Stands for `zerobeast.services.evaluator.play.play`."""
+        """Stands for `zerobeast.playing.play.play`."""
         score = self.game(policy.agent_steps, watch)
         return Evaluation(self.config.env.id, [score], [1], True, 0, 1, policy.agent_steps)
 
@@ -68,7 +68,7 @@ class Playing:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Playing:
     playing = Playing(run_config(tmp_path))
-    monkeypatch.setattr(service, "play", playing.play)
+    monkeypatch.setattr("zerobeast.playing.play.play", playing.play)
     monkeypatch.setattr(service, "LOOK_PERIOD_S", 0.0)
     monkeypatch.setattr(service, "DISK_S", 0.0)
     return playing

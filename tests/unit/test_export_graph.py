@@ -13,11 +13,11 @@ from tests.build.batches import NESTED, REACH, VECTORS
 from tests.build.folders import policy_run
 from zerobeast.api.export import HOW
 from zerobeast.api.saved import load
-from zerobeast.clients.policy import Policy
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, mapped
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.exporting import graph
+from zerobeast.playing.policy import Policy
 
 CAMERA = Part("camera", ArraySpace.box((10, 10, 2), "|u1", (0.0,), (255.0,)))
 WORD = Part("word", replace(ArraySpace.discrete(4), start=(1,)))

@@ -21,8 +21,8 @@ from zerobeast.common.wire.episodes import (
     lost_of,
 )
 from zerobeast.common.wire.messages import Header, Kind, pack_header
+from zerobeast.playing.play import EpisodeCounter
 from zerobeast.services.envserver.sessions import MAX_ENVS_PER_SESSION
-from zerobeast.services.evaluator.play import EpisodeCounter
 from zerobeast.services.learner.episodes import LostEpisodes
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.queue import Message

@@ -17,16 +17,16 @@ from tests.build.errors import refused
 from tests.build.folders import policy_run
 from zerobeast.api.export import export
 from zerobeast.api.saved import evaluate, load
-from zerobeast.clients.policy import LATE, Policy
 from zerobeast.common.config.load import load as settings
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, by_array, step_record
 from zerobeast.launcher.spaces import check_opponent
+from zerobeast.playing.outlook import outlook
+from zerobeast.playing.policy import LATE, Policy
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import main
 from zerobeast.services.envserver.spaces import env_spec
-from zerobeast.services.evaluator.outlook import outlook
 
 N = 64
 OBS = np.linspace(-1, 1, 5 * N).reshape(N, 5)

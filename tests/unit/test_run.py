@@ -19,7 +19,8 @@ import zerobeast as zb
 from tests.build.errors import refused
 from tests.build.folders import evaluation, saved
 from zerobeast.api import started, train
-from zerobeast.api.callbacks import News, each_of
+from zerobeast.api.news import News
+from zerobeast.api.run import each_of
 from zerobeast.api.saved import load
 from zerobeast.common.files import evaluations, requests
 from zerobeast.launcher.run_folder import claimed

@@ -16,12 +16,12 @@ from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import EvaluateConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, step_record
 from zerobeast.common.wire.episodes import MAX_NAMES, Episode, are_infos
+from zerobeast.playing.play import rows_of
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import MOST_PAST, RENEW_S, Games, Opponents
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT
 from zerobeast.services.actor.sides import Sides
-from zerobeast.services.evaluator.play import rows_of
 
 STACKED = EnvSpec("Frames-v0", ArraySpace.box((2, 2), "|u1"), ArraySpace.discrete(6), frame_stack=3)
 

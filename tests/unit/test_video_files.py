@@ -15,10 +15,10 @@ from zerobeast.api.saved import load
 from zerobeast.common.errors import ConfigError, DiskError, EnvError
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.services.evaluator import video_files
-from zerobeast.services.evaluator.outlook import Choice, Outlook, Span, outlook
-from zerobeast.services.evaluator.pictures import BAR, CURVE, PANEL, TAKEN, Moment, Painter
-from zerobeast.services.evaluator.video_files import MAX_GIF_PICTURES, check_path, mp4, video_file
+from zerobeast.playing import video_files
+from zerobeast.playing.outlook import Choice, Outlook, Span, outlook
+from zerobeast.playing.pictures import BAR, CURVE, PANEL, TAKEN, Moment, Painter
+from zerobeast.playing.video_files import MAX_GIF_PICTURES, check_path, mp4, video_file
 
 
 def pictures(count: int) -> list[np.ndarray]:

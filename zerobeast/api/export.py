@@ -32,8 +32,8 @@ from zerobeast.exporting.card import card
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
-    from zerobeast.clients.policy import Policy
     from zerobeast.exporting.graph import Graph
+    from zerobeast.playing.policy import Policy
 
 KINDS = ("safetensors", "onnx")
 #: packages that matter to a policy

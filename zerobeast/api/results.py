@@ -16,8 +16,8 @@ from zerobeast.results.shown import Names, chosen, compared, silent
 from zerobeast.results.table import table
 
 if TYPE_CHECKING:
-    from zerobeast.clients.policy import Policy
-    from zerobeast.services.evaluator.video import Recording, Watch
+    from zerobeast.playing.policy import Policy
+    from zerobeast.playing.video import Recording, Watch
 
 
 def compare(
@@ -90,6 +90,6 @@ def recorded(policy: Policy, out: str | os.PathLike[str] | None, episodes: int, 
         path = folder / own
     else:
         path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{own.name}")
-    from zerobeast.services.evaluator.video import record as play_and_record
+    from zerobeast.playing.video import record as play_and_record
 
     return path, play_and_record(policy, policy.config, path, episodes=episodes, watch=watch)

@@ -7,11 +7,13 @@ import logging
 import math
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from zerobeast.api.callbacks import Given, News, each_of
+from zerobeast.api.news import News, Row
 from zerobeast.api.saved import load
 from zerobeast.api.words import in_python
 from zerobeast.common.config import live, trust
@@ -29,7 +31,7 @@ from zerobeast.results.run import read
 from zerobeast.results.table import table
 
 if TYPE_CHECKING:
-    from zerobeast.clients.policy import Policy
+    from zerobeast.playing.policy import Policy
 
 log = logging.getLogger(__name__)
 
@@ -283,6 +285,46 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     def _trains(self, page: Mapping[str, Any], _steps: int) -> bool:
         """Whether a run that is running has begun to train."""
         return bool(page.get("agent_steps"))
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions that are called while `train` or `run.wait` waits, in the thread that waits.
+
+    What one of them raises is raised by `train`, which ends the run first, with a checkpoint, and by `run.wait`, which
+    does not end it.
+
+    Args:
+      on_update: of the run and each new row of metrics.csv, one per `learner.log_every_s`, more at the beginning:
+        `agent_steps`, `loss`, ...
+      on_episode: of the run and all episodes since the last call, as rows of episodes.csv: `return`, `length`, ...
+      on_evaluation: of the run and each new row of evaluations.csv: `agent_steps`, `env`, `mean_return`, `returns`, ...
+      on_checkpoint: of the run and the path of its newest checkpoint, after each `learner.checkpoint_every_s`.
+    """
+
+    on_update: Callable[[Run, Row], Any] | None = None
+    on_episode: Callable[[Run, list[Row]], Any] | None = None
+    on_evaluation: Callable[[Run, Row], Any] | None = None
+    on_checkpoint: Callable[[Run, Path], Any] | None = None
+
+
+One = Callbacks | Callable[[Run, Row], Any]  #: a function is an `on_update`
+Given = One | Sequence[One] | None  #: what `callbacks` of a call may be
+
+
+def each_of(given: Given) -> Iterator[Callbacks]:
+    """The callbacks that a caller has given.
+
+    Raises:
+      ConfigError: one of them is none.
+    """
+    for one in given if isinstance(given, list | tuple) else [given] if given is not None else []:
+        own: Any = one if type(one) is Callbacks else Callbacks(on_update=cast(Any, one))
+        if any(isinstance(each, type) or not callable(each) for each in vars(own).values() if each is not None):
+            raise ConfigError(
+                argument="callbacks", value=one, expected="a function, Callbacks(on_update=...) or a list"
+            )
+        yield own
 
 
 def runs(root: str | os.PathLike[str] | None = None) -> list[Run]:

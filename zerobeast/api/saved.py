@@ -23,14 +23,14 @@ from zerobeast.exporting.weights import is_export
 from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
 from zerobeast.launcher.run_folder import trained
+from zerobeast.playing.evaluation import Evaluation
+from zerobeast.playing.play import Watch, play_each
 from zerobeast.services.envserver.levels import evaluated
-from zerobeast.services.evaluator.play import Watch, play
-from zerobeast.services.evaluator.results import Evaluation
 
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:  # torch is loaded with the first policy
-    from zerobeast.clients.policy import Policy
+    from zerobeast.playing.policy import Policy
 
 
 def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> Policy:
@@ -95,7 +95,7 @@ def open_policy(place: Path, request: Request, *, read_only: bool = False) -> Po
     label = f"file {file}"
     if folder := file != place:  # mistakes are reported before torch is loaded
         loaded = resolve(request.of_run(label, read_yaml(file, label)), read_only=read_only)
-    from zerobeast.clients.policy import Policy
+    from zerobeast.playing.policy import Policy
     from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 
     saved = Checkpoints(place).load() if folder else read_export(place) if exported else load_checkpoint(place)
@@ -193,7 +193,7 @@ def evaluate(
       BeastError: the policy cannot be loaded, does not fit the environment, or the environment cannot be made.
     """
     refuse_imported("evaluates a policy")
-    from zerobeast.clients.policy import Policy
+    from zerobeast.playing.policy import Policy
 
     added_arguments = settings.pop("env_kwargs", None)
     if isinstance(run, Policy) and (given := plain_values({"algo": algo, **settings})):
@@ -231,11 +231,9 @@ def played(
     """As `evaluate`, of a policy that is loaded: an evaluation for each environment of these settings, as it comes.
 
     Args:
-      policy, config, watch: as for `play`; `watch` makes one for each environment.
+      policy, config, watch: as for `play_each`.
       request: as for `opponent_of`.
     """
     opponent = opponent_of(config, request)
     with env_server(config) as endpoint:
-        for task in evaluated(config):
-            alone = config.model_copy(update={"env": config.env.alone(task)})
-            yield play(policy, alone, endpoint, opponent=opponent, watch=watch())
+        yield from (found for _, found in play_each(policy, config, endpoint, opponent=opponent, watch=watch))

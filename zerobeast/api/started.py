@@ -14,8 +14,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from zerobeast.api.callbacks import Given
-from zerobeast.api.run import Run
+from zerobeast.api.run import Given, Run
 from zerobeast.api.words import with_arguments
 from zerobeast.common.config import trust
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost

@@ -7,10 +7,9 @@ import os
 from datetime import datetime
 from typing import Any
 
-from zerobeast.api.callbacks import Given, each_of
 from zerobeast.api.parent import parent_of
 from zerobeast.api.progress import Progress
-from zerobeast.api.run import TURN_S, Run
+from zerobeast.api.run import TURN_S, Given, Run, each_of
 from zerobeast.api.started import StartedRun, remark
 from zerobeast.common.config.request import Request
 from zerobeast.common.config.values import with_env

@@ -28,7 +28,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import write
 from zerobeast.common.wire.episodes import Episode
-from zerobeast.services.evaluator.results import Evaluation
+from zerobeast.playing.evaluation import Evaluation
 
 QUIET_S = 5.0  #: between two lines about the progress while no episode ends
 

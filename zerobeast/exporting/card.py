@@ -20,7 +20,7 @@ from zerobeast.common.wire import ArraySpace, Space
 from zerobeast.exporting.weights import GRAPH, is_of_its_machine, published
 
 if TYPE_CHECKING:
-    from zerobeast.clients.policy import Policy
+    from zerobeast.playing.policy import Policy
 
 LEADING = (*NAMES, "total_steps")  #: settings that a command begins with, and on which others depend
 USE = """\

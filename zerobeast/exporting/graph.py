@@ -31,10 +31,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from zerobeast.clients.policy import Policy
 from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.wire import ArraySpace, Space, nested
 from zerobeast.common.wire.spaces import names
+from zerobeast.playing.policy import Policy
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.distributions import FORBIDDEN
 from zerobeast.rl.ops.tree import leaves, tree_map

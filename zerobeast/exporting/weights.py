@@ -28,7 +28,7 @@ from zerobeast.common.settings.section import LIMIT
 from zerobeast.common.text import without_folders
 
 if TYPE_CHECKING:
-    from zerobeast.clients.policy import Policy
+    from zerobeast.playing.policy import Policy
 
 WEIGHTS, CONFIG, GRAPH, CARD = "model.safetensors", "config.json", "model.onnx", "README.md"
 FORMAT = 1

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from zerobeast.common.text import without_folders
-from zerobeast.services.evaluator.outlook import Choice, Outlook, Span
+from zerobeast.playing.outlook import Choice, Outlook, Span
 
 MIN_HEIGHT, MAX_HEIGHT, MAX_WIDTH = 400, 520, 640  #: of what the environment shows, which is scaled to that
 PANEL, EDGE = 280, 16

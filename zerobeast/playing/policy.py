@@ -13,13 +13,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from zerobeast.clients import values
-from zerobeast.clients.values import FLAG, NUMBER, Sizes, State
 from zerobeast.common.config.layers import Given
 from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError, raising
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nested
 from zerobeast.common.wire.checks import forbidden
+from zerobeast.playing import values
+from zerobeast.playing.values import FLAG, NUMBER, Sizes, State
 from zerobeast.rl.acting.inference import LATE
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import Network, StepInput, float32, pick_device

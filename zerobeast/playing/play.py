@@ -22,11 +22,12 @@ from zerobeast.common.settings import RunConfig, SecurityConfig
 from zerobeast.common.transport import open_context
 from zerobeast.common.wire import EnvSpec, action_record
 from zerobeast.common.wire.episodes import Episode, Lost, means
+from zerobeast.playing.evaluation import Evaluation
 from zerobeast.services.actor.sides import Sides
-from zerobeast.services.evaluator.results import Evaluation
+from zerobeast.services.envserver.levels import evaluated
 
 if TYPE_CHECKING:  # torch is loaded with the first policy
-    from zerobeast.clients.policy import Policy
+    from zerobeast.playing.policy import Policy
 
 MAX_ENVS = 16
 START_LIMIT_S = 60.0
@@ -80,6 +81,23 @@ def play(
         return Evaluation(
             spec.env_id, returns, lengths, greedy, seed, spec.frame_skip, policy.agent_steps, infos, *rest
         )
+
+
+def play_each(
+    policy: Policy,
+    config: RunConfig,
+    endpoint: str,
+    *,
+    opponent: Policy | None = None,
+    watch: Callable[[], Watch] = lambda: lambda _episodes, _steps: None,
+) -> Iterator[tuple[str, Evaluation]]:
+    """As `play`, in each environment in which these settings evaluate; yields by which name, and what was found.
+
+    `watch` makes one for each environment.
+    """
+    for task, level in evaluated(config).items():
+        alone = config.model_copy(update={"env": config.env.alone(task)})
+        yield level, play(policy, alone, endpoint, opponent=opponent, watch=watch())
 
 
 def rows_of(config: RunConfig, *, opposed: bool) -> int:

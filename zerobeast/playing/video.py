@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 from zerobeast.clients.env_session import fill_actions
 from zerobeast.common.settings import RunConfig
+from zerobeast.playing.outlook import outlook
+from zerobeast.playing.pictures import Moment, Painter
+from zerobeast.playing.play import threads
+from zerobeast.playing.video_files import Writer, check_path, video_file
 from zerobeast.services.envserver.levels import evaluated
 from zerobeast.services.envserver.rendering import RenderedEnv
-from zerobeast.services.evaluator.outlook import outlook
-from zerobeast.services.evaluator.pictures import Moment, Painter
-from zerobeast.services.evaluator.play import threads
-from zerobeast.services.evaluator.video_files import Writer, check_path, video_file
 
 if TYPE_CHECKING:
-    from zerobeast.clients.policy import Policy
-    from zerobeast.clients.values import State
+    from zerobeast.playing.policy import Policy
+    from zerobeast.playing.values import State
 
 PAUSE_S = 1.5  #: for which the last moment of an episode stays
 

@@ -14,7 +14,7 @@ from zerobeast.rl.ops.distributions import Categorical, Independent
 from zerobeast.rl.ops.gaussian import Gaussian
 
 if TYPE_CHECKING:
-    from zerobeast.clients.policy import Policy
+    from zerobeast.playing.policy import Policy
 
 REACH = 3.0  #: what is shown of a component without bounds: from -3 to 3
 

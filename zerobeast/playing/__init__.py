@@ -1,0 +1,1 @@
+"""Playing with a saved policy: acting, whole episodes with their statistics, and videos of them."""

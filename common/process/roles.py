@@ -1,7 +1,7 @@
 """The services and the processes that host them: a record for each, with what other modules know of it.
 
 Names are the same everywhere: in commands, settings, keys, pages and manifests. One more service takes its folder in
-`services` and a record here.
+`services` and a record here; one that answers requests takes a plane as well (`docs/examples/onlooker`).
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ class Role:
       binds: planes that it serves.
       connects: planes that it uses as a client.
       hosts: the services that it hosts, in starting order.
-      wanted: attribute of a run's settings that says whether the run has it; the run goes on if it ends. Empty: every
-        run needs it, and `launcher/placement.py` says how many it has. A run in this process has none.
+      wanted: attribute of a run's settings that says whether the run has it; the run goes on if it ends, and one in a
+        single process (`serial`) has none. Empty: a run without it is unhealthy; its placement says how many it has.
       inside: its planes stay in a process that hosts their clients as well.
       computes: it runs a network, on the threads of PyTorch that `threads` in its section says.
       prompt: it hardly computes, and others wait for its turn.

@@ -279,6 +279,11 @@ class LocalConfig(Section):
         20, "size of a log at which it begins anew; the end of what was in it stays in <log>.1; 0: any", ge=0, le=LIMIT
     )
 
+    @property
+    def log_bytes(self) -> int:
+        """As `log_mb`."""
+        return self.log_mb << 20
+
 
 class HealthConfig(Section):
     """The HTTP page on which each service reports its state."""

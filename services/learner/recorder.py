@@ -53,10 +53,7 @@ COLUMNS = {
     "publish_ms": "perf/publish_ms",
     "nonfinite_updates": "perf/nonfinite_updates",
     "refused": "perf/refused",
-}
-
-#: the same, for algorithms with a pace of their own: `zerobeast.rl.data.pace`
-PACE_COLUMNS = {
+    # of algorithms with a pace of their own: `zerobeast.rl.data.pace`
     "samples_per_insert": "perf/samples_per_insert",
     "replay_starved_s": "perf/replay_starved_s",
     "ratio_limited_s": "perf/ratio_limited_s",
@@ -76,7 +73,7 @@ Ended = tuple[int, str, Episode]  #: agent steps of the run, environment, episod
 class Record(NamedTuple):
     """What there is to write about a run at one moment."""
 
-    row: Row  #: values of `COLUMNS`, of `PACE_COLUMNS` if there are any, of "info/NAME" and of callers, as they come
+    row: Row  #: values of `COLUMNS`, of "info/NAME" and of callers, as they come
     losses: Row  #: the algorithm's metrics by name
     lags: NDArray[np.int64]  #: [n], steps by policy lag since the last record
     events: Row  #: other values by tag, which metrics.csv does not hold
@@ -140,8 +137,7 @@ class Recorder:
         self._lines.write(text.getvalue().encode())
 
     def _write_events(self, record: Record) -> None:
-        tags = COLUMNS | PACE_COLUMNS
-        tagged = {tags.get(name, name): value for name, value in record.row.items()}
+        tagged = {COLUMNS.get(name, name): value for name, value in record.row.items()}
         tagged |= {**{f"losses/{name}": value for name, value in record.losses.items()}, **record.events}
         scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
         histograms = {"perf/policy_lag": record.lags} if record.lags.any() else {}

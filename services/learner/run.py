@@ -23,7 +23,7 @@ from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.plane import Serving
 from zerobeast.services.learner.queue import RolloutQueue, Rows
-from zerobeast.services.learner.recorder import COLUMNS, PACE_COLUMNS, Record, events_of
+from zerobeast.services.learner.recorder import COLUMNS, Record, events_of
 from zerobeast.services.learner.together import Act, Agreed, Alone, Vote, of_the_first
 from zerobeast.services.learner.update import Trainer
 
@@ -197,7 +197,7 @@ class TrainingRun:
         for hop in ("rollout_queue", "learner_wait", "publish"):
             seconds = hops.recent([self._service.page], hop).mean_s
             page[f"{hop}_ms"] = None if seconds is None else round(1000 * seconds, 3)
-        row = {name: page[name] for name in [*COLUMNS, *PACE_COLUMNS] if name in COLUMNS or name in page}
+        row = {name: page[name] for name in COLUMNS if name in page}
         row |= self.meters.episodes.infos
         losses, lags = self.meters.losses(), self.meters.lag.histogram()
         ended = [(steps, task, one) for steps, task, one in self.meters.ended() if isinstance(one, Episode)]

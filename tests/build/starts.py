@@ -8,7 +8,7 @@ from types import MappingProxyType
 from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.load import Request, dump, load
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.launcher.start import Settled, settle
+from zerobeast.plan.settle import Settled, settle
 
 NOW = datetime(2026, 1, 31, 23, 59, 58, tzinfo=UTC)
 

@@ -38,6 +38,6 @@ def test_a_slow_wire_is_named() -> None:
         run.start("learner")
         run.start("envserver")
         run.start("broker", "--broker.endpoint", f"ipc://{name}/real")
-        with Proxy(f"ipc://{name}/b0", f"ipc://{name}/real", sockets=(0, 1), delay_s=0.05):
+        with Proxy(f"ipc://{name}/broker-0", f"ipc://{name}/real", sockets=(0, 1), delay_s=0.05):
             run.start("actor")
             assert "to the broker" in wait_for_verdict(run, "latency-bound")

@@ -21,7 +21,7 @@ from zerobeast.common.health.status import ExitRecord, State, read
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.process.usage import PLENTY
 from zerobeast.common.wire.messages import PROTOCOL_VERSION
-from zerobeast.launcher.fleet import child_environ, service_command
+from zerobeast.plan.processes import child_environ, service_command
 
 Start = Callable[..., subprocess.Popen[str]]
 

@@ -12,8 +12,8 @@ from zerobeast.cli import slurm
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import load
 from zerobeast.common.settings import EnvConfig, RunConfig
-from zerobeast.launcher import spaces
-from zerobeast.launcher.spaces import spec_of
+from zerobeast.plan import spaces
+from zerobeast.plan.spaces import spec_of
 
 AIM, ODD = "tests.build.tasks:Aim-v0", "tests.build.odd:Odd"
 UNCHECKED = {"local.check": Given("local.check", "false", "flag")}  #: it does not play

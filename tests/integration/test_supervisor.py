@@ -15,8 +15,9 @@ from zerobeast.common.files import run_files
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.health import status
 from zerobeast.common.process.roles import ROLES
-from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.child import Child
 from zerobeast.launcher.supervisor import Ending, Supervisor
+from zerobeast.plan.processes import RESTARTS, ProcessSpec, restart_of
 
 #: prints "up", and on SIGTERM prints "down" and exits
 OBEYS = """
@@ -89,8 +90,9 @@ class Fleet:
         self.queue = EvaluationQueue(folder, 0.0)
 
     def child(self, role: str, text: str) -> Child:
-        command = [sys.executable, "-c", text, str(self.folder)]
-        return Child(ChildSpec(role, 0, command, dict(os.environ), self.log(role), self.folder / f"{role}.json"))
+        command, page = [sys.executable, "-c", text, str(self.folder)], self.folder / f"{role}.json"
+        more = {"restart": restart_of(role, self.restarts)}
+        return Child(ProcessSpec(role, 0, command, dict(os.environ), self.log(role), page, **more))
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}-0.log"
@@ -125,7 +127,8 @@ class Fleet:
         self.turns = list(when_up)
         if self.evaluations:
             self.queue.waits = self.evaluating  # type: ignore[method-assign]
-        ending = Supervisor(list(self.children.values()), self.watch, self.queue, self.restarts).run()
+        restarts = RESTARTS if self.restarts is None else self.restarts
+        ending = Supervisor(list(self.children.values()), self.watch, self.queue, restarts).run()
         for child in self.children.values():
             assert not psutil.pid_exists(child.pid), f"{child.spec.name} is left"
         return ending
@@ -237,7 +240,7 @@ def test_signals_stop_children_that_are_not_up_yet_and_nothing_under_nohup(
 def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, restarts=2, worker=obeys())
     other = fleet.children["other rank"] = fleet.child("learner", obeys())
-    other.spec = ChildSpec(**vars(other.spec) | {"index": 1, "log": fleet.log("other rank")})
+    other.spec = ProcessSpec(**vars(other.spec) | {"index": 1, "log": fleet.log("other rank")})
     pids, ranks = list[dict[str, int]](), ("learner", "other rank")
     ending = fleet.run(
         lambda: pids.append(fleet.end(ranks[1], signal.SIGKILL, *ranks)),
@@ -266,7 +269,7 @@ def test_by_default_what_a_signal_has_ended_is_started_again_but_no_learner_and_
 
 def test_a_child_that_cannot_be_started_stops_the_rest_as_does_an_error_of_the_launcher(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
-    fleet.children["actor"].spec = ChildSpec(**vars(fleet.children["actor"].spec) | {"command": ["/nonexistent"]})
+    fleet.children["actor"].spec = ProcessSpec(**vars(fleet.children["actor"].spec) | {"command": ["/nonexistent"]})
     ending = fleet.run()
     assert (ending.code, "actor 0" in ending.sentence) == (1, True)
     fleet = Fleet(tmp_path)
@@ -299,7 +302,7 @@ def test_logs_are_bounded_and_their_last_lines_are_found_nevertheless(
     monkeypatch.setattr("zerobeast.launcher.child.LOG_PERIOD_S", 0.001)
     fleet = Fleet(tmp_path, broker=PRINTS)
     broker, log = fleet.children["broker"], fleet.log("broker")
-    broker.spec = ChildSpec(**vars(broker.spec) | {"log_bytes": 5000})
+    broker.spec = ProcessSpec(**vars(broker.spec) | {"log_bytes": 5000})
     ending = fleet.run()
     assert log.stat().st_size < 20_000, "not all that it has printed"
     assert 0 < log.with_name("broker-0.log.1").stat().st_size <= 5000

@@ -14,8 +14,9 @@ import pytest
 from tests.helpers import wait_until
 from zerobeast.common.health.pages import announced, announced_page, fetch_page
 from zerobeast.launcher.attached import Attached
-from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.child import Child
 from zerobeast.launcher.pages import Gatherer
+from zerobeast.plan.processes import ProcessSpec
 
 #: a real service with a health page
 SERVICE = """
@@ -44,7 +45,7 @@ def child_of(folder: Path, name: str, code: str) -> Child:
     status = folder / f"{name}.json"
     command = [sys.executable, "-c", code, str(status)]
     environ = dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    return Child(ChildSpec(name, 0, command, environ, folder / f"{name}.log", status))
+    return Child(ProcessSpec(name, 0, command, environ, folder / f"{name}.log", status))
 
 
 def test_pages_usage_and_warnings_of_children_are_gathered_though_one_never_answers(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from zerobeast.common.config.preset import fitting
 from zerobeast.common.plugins import find
 from zerobeast.common.settings import AlgorithmSettings, AlgorithmSpec, RunConfig, Section, setting
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.launcher import run_folder
+from zerobeast.plan import run_folder
 from zerobeast.rl.algos.ppo.config import PPOConfig
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.factory import begin_learning, make_algorithm

@@ -16,7 +16,7 @@ from zerobeast.common.errors import ConfigError, DiskError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.atomic import Journal, explained, write_atomically
 from zerobeast.common.transport import make_keys
-from zerobeast.launcher import run_folder
+from zerobeast.plan import run_folder
 from zerobeast.services.learner.checkpoint import Checkpoints
 from zerobeast.services.learner.recorder import Recorder
 

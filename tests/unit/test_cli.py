@@ -16,7 +16,7 @@ from zerobeast.cli import main as cli
 from zerobeast.common.config.hints import elsewhere
 from zerobeast.common.config.table import SHORT, TREE, settings_of
 from zerobeast.common.errors import BeastError
-from zerobeast.launcher.start import RunFlags
+from zerobeast.plan.settle import RunFlags
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,8 @@ from zerobeast.common.config.load import load
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.discovery.run import newest
-from zerobeast.launcher import run_folder as folder
-from zerobeast.launcher.run_folder import claimed, default_name, name_latest, refuse_changes, set_aside
+from zerobeast.plan import run_folder as folder
+from zerobeast.plan.run_folder import claimed, default_name, name_latest, refuse_changes, set_aside
 from zerobeast.services.learner.kept import claim
 
 

@@ -15,9 +15,10 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import start
 from zerobeast.launcher.fleet import Fleet
-from zerobeast.launcher.hosts import Host
-from zerobeast.launcher.start import Settled, protected, values
 from zerobeast.launcher.supervisor import Ending
+from zerobeast.plan import prepare
+from zerobeast.plan.prepare import secure
+from zerobeast.plan.settle import Settled, values
 
 POLE = ("--env", "CartPole-v1")
 
@@ -41,27 +42,27 @@ def test_new_flags_have_to_fit_the_saved_settings_and_not_the_defaults(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("flags", "hosts", "keys"),
+    ("flags", "several", "keys"),
     [
-        (["--local.placement", "serve"], [], True),
-        (["--local.placement", "serve", "--insecure"], [], False),
-        (["--local.placement", "serve", "--insecure"], [Host("one", 1, "python")], True),
+        (["--local.placement", "serve"], False, True),
+        (["--local.placement", "serve", "--insecure"], False, False),
+        (["--local.placement", "serve", "--insecure"], True, True),
     ],
 )
 def test_a_run_that_others_connect_to_has_keys_unless_it_is_to_be_open(
-    tmp_path: Path, flags: list[str], hosts: list[Host], keys: bool
+    tmp_path: Path, flags: list[str], several: bool, keys: bool
 ) -> None:
-    config = protected(started(tmp_path, "x", *flags), hosts)
+    config = secure(started(tmp_path, "x", *flags), several=several)
     assert config.security.keys == (str(tmp_path / "x" / "keys") if keys else "")
     assert (tmp_path / "x" / "keys" / "secret" / "actor.key_secret").exists() == keys
-    assert protected(config, hosts) == config
+    assert secure(config, several=several) == config
 
 
 def test_keys_that_came_with_a_folder_are_not_those_of_the_run(tmp_path: Path) -> None:
     config = started(tmp_path, "x", "--local.placement", "serve")
     (config.folder / "keys").mkdir()
     with refused("security.keys", value=str(config.folder.absolute() / "keys")):
-        protected(config, [])
+        secure(config, several=False)
 
 
 @pytest.mark.parametrize("by", ["flag", "variable", "file"])
@@ -144,7 +145,7 @@ def test_starting_over_reads_nothing_of_the_old_run_and_going_on_all(tmp_path: P
 def test_a_device_that_the_machine_has_not_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("zerobeast.launcher.start.GPUS", [tmp_path / "gpus"])
+    monkeypatch.setattr("zerobeast.plan.settle.GPUS", [tmp_path / "gpus"])
     flags = (*POLE, "--broker.device", "cuda:1")
     with refused("broker.device", value="cuda:1"):
         settled(tmp_path, *flags)
@@ -157,9 +158,9 @@ SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(start, "spec_for", lambda _: SPEC)
-    monkeypatch.setattr(start, "padded", lambda config: config)
-    monkeypatch.setattr(start, "first_check", lambda _: [])
+    monkeypatch.setattr(prepare, "spec_for", lambda _: SPEC)
+    monkeypatch.setattr(prepare, "padded", lambda config: config)
+    monkeypatch.setattr(prepare, "first_check", lambda _: [])
     return tmp_path
 
 

@@ -9,7 +9,7 @@ from tests.build.errors import refused
 from zerobeast.common.config.describe import by_origin
 from zerobeast.common.config.load import dump, gather, load
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.launcher.placement import groups_of
+from zerobeast.plan.placement import groups_of
 from zerobeast.rl.acting.weights_inbox import shared_place
 
 PPO = "--algo ppo --learner.batch_size 4 --learner.unroll_length 5"

@@ -14,9 +14,9 @@ from zerobeast.common.config.load import load
 from zerobeast.common.process import usage
 from zerobeast.common.process.usage import core_names, cores, cpu_pressure
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.launcher import placement as module
-from zerobeast.launcher.fleet import files_needed
-from zerobeast.launcher.placement import Placement, placement_of, share_out, spread
+from zerobeast.plan import placement as module
+from zerobeast.plan.placement import Placement, placement_of, share_out, spread
+from zerobeast.plan.processes import files_needed
 
 
 def placed(flags: str, available: int, *, gpu: bool = False) -> Placement:

@@ -18,7 +18,7 @@ from zerobeast.cli.check import main as check
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import LearnerConfig, LocalConfig
-from zerobeast.launcher import spaces
+from zerobeast.plan import spaces
 from zerobeast.services.envserver import check as look_at
 from zerobeast.services.envserver.check import BRIEF, THOROUGH, look
 from zerobeast.services.envserver.describe import COMMANDS

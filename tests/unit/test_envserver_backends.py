@@ -14,7 +14,7 @@ import pytest
 from tests.helpers import bring, finished, python
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
-from zerobeast.launcher.fleet import child_environ, service_command
+from zerobeast.plan.processes import child_environ, service_command
 from zerobeast.services.envserver.atari import games
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
 from zerobeast.services.envserver.workers import WorkerVectorEnv

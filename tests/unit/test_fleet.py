@@ -6,9 +6,11 @@ import pytest
 
 from zerobeast.common.config.load import dump, load
 from zerobeast.common.errors import ConfigError
-from zerobeast.launcher import fleet, placement
+from zerobeast.launcher import fleet
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.hosts import Host
+from zerobeast.plan import placement
+from zerobeast.plan.processes import child_environ
 
 
 def told(child: Child, flag: str) -> str:
@@ -67,10 +69,10 @@ NO_SECRETS = "PATH PWD OLDPWD COMPASS SSH_AUTH_SOCK TOKENIZERS_PARALLELISM KEYBO
 
 def test_services_inherit_no_secrets_of_trackers_and_clouds(tmp_path: Path) -> None:
     environ = dict.fromkeys([*SECRETS, *NO_SECRETS], "x")
-    found = fleet.child_environ(environ | {"BEAST_SEED": "9"}).keys()
+    found = child_environ(environ | {"BEAST_SEED": "9"}).keys()
     assert found >= {*NO_SECRETS}
     assert not found & {*SECRETS, "BEAST_SEED"}, "settings reach services by their flags alone"
-    kept = fleet.child_environ(environ | {"ZEROBEAST_PASS_ON": "HF_TOKEN,WANDB_API_KEY"})
+    kept = child_environ(environ | {"ZEROBEAST_PASS_ON": "HF_TOKEN,WANDB_API_KEY"})
     assert kept.keys() & set(SECRETS) == {"HF_TOKEN", "WANDB_API_KEY"}
     running = fleet_of("--root", str(tmp_path), environ=environ)
     (tmp_path / "x" / "services").mkdir(parents=True)

@@ -28,17 +28,18 @@ from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import Journal, write_atomically
 from zerobeast.common.files.opening import MOST, opened
 from zerobeast.common.files.state import seal
+from zerobeast.common.health import status
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
 from zerobeast.discovery.run import newest, services_of
-from zerobeast.launcher import fleet
 from zerobeast.launcher.attached import Attached, attached
-from zerobeast.launcher.child import Child, ChildSpec
+from zerobeast.launcher.child import Child
 from zerobeast.launcher.pages import Gatherer, Snapshot
-from zerobeast.launcher.run_folder import claimed
 from zerobeast.launcher.screen import PipeConsole, make_screen
 from zerobeast.launcher.view import screen
+from zerobeast.plan.processes import ProcessSpec
+from zerobeast.plan.run_folder import claimed
 from zerobeast.rl.nets.checkpoint import load_checkpoint
 from zerobeast.services.learner.kept import claim
 from zerobeast.tracking.feed import Feed
@@ -116,7 +117,7 @@ def test_a_folder_of_something_else_does_not_become_that_of_a_run(
 def test_a_start_removes_no_files_but_those_of_earlier_services(gift: Path) -> None:
     for name in ("learner-0.json", "worker-12.json", "package.json", "tsconfig-1.json"):
         (gift / "services" / name).write_text("{}")
-    fleet.Fleet(RunConfig(name="gift", root=str(gift.parent)), Path("/tmp/s"), {})
+    status.clear(gift / "services")
     assert sorted(path.name for path in (gift / "services").iterdir()) == ["package.json", "tsconfig-1.json"]
 
 
@@ -128,7 +129,7 @@ def test_what_is_appended_to_is_no_link_even_if_that_appeared_after_the_look(
     link(key, log)
     command = [sys.executable, "-c", "print('ssh-ed25519 AAAA')"]
     with pytest.raises(BeastError, match=str(log)):
-        Child(ChildSpec("learner", 0, command, {}, log, Path())).start()
+        Child(ProcessSpec("learner", 0, command, {}, log, Path())).start()
     for write in (Journal, lambda path: opened(path, "wb")):
         with pytest.raises(OSError, match=str(log)):
             write(log)
@@ -192,13 +193,13 @@ def test_health_and_watch_ask_no_address_beyond_this_machine_that_only_a_file_na
         raise ConnectionRefusedError
 
     monkeypatch.setattr("socket.create_connection", refuse)
-    for name, status in {
+    for name, page in {
         "learner-0": {"health": "192.0.2.1:80"},
         "broker-0": {"health": "evil.example:80"},
         "actor-0": {"health": "0.0.0.0:80", "host": "node9.example"},
         "envserver-0": {"health": "127.0.0.1:80"},
     }.items():
-        (gift / "services" / f"{name}.json").write_text(json.dumps(status | {"pid": 1}))
+        (gift / "services" / f"{name}.json").write_text(json.dumps(page | {"pid": 1}))
     services_of(gift, remote=True)
     assert sorted(asked) == ["127.0.0.1", "192.0.2.1", "evil.example", "node9.example"]
     asked.clear()
@@ -227,7 +228,7 @@ def test_pages_cannot_control_the_terminal_of_the_live_view(
 
 def test_a_cpu_time_that_is_no_number_counts_as_none(gift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.launcher.pages.announced_page", lambda *_, **__: {"cpu_s": "x"})
-    worker = Attached(ChildSpec("worker", 0, (), {}, gift / "logs" / "x.log", gift / "services" / "worker-0.json"), -1)
+    worker = Attached(ProcessSpec("worker", 0, (), {}, gift / "x.log", gift / "services" / "worker-0.json"), -1)
     with Gatherer(lambda: [worker]) as pages:
         wait_until(lambda: all(view.page for view in pages.snapshot().services))
 

@@ -19,7 +19,7 @@ from zerobeast.common.config.trust import needed
 from zerobeast.common.settings.net import NetConfig, TorsoSpec
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.launcher.placement import placement_of
+from zerobeast.plan.placement import placement_of
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.weights import layout_id

@@ -14,9 +14,9 @@ from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config.load import Request, dump, load
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher import parent as launcher
-from zerobeast.launcher.parent import read
-from zerobeast.launcher.start import settle
+from zerobeast.plan import parent as launcher
+from zerobeast.plan.parent import read
+from zerobeast.plan.settle import settle
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.services.learner.parent import Parent, read_parent
 from zerobeast.services.learner.update import Trainer

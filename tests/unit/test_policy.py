@@ -21,7 +21,7 @@ from zerobeast.common.config.load import load as settings
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, by_array, step_record
-from zerobeast.launcher.spaces import check_opponent
+from zerobeast.plan.spaces import check_opponent
 from zerobeast.playing.outlook import outlook
 from zerobeast.playing.policy import LATE, Policy
 from zerobeast.rl.acting.inference import Inference

@@ -23,9 +23,9 @@ from zerobeast.api.news import News
 from zerobeast.api.run import each_of
 from zerobeast.api.saved import load
 from zerobeast.common.files import evaluations, requests
-from zerobeast.launcher.run_folder import claimed
-from zerobeast.launcher.start import RunFlags, Settled
 from zerobeast.launcher.supervisor import Ending
+from zerobeast.plan.run_folder import claimed
+from zerobeast.plan.settle import RunFlags, Settled
 
 EPISODES = 'agent_steps,env,return,length,infos\n100,X,1.5,9,"{""success"": 1.0}"\n200,X,,7,\nhalf a li'
 NO_NUMBERS = (float("nan"), 1e300, None, "3", [1, 2], np.zeros(2))

@@ -30,7 +30,7 @@ TOP = ("common", "services", "zerobeast")
 HOMES = ("common/settings/", "common/config/relations.py")  #: declarations, and rules between several settings
 #: every other collection of settings, with the reason
 NAMED = {
-    ("zerobeast/launcher/placement.py", "learner.threads"): "cores are shared out among these in this order",
+    ("zerobeast/plan/placement.py", "learner.threads"): "cores are shared out among these in this order",
     ("zerobeast/cli/evaluate.py", "evaluate.levels"): "settings that the command has as flags under short names",
 }
 HEAD = '"""The service that optimises the policy."""'
@@ -49,9 +49,9 @@ from zerobeast.common.config.load import Request, gather
 from zerobeast.common.config.table import RUN, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import facts_of
-from zerobeast.launcher.parent import endures
-from zerobeast.launcher.run_folder import refuse_changes
-from zerobeast.launcher.start import RunFlags, settle
+from zerobeast.plan.parent import endures
+from zerobeast.plan.run_folder import refuse_changes
+from zerobeast.plan.settle import RunFlags, settle
 
 def mistake(call, *values):
     try:

@@ -21,9 +21,8 @@ from zerobeast.common.config.layers import Given
 from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
 from zerobeast.discovery.run import newest
-from zerobeast.launcher import start
-from zerobeast.launcher.parent import Parent
 from zerobeast.launcher.supervisor import Ending
+from zerobeast.plan.parent import Parent
 from zerobeast.sweeping import runner, trials
 from zerobeast.sweeping.cores import Place, gpu_of, share
 from zerobeast.sweeping.journal import JOURNAL, opened, summary
@@ -121,7 +120,7 @@ def test_a_parent_that_is_not_there_and_runs_of_one_name_are_refused(
 ) -> None:
     with refused(value="base"):
         planned(tmp_path, SEED, **{"from": "base"})
-    monkeypatch.setattr(start, "spec_of", lambda _: ENV)
+    monkeypatch.setattr("zerobeast.plan.settle.spec_of", lambda _: ENV)
     with pytest.raises(ConfigError, match=r"env\.kwargs"):
         planned(tmp_path, {"env.kwargs": [{"a": 1}, {"a": [1]}]})
 
@@ -278,7 +277,7 @@ def test_a_run_that_is_gone_is_trained_again_and_one_that_cannot_be_read_is_left
 def test_arguments_that_vary_are_added_to_those_of_all_runs_and_of_the_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start, "spec_of", lambda _: ENV)
+    monkeypatch.setattr("zerobeast.plan.settle.spec_of", lambda _: ENV)
     vary = {"env.kwargs": [{"width": 32}, {"target": None}]}
     given = {**BASE, "env.kwargs": {"target": 7}}
     found = planned(tmp_path, vary, settings=given)

@@ -247,9 +247,10 @@ def test_what_was_confirmed_holds_for_those_values_of_that_folder_from_the_same_
 ) -> None:
     monkeypatch.chdir(tmp_path)
     spec = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
-    unasked = {"spec_of": lambda _: spec, "spec_for": lambda _: spec, "first_check": lambda _: []}
-    for name, instead in {**unasked, "padded": lambda config: config}.items():
-        monkeypatch.setattr(start, name, instead)
+    monkeypatch.setattr("zerobeast.plan.settle.spec_of", lambda _: spec)
+    unasked = {"spec_for": lambda _: spec, "first_check": lambda _: [], "padded": lambda config: config}
+    for name, instead in unasked.items():
+        monkeypatch.setattr(f"zerobeast.plan.prepare.{name}", instead)
     kwargs = json.dumps(HARMLESS)
     run = settled(Path("runs"), "--name=own", "--env=Own-v0", f"--env.kwargs={kwargs}", "--preset=classic")
     with start.begun(run, {}, say=lambda _: None):

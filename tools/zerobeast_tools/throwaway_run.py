@@ -21,9 +21,10 @@ from zerobeast.common.process.roles import STOPPING
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, await_end, stop
 from zerobeast.launcher.fleet import Fleet
-from zerobeast.launcher.placement import groups_of
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.launcher.spaces import padded, spec_of
+from zerobeast.plan.placement import groups_of
+from zerobeast.plan.processes import socket
+from zerobeast.plan.spaces import padded, spec_of
 from zerobeast_tools.watched_run import WatchedRun
 
 STOP_LIMIT_S = 10.0  #: for all services to end in order
@@ -136,7 +137,7 @@ class ThrowawayRun(WatchedRun, Fleet):
 
     @property
     def learner_endpoint(self) -> str:
-        return f"ipc://{self._sockets}/l"
+        return socket(self._sockets, "learner")
 
     def child(self, name: str) -> Child:
         """The process with a name such as "broker 1"."""

@@ -20,8 +20,8 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher.placement import THREADS, placement_of
-from zerobeast.launcher.spaces import spec_of
+from zerobeast.plan.placement import THREADS, placement_of
+from zerobeast.plan.spaces import spec_of
 from zerobeast_tools.bench.train import measure as measure_training
 
 PRECISIONS = ("broker.precision", "learner.precision")  #: varied together

@@ -7,7 +7,7 @@ from zerobeast.api.words import in_python
 from zerobeast.common.config.load import Request, resolve
 from zerobeast.common.config.values import with_env
 from zerobeast.common.plugins import refuse_imported, reread
-from zerobeast.launcher.spaces import findings
+from zerobeast.plan.spaces import findings
 
 
 @in_python

@@ -1,7 +1,7 @@
 """Which run a command or call is to begin from."""
 
 from zerobeast.common.config.request import Request
-from zerobeast.launcher.parent import Parent, read
+from zerobeast.plan.parent import Parent, read
 
 
 def parent_of(request: Request) -> Parent | None:

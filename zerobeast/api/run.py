@@ -25,7 +25,7 @@ from zerobeast.common.health import figures
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher import attached
-from zerobeast.launcher.run_folder import claimed
+from zerobeast.plan.run_folder import claimed
 from zerobeast.results.overview import RUNNING, folders, state
 from zerobeast.results.run import read
 from zerobeast.results.table import table

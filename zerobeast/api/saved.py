@@ -22,7 +22,7 @@ from zerobeast.common.wire.seeds import MAX_ENV_SEED, counted
 from zerobeast.exporting.weights import is_export
 from zerobeast.exporting.weights import read as read_export
 from zerobeast.launcher.env_server import env_server
-from zerobeast.launcher.run_folder import trained
+from zerobeast.plan.run_folder import trained
 from zerobeast.playing.evaluation import Evaluation
 from zerobeast.playing.play import Watch, play_each
 from zerobeast.services.envserver.levels import evaluated

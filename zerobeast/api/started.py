@@ -21,9 +21,10 @@ from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import metrics
 from zerobeast.launcher.curves import Curves
 from zerobeast.launcher.pages import Gatherer
-from zerobeast.launcher.start import RunFlags, Settled, begun, judged
+from zerobeast.launcher.start import begun, judged
 from zerobeast.launcher.supervisor import Ending, Supervisor
 from zerobeast.launcher.tracker import tracked
+from zerobeast.plan.settle import RunFlags, Settled
 from zerobeast.results.overview import RUNNING
 
 log = logging.getLogger(__name__)

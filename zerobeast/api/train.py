@@ -17,7 +17,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.process.terminal import say
-from zerobeast.launcher.start import RunFlags, settle
+from zerobeast.plan.settle import RunFlags, settle
 
 log = logging.getLogger(__name__)
 

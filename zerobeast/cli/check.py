@@ -13,7 +13,7 @@ import os
 from zerobeast import commands
 from zerobeast.common.config.load import gather
 from zerobeast.common.process.terminal import write
-from zerobeast.launcher.spaces import findings
+from zerobeast.plan.spaces import findings
 
 
 def main(argv: list[str]) -> int:

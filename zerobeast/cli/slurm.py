@@ -17,25 +17,25 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from datetime import datetime
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
 from zerobeast.api.parent import parent_of
 from zerobeast.cli.train import helped
-from zerobeast.common.config import confirmed, trust
-from zerobeast.common.config.load import Request, dump
+from zerobeast.common.config.load import Request
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.process.terminal import write
+from zerobeast.common.process.terminal import say, write
 from zerobeast.common.settings import PLAIN, REACH, RunConfig, setting
 from zerobeast.discovery.containers import output
-from zerobeast.launcher import run_folder
-from zerobeast.launcher.fleet import service_command
 from zerobeast.launcher.hosts import of_workers
-from zerobeast.launcher.spaces import padded
-from zerobeast.launcher.start import RunFlags, settle, with_keys
+from zerobeast.plan.prepare import prepared
+from zerobeast.plan.processes import service_command, settings_flags
+from zerobeast.plan.settle import RunFlags, settle
 from zerobeast.rl.replay.disk import unfit
 
 JOB = "job.sh"  #: in the run's folder
@@ -59,24 +59,16 @@ def main(argv: list[str]) -> int:
         return 0
     now = datetime.now().astimezone()
     request = Request.of_flags(argv, os.environ, SlurmFlags)
-    config, flags, saved, origins, parent = settle(request, now, parent=parent_of(request))
-    config = padded(config)
-    _demand_disk(config)
+    settled = settle(request, now, parent=parent_of(request))
+    flags: SlurmFlags = settled.flags
+    _demand_disk(settled.config)
     if flags.submit:
-        _demand_no_job(config)
-    if flags.fresh:
-        run_folder.set_aside(config.folder, now)
-    config, _ = run_folder.make(config, origins)
-    with run_folder.claimed(config.folder):
-        if run_folder.trained(config.folder) and saved is not None:
-            run_folder.refuse_changes(saved, config)
-        config = config if config.security.keys else with_keys(config)
-        if parent is not None:
-            parent.write(config.folder)
-        write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
-        confirmed.remember(config.folder, trust.decisive(config))
-        job = config.folder / JOB
-        write_atomically(job, script(config, flags, Path.cwd()), durable=True)
+        _demand_no_job(settled.config)
+    with prepared(settled, partial(say, file=sys.stderr), several=True) as run:
+        job = run.config.folder / JOB
+        write_atomically(job, script(run.config, flags, Path.cwd()), durable=True)
+    for line in run.notes:
+        say(line, sys.stderr)
     write(str(job))
     if flags.submit:
         # sbatch prints the job's number
@@ -159,12 +151,6 @@ def command(role: str, config: RunConfig, folder: Path, *flags: str, number: str
     """The command that starts a service of the run, whose folder this is, on any node; `number`, a word for a shell, is
     that of its status file.
     """
-    settings = (
-        "--config",
-        str(folder / run_files.CONFIG),
-        *trust.confirmation(trust.decisive(config)),
-        "--root",
-        str(folder.parent),
-    )
+    settings = (*settings_flags(config, folder / run_files.CONFIG), "--root", str(folder.parent))
     status = shlex.quote(str(folder / run_files.SERVICES / role))
     return f"{shlex.join(service_command(role, *settings, *flags))} --status-file {status}-{number}.json"

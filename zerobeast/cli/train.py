@@ -33,17 +33,20 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.process.terminal import say, write
 from zerobeast.common.settings import REACH, RunConfig, setting
-from zerobeast.launcher import run_folder, view
+from zerobeast.launcher import view
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.curves import Curves
-from zerobeast.launcher.fleet import Fleet, service_command
+from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.hosts import Host, read_hosts
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.screen import make_screen
-from zerobeast.launcher.spaces import padded, spec_for
-from zerobeast.launcher.start import RunFlags, Settled, begun, described, judged, settle
+from zerobeast.launcher.start import begun, judged
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.launcher.tracker import tracked
+from zerobeast.plan import run_folder
+from zerobeast.plan.processes import service_command
+from zerobeast.plan.settle import RunFlags, Settled, described, settle
+from zerobeast.plan.spaces import padded, spec_for
 
 
 class TrainFlags(RunFlags):

@@ -12,7 +12,7 @@ from zerobeast.common.files import run_files
 from zerobeast.common.health import status
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.process.roles import HOSTED, PROCESSES
-from zerobeast.launcher.child import ChildSpec
+from zerobeast.plan.processes import ProcessSpec
 
 ELSEWHERE = -1  #: process id of a process on another machine
 FIRST = "learner-0.json"
@@ -22,7 +22,7 @@ FIRST = "learner-0.json"
 class Attached:
     """A process that somebody else has started; see `launcher.child.Child`."""
 
-    spec: ChildSpec
+    spec: ProcessSpec
     pid: int
     remote: bool = False  #: as for `announced`
 
@@ -50,7 +50,7 @@ def attached(folder: Path, *, remote: bool = False) -> list[Attached]:
         for kind in kinds:  # of a process that has not announced all its services yet, each counts alone
             name = f"{kind}-{number}"
             place, log = folder / run_files.SERVICES / f"{name}.json", folder / run_files.LOGS / f"{name}.log"
-            spec = ChildSpec(kind, int(number), (), {}, log, place)
+            spec = ProcessSpec(kind, int(number), (), {}, log, place)
             found.append(Attached(spec, pid if host == socket.gethostname() else ELSEWHERE, remote))
     return sorted(found, key=lambda each: (PROCESSES.index(each.spec.role), each.spec.index))
 

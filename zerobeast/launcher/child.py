@@ -7,8 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from zerobeast.common.health import status
 from zerobeast.common.health.pages import announced_page
 from zerobeast.common.health.status import ExitRecord
 from zerobeast.common.process.endings import how_it_ended, oom_kills
+from zerobeast.plan.processes import ProcessSpec
 
 LOG_PERIOD_S = 1.0  #: between two looks at the size of a log
 TURN_S = 0.05  #: how late a death or a signal is noticed
@@ -28,36 +28,12 @@ PAGE_LIMIT_S = 5.0
 KILL_LIMIT_S = 1.0  #: SIGKILL cannot be ignored, but a process that waits for a disk dies late
 
 
-@dataclass(frozen=True)
-class ChildSpec:
-    """What to start."""
-
-    role: str  #: of the service, as in `python -m zerobeast.services.<role>`, or "tracker"
-    index: int  #: which of the processes of that role
-    command: Sequence[str]  #: argv, the interpreter first
-    environ: Mapping[str, str]  #: the whole environment
-    log: Path  #: file that stdout and stderr are appended to
-    status: Path  #: has the address of its health page, as files beside it do for services that it hosts; Path(): none
-    keep_open: tuple[int, ...] = ()  #: file descriptors that the child inherits
-    log_bytes: int = 0  #: of the log, at which it begins anew, and its end is kept in another file; 0: any
-
-    @property
-    def name(self) -> str:
-        """What people call it."""
-        return f"{self.role} {self.index}"
-
-    @property
-    def statuses(self) -> dict[str, Path]:
-        """The files with the address of the health page of each of its services, by role."""
-        return status.files_of(self.role, self.status)
-
-
 class Child:
     """A process in a session of its own, so that a terminal's Ctrl-C reaches the launcher alone."""
 
     remote = True  #: where its page is, it has said itself; see `common.health.pages`
 
-    def __init__(self, spec: ChildSpec) -> None:
+    def __init__(self, spec: ProcessSpec) -> None:
         self.spec = spec
         self.was_killed = False  #: by `kill`, because it did not stop when asked
         self.end: ExitRecord | None = None  #: how it has ended, once `poll` has seen that

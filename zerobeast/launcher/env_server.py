@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for
@@ -13,9 +12,9 @@ from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
 from zerobeast.common.health.status import read
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher.child import Child, ChildSpec, stop
-from zerobeast.launcher.fleet import child_environ, child_flags, endpoint_flags, service_command
+from zerobeast.launcher.child import Child, stop
 from zerobeast.launcher.private_folder import private_folder
+from zerobeast.plan.processes import ProcessSpec, child_environ, service_command, settings_flags, socket
 
 START_LIMIT_S = 300.0  #: at the niceness of an evaluator on a full machine; a process that ends is noticed at once
 STOP_LIMIT_S = 5.0
@@ -29,13 +28,19 @@ def env_server(config: RunConfig) -> Iterator[str]:
       BeastError: it ended, for the reason in its log.
     """
     with private_folder() as place:
-        endpoint = list(endpoint_flags(place, 0))
+        endpoint = socket(place, "envserver")
         status, log, file = place / "status.json", place / "log", place / run_files.CONFIG
         own = config.model_copy(update={"envserver": config.envserver.for_one()})
         file.write_text(dump(own), encoding="utf-8")
-        command = service_command("envserver", *child_flags(config, file, status), *flags_for(trust.ALONE), *endpoint)
-        spec = ChildSpec("envserver", 0, command, child_environ(os.environ), log, status)
-        child = Child(replace(spec, log_bytes=config.local.log_mb << 20))
+        command = service_command(
+            "envserver",
+            *settings_flags(config, file),
+            *flags_for(trust.ALONE),
+            *("--envserver.endpoint", endpoint, "--supervisor-pid", str(os.getpid())),
+            *("--status-file", str(status), "--health.port", "0"),
+        )
+        more = {"log_bytes": config.local.log_bytes}
+        child = Child(ProcessSpec("envserver", 0, command, child_environ(os.environ), log, status, **more))
         child.start()
         deadline = time.monotonic() + START_LIMIT_S
         try:
@@ -43,7 +48,7 @@ def env_server(config: RunConfig) -> Iterator[str]:
                 if not child.running or time.monotonic() > deadline:
                     raise PeerLost(f"the env-server did not start within {START_LIMIT_S:.0f} s")
                 time.sleep(0.01)
-            yield endpoint[1]
+            yield endpoint
         except PeerLost as error:
             if child.running:
                 raise

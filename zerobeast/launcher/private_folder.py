@@ -16,7 +16,7 @@ from zerobeast.common.endpoints import MAX_IPC_PATH
 
 PREFIX, LOCK = "beast-", "owner.lock"
 SHORT_PLACE = "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own there
-RANDOM, LONGEST_SOCKET = "12345678", "/e999.2"  #: what is appended, by tempfile and for the sockets
+RANDOM, LONGEST_SOCKET = "12345678", "/envserver-999.2"  #: what is appended, by tempfile and for the sockets
 
 
 @contextlib.contextmanager

@@ -1,154 +1,22 @@
-"""From flags to a run that can be started: its settings, its folder, its services.
-
-A run is its folder. A new name makes one; an existing name continues it with its saved settings, which new flags
-override; --fresh moves the old folder aside and starts over.
-"""
+"""Starts a run on this machine, with other machines that ssh reaches."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
-from zerobeast.common.config import confirmed, trust
-from zerobeast.common.config.describe import by_origin
-from zerobeast.common.config.layers import from_tree, read_yaml
-from zerobeast.common.config.load import Loaded, Request, differences, dump, resolve
-from zerobeast.common.config.table import NAMES, RUN, TREE, about
-from zerobeast.common.errors import ConfigError
-from zerobeast.common.files import metrics, requests, run_files
-from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.config.table import RUN
+from zerobeast.common.files import metrics
 from zerobeast.common.process.terminal import say
 from zerobeast.common.process.usage import allow_files
-from zerobeast.common.settings import CODE, PEERS, PLAIN, RunConfig, Section, setting
-from zerobeast.common.settings import spec_of as spec_named
-from zerobeast.common.settings.facts import About, facts_of
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.net import readings
-from zerobeast.common.text import as_text, did_you_mean
-from zerobeast.launcher import run_folder
-from zerobeast.launcher.fleet import Fleet, files_needed
+from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.hosts import Host
-from zerobeast.launcher.parent import Parent
-from zerobeast.launcher.placement import GPUS, groups_of, placement_of
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.launcher.spaces import check_opponent, first_check, padded, spec_for, spec_of
 from zerobeast.launcher.supervisor import Ending
-from zerobeast.tracking.sinks import PROJECT, tracker
-
-Say = Callable[[str], None]
-
-
-class RunFlags(Section):
-    """Flags of commands that begin or continue a run."""
-
-    fresh: bool = setting(default=False, meaning="start over; the run of that name is moved aside, nothing is deleted")
-    trust_folder: bool = setting(default=False, meaning="continue a run whose folder belongs to another user")
-    track: str = setting(
-        "", "hand the run to an experiment tracker: trackio, wandb, or module:Class of your own", decides=CODE
-    )
-    track_project: str = setting(PROJECT, "under which the tracker shows the run", decides=PLAIN)
-    from_run: str = setting(
-        "", "--from for short: RUN, RUN:<agent steps> or RUN:best, with whose weights a new run begins", decides=PLAIN
-    )
-
-
-Flags = TypeVar("Flags", bound=RunFlags)
-
-
-class Settled(NamedTuple, Generic[Flags]):
-    config: RunConfig
-    flags: Flags
-    saved: RunConfig | None  #: settings of the run that continues
-    origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
-    parent: Parent | None = None  #: whose weights a new run begins with
-
-
-def described(request: Request, *, partial: bool = False) -> Loaded:
-    """As `resolve`, on the machine on which the run starts: its environments are made if settings depend on them."""
-    return resolve(request, describe=spec_of, groups=groups_of, partial=partial)
-
-
-def settle(request: Request, now: datetime, *, say: Say = say, parent: Parent | None = None) -> Settled[Any]:
-    """The settings of a run: what is given now overrides what the run of that name was saved with.
-
-    Args:
-      request: with flags of a command, `RunFlags` or more.
-      now: for the name of a run without one.
-      say: takes remarks.
-      parent: what `from_run` names; its settings are those of the new run as well, below all that are given.
-
-    Raises:
-      ConfigError: a line for every mistake.
-    """
-    if parent is not None:
-        return _forked(parent, request, now, say)
-    given = resolve(request, groups=groups_of, partial=True)
-    identity = {"name": given.config.name or run_folder.default_name(given.config, now), "root": given.config.root}
-    file = given.config.model_copy(update=identity).folder / run_files.CONFIG
-    if given.config.name and not file.exists() and "env.id" not in given.origins:
-        place = file.parents[1].absolute()
-        names = [folder.name for folder in place.glob("*/") if not folder.is_symlink()]
-        near = did_you_mean(file.parent.name, names)
-        sentence = f"name {given.config.name!r}: no such run in {place}, and a new one needs --env{near}"
-        raise ConfigError(sentence, path="name", value=given.config.name, beside=["env.id"])
-    continues = file.exists() and not given.own.fresh
-    label = f"file {file}"
-    tree = read_yaml(file, label) if continues else {}
-    algo = tree.get("algo", given.config.algo)
-    if "algo" in given.origins and algo != given.config.algo and given.config.section not in tree:
-        raise run_folder.refusal("algo", given.config.name, algo, given.config.algo)
-    tree |= identity  # wherever it was when it began
-    loaded = described(request.of_run(label, tree) if continues else request)
-    saved = _saved(label, tree, loaded.config.algo) if continues else None
-    _refuse(loaded)
-    for note in (*loaded.notes, *_ineffective(given)):
-        say(note)
-    if saved and loaded.config.preset != saved.preset:
-        say(f"preset {loaded.config.preset} has no effect: a run that continues keeps the settings of {file}")
-        identity["preset"] = saved.preset
-    return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
-
-
-def _saved(label: str, tree: Mapping[str, Any], algo: str) -> RunConfig:
-    """The settings in the file of a run that continues.
-
-    Args:
-      label: the layer's name.
-      tree: those settings.
-      algo: what the run's algorithm is imported by, if it is no installed one: nothing else that the file refers to is.
-    """
-    others = [one for one in from_tree(tree, "", []) if one.path != "algo"]
-    digests = frozenset(digest for one in others for digest in confirmed.digests(one.path, one.value))
-    own = {"algo": algo} if ":" in str(tree.get("algo")) else {}
-    request = Request(trees={label: tree}, confirmed=digests).with_values(own, "this start")
-    return resolve(request, read_only=True).config
-
-
-def _forked(parent: Parent, request: Request, now: datetime, say: Say) -> Settled[Any]:
-    """As `settle`, for a new run that begins with the weights of another."""
-    label = f"file {parent.file}"
-    loaded = described(request.with_trees({label: parent.settings(section_named(request.algo))})).for_its_env(label)
-    theirs = [path for path in ("name", "root") if loaded.origins.get(path, label).startswith(label)]
-    config = loaded.config.model_copy(update={**{path: RUN[path].default for path in theirs}, "parent": parent.entry})
-    config = config.model_copy(update={"name": config.name or run_folder.default_name(config, now)})
-    if run_folder.trained(config.folder) and not loaded.own.fresh:
-        raise ConfigError(
-            f"name {config.name!r}: there is such a run in {config.folder.parent.absolute()}, and --from begins a new "
-            f"one: give another --name, or --fresh; without --from that run continues",
-            path="name",
-            value=config.name,
-        )
-    _refuse(loaded._replace(config=config))
-    for note in (*loaded.notes, *_ineffective(loaded, but=label)):
-        say(note)
-    origins = {**loaded.origins, **dict.fromkeys(theirs, run_folder.CHOSEN)}
-    return Settled(config, loaded.own, None, origins, parent)
-
-
-def section_named(algo: str) -> str:
-    """The section of an algorithm; empty if there is none of that name."""
-    with contextlib.suppress(ConfigError):  # what is wrong with it is reported when it is read
-        return spec_named(algo).name if algo else ""
-    return ""
+from zerobeast.plan import run_folder
+from zerobeast.plan.prepare import prepared
+from zerobeast.plan.processes import files_needed
+from zerobeast.plan.settle import Flags, Say, Settled, values
 
 
 @contextlib.contextmanager
@@ -160,8 +28,7 @@ def begun(
     say: Say = say,
     remark: Say = say,
 ) -> Iterator[Fleet]:
-    """Claim the folder of a run and write its settings there. A new run that is not started, or that a service refuses,
-    leaves nothing.
+    """Prepare a run. A new one that is not started, or that a service refuses, leaves nothing.
 
     Args:
       settled: what to run.
@@ -176,44 +43,25 @@ def begun(
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    config, flags, saved, origins, parent = settled
-    spec, remarks, config = spec_for(config), first_check(config), padded(config)
-    check_opponent(config, spec)
-    allow_files(needed=files_needed(config), why="a service of this run")
-    if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
-        say(f"the earlier run {config.name} is now {aside}")
-    config, remove = run_folder.make(config, origins)
-    with run_folder.claimed(config.folder) as lock, contextlib.ExitStack() as undo, private_folder() as sockets:
-        undo.callback(remove)
-        requests.take(config.folder)  # of an earlier start
-        continues = run_folder.trained(config.folder)
-        notes = list[str]()
-        if continues and saved is not None:
-            run_folder.refuse_changes(saved, config)
-            notes += filter(None, [run_folder.schedule_note(saved, config)])
-        config = protected(config, hosts)
-        if parent is not None:
-            parent.write(config.folder)
-            say(f"{config.name} begins with the weights of {parent.run} after {parent.entry.agent_steps:,} agent steps")
-        write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
-        confirmed.remember(config.folder, trust.decisive(config))
-        verb = "continuing" if continues else "training"
+    with prepared(settled, say, several=bool(hosts)) as run, private_folder() as sockets:
+        config = run.config
+        allow_files(needed=files_needed(config), why="a service of this run")
+        verb = "continuing" if run.continues else "training"
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
-        for line in (*notes, *remarks):
+        for line in run.notes:
             remark(line)
-        for line in (*values(config, origins), *(readings(spec, config.net) if spec else ())):
+        for line in (*values(config, settled.origins), *(readings(run.spec, config.net) if run.spec else ())):
             say(line)
         run_folder.name_latest(config.folder)
         own_broker = bool(hosts) and config.broker.endpoint == RUN["broker.endpoint"].default  # theirs have one each
-        fleet = Fleet(config, sockets, environ, keep_open=(lock,), own_broker=own_broker)
-        say(str(fleet.placement))
-        if fleet.placement.name == "serve":
+        fleet = Fleet(config, sockets, environ, keep_open=(run.lock,), own_broker=own_broker)
+        say(str(fleet.plan.placement))
+        if fleet.plan.placement.name == "serve":
             keys = f", with keys {config.security.keys}" if config.security.keys else ""
             broker = "" if own_broker else f"broker {config.broker.endpoint} and "
             say(f"programs connect to {broker}learner {config.learner.endpoint}{keys}")
         yield fleet
-        if not fleet.refused:  # of what crashes, the logs stay
-            undo.pop_all()
+        run.keep = not fleet.refused  # of what crashes, the logs stay
 
 
 def judged(ending: Ending, config: RunConfig) -> Ending:
@@ -222,73 +70,3 @@ def judged(ending: Ending, config: RunConfig) -> Ending:
         steps = int(metrics.last(config.folder).get("agent_steps", 0))
         return Ending(1, f"the learner was stopped from outside after {steps:,} agent steps")
     return ending
-
-
-def _refuse(loaded: Loaded) -> None:
-    """Raise ConfigError for a tracker that there is not, another user's folder, and environments that nobody plays."""
-    if loaded.own.track:
-        tracker(loaded.own.track)
-    config = loaded.config
-    if config.name and not loaded.own.trust_folder:
-        run_folder.refuse_foreign(config.folder)
-    for role in ("learner", "broker"):
-        path, device = f"{role}.device", getattr(config, role).device
-        if device.startswith("cuda") and not any(place.exists() for place in GPUS):
-            sentence = f"{path} {device}: this machine has no GPU; expected cpu, or auto"
-            raise ConfigError(sentence, path=path, value=device, expected="cpu, or auto")
-    groups, tasks, ranks = groups_of(config), len(config.env.tasks), config.learner.ranks
-    players = 0 if placement_of(config).name == "serve" else tasks
-    for least, what in ((ranks * (ranks > 1), "of learner.ranks"), (players, "environment of env.id")):
-        if groups < least:
-            given = f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all"
-            expected = f"at least {least}: one for each {what}"
-            sentence = f"{given}, expected {expected}"
-            raise ConfigError(sentence, path="actor.env_groups", value=config.actor.env_groups, expected=expected)
-
-
-def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """A line for each layer that gives values, and one on where to read the rest."""
-    printed = {*NAMES, *(path for path in origins if about(path) is About.IDENTITY and path != "seed")}
-    for origin, values in by_origin(config, origins).items():
-        if texts := [f"{path} {as_text(value)}" for path, value in values.items() if path not in printed]:
-            yield f"{origin}: {', '.join(texts)}"
-    padding = {f"env.{name}": size for name, size in config.env.padding.items() if f"env.{name}" not in origins}
-    if config.env.agents > 1:
-        yield f"{config.env.agents} agents in each environment, in all {config.actor.envs_per_group} in a group"
-    if padding:
-        sizes = ", ".join(f"{path} {as_text(size)}" for path, size in padding.items())
-        yield f"environments of unequal sizes, of which smaller ones are padded: {sizes}"
-    chosen = f" was {origins['preset']}" if origins["preset"].startswith("chosen") else ""
-    yield f"preset {config.preset}{chosen}; all other settings have their defaults: --help shows them"
-
-
-def _ineffective(given: Loaded, but: str = "chosen") -> Iterator[str]:
-    """A sentence for every setting without effect, of any layer whose origin does not begin with `but`."""
-    placement = placement_of(given.config)
-    for path in differences(given.config):
-        if given.origins[path].startswith(but):
-            continue
-        idle = facts_of(TREE[path]).idle
-        if placement.name in idle.placements:
-            yield f"{given.origins[path]} has no effect: {idle.why or f'the placement is {placement.name}'}"
-
-
-def protected(config: RunConfig, hosts: Sequence[Host]) -> RunConfig:
-    """The same settings, with keys if peers that this command does not start reach the run's services by tcp."""
-    is_open = config.local.placement == "serve" and not config.security.insecure
-    return with_keys(config) if not config.security.keys and (hosts or is_open) else config
-
-
-def with_keys(config: RunConfig) -> RunConfig:
-    """The same settings, with the run's own keys in its folder."""
-    from zerobeast.common.transport import make_keys
-
-    keys = config.folder.absolute() / run_files.KEYS
-    if keys.exists():  # perhaps since the folder was made, by somebody else
-        raise ConfigError(
-            f"{keys} {PEERS.what}, and a folder alone may not decide that: give --security.keys {keys} as well",
-            path="security.keys",
-            value=str(keys),
-        )
-    make_keys(keys)
-    return config.model_copy(update={"security": config.security.model_copy(update={"keys": str(keys)})})

@@ -32,7 +32,6 @@ SETTLE_S = 0.5  #: after a death: one cause often ends several children, and not
 STOP_LIMIT_S = 9.0
 SAVE_LIMIT_S, QUIET_S = 60.0, 2.0  #: after STOP_LIMIT_S for a learner; without work after which it is not awaited
 LAST_S = 2.0  #: how long those that no run needs may run after all others, since nothing is lost with what they do
-RESTARTS = 3  #: by default
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
 RANKS = {ConfigError.exit_code: 0, PeerLost.exit_code: 2}
@@ -54,8 +53,7 @@ class Supervisor:
       children: in the order of starting, the learner first.
       watch: called every turn while the children live, with whether they are being stopped; must not block.
       queue: policies of the run that wait for an evaluation.
-      restarts: how often children that have died are started again; not those that end with bad input. None: RESTARTS
-        times, but only what a signal has ended (SIGTERM with exit code 0), and no learner, which would lose updates.
+      restarts: how often children that have died are started again, of those whose spec allows it.
     """
 
     def __init__(
@@ -63,15 +61,14 @@ class Supervisor:
         children: Sequence[Child],
         watch: Callable[[bool], None] = lambda _stopping: None,
         queue: EvaluationQueue | None = None,
-        restarts: int | None = 0,
+        restarts: int = 0,
     ) -> None:
         self.children, self.learner = children, children[0]
         self._needed = [child for child in children if not RECORDS[child.spec.role].wanted]
         self._others = [child for child in children if child not in self._needed]
         self._evaluators = [child for child in self._others if child.spec.role == EVALUATOR]
         self._watch, self._queue = watch, queue
-        self._restarts, self._restarted = RESTARTS if restarts is None else restarts, 0
-        self._only_killed = restarts is None
+        self._restarts, self._restarted = restarts, 0
         self._signals: list[int] = []
 
     def ask(self, number: int) -> None:
@@ -143,13 +140,11 @@ class Supervisor:
 
     def _start_again(self, ending: Ending) -> bool:
         """Start those that have died again, unless that would not help; ranks of a learner all at once."""
-        may = self._restarted < self._restarts and ending.code != ConfigError.exit_code and not self._signals
-        if ending.finished or not may:
-            return False
         again, role = self._dead(), self.learner.spec.role
-        learns = any(child.spec.role == role for child in again)
-        if self._only_killed and (learns or any((child.poll() or 0) > 0 for child in again)):
+        allowed = all(child.spec.restart.allows(child.poll() or 0) for child in again)
+        if ending.finished or not allowed or self._restarted >= self._restarts or self._signals:
             return False
+        learns = any(child.spec.role == role for child in again)
         self._restarted += 1
         if learns:
             again = [child for child in self._needed if child in again or child.spec.role == role]

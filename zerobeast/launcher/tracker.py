@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from zerobeast.common.errors import BeastError, ConfigError, raising
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher.child import Child, ChildSpec, stop
-from zerobeast.launcher.fleet import helper_environ
+from zerobeast.launcher.child import Child, stop
+from zerobeast.plan.processes import ProcessSpec, helper_environ
 from zerobeast.tracking.process import LIMIT_S, STATUS, beside
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
     again = ["track", str(folder), "--to", name, "--project", project]
     command = [sys.executable, "-P", "-m", "zerobeast", *again, "--follow", "--parent", str(os.getpid())]
     log_file = folder / run_files.LOGS / LOG
-    child = Child(ChildSpec("tracker", 0, command, helper_environ(environ), log_file, beside(folder, name, STATUS)))
+    child = Child(ProcessSpec("tracker", 0, command, helper_environ(environ), log_file, beside(folder, name, STATUS)))
     with raising(ConfigError, f"track {name}", BeastError):
         child.start()
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.process.usage import cores
-from zerobeast.launcher.placement import NVIDIA
+from zerobeast.plan.placement import NVIDIA
 
 CPUS = Path("/sys/devices/system/cpu")
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -21,10 +21,10 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health.figures import count, two
 from zerobeast.common.process.signals import handled
-from zerobeast.launcher.fleet import helper_environ
-from zerobeast.launcher.run_folder import trained
-from zerobeast.launcher.start import RunFlags, Say, settle
 from zerobeast.launcher.supervisor import SIGNALS, Ending
+from zerobeast.plan.processes import helper_environ
+from zerobeast.plan.run_folder import trained
+from zerobeast.plan.settle import RunFlags, Say, settle
 from zerobeast.sweeping.cores import Place, gpu_of
 from zerobeast.sweeping.journal import SweepJournal
 from zerobeast.sweeping.trials import Trial

@@ -17,8 +17,8 @@ from zerobeast.common.config.table import NAMES, table_of, value_at
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import as_text
-from zerobeast.launcher.parent import Parent
-from zerobeast.launcher.start import RunFlags, described, section_named
+from zerobeast.plan.parent import Parent
+from zerobeast.plan.settle import RunFlags, described, section_named
 from zerobeast.sweeping.search import Values
 from zerobeast.sweeping.spec import Sweep, without_kind
 

@@ -12,12 +12,12 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.config.table import RUN, about
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.roles import ROLES, SERVERS
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.facts import About, facts_of
 from zerobeast.launcher.child import Child
-from zerobeast.launcher.fleet import USED, Fleet
-from zerobeast.launcher.placement import placement_of
+from zerobeast.launcher.fleet import Fleet
+from zerobeast.plan.placement import placement_of
 from zerobeast.testing.rules import rule, rules_in
 
 PROGRAMS = {"serve": ("envserver", "actor")}  #: roles that programs of the user take, by placement
@@ -42,7 +42,7 @@ def every_service_has_a_page_of_its_own(config: RunConfig) -> None:
 @rule
 def every_endpoint_is_bound_by_one_process(config: RunConfig) -> None:
     """A second process that binds it would be refused, or take over the first one's clients."""
-    for role in USED:
+    for role in SERVERS:
         bound = [getattr(_read(child).config, role).endpoint for child in _children(config) if child.spec.role == role]
         assert len(set(bound)) == len(bound), bound
 
@@ -51,7 +51,7 @@ def every_endpoint_is_bound_by_one_process(config: RunConfig) -> None:
 def every_actor_finds_the_processes_that_it_uses(config: RunConfig) -> None:
     """An actor waits for ever for an endpoint that nobody binds."""
     children = _children(config)
-    for role in ("learner", *USED):
+    for role in SERVERS:
         bound = {getattr(_read(child).config, role).endpoint for child in children if child.spec.role == role}
         for child in children:
             asked = child.spec.role == "actor" or (role == "learner" and "actor" in child.spec.statuses)

@@ -30,6 +30,6 @@ def training_rate(flags: list[str], added_ms: float, warmup_s: float, seconds: f
         run.start("learner")
         run.start("envserver")
         run.start("broker", "--broker.endpoint", f"ipc://{folder}/real")
-        with Proxy(f"ipc://{folder}/b0", f"ipc://{folder}/real", SOCKETS, delay_s=added_ms / 2000):
+        with Proxy(f"ipc://{folder}/broker-0", f"ipc://{folder}/real", SOCKETS, delay_s=added_ms / 2000):
             run.start("actor")
             return run.rate(warmup_s, seconds)

@@ -15,6 +15,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.wire.messages import Plane
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.pages import Gatherer, Snapshot
+from zerobeast.plan.processes import socket
 from zerobeast.testing.raw_peer import REQUESTS, RawPeer
 from zerobeast_tools.chaos.fuzz_attacks import ATTACKS, LARGEST, AttackTarget
 from zerobeast_tools.chaos.fuzz_forger import GENUINE, Forger, overheard
@@ -30,8 +31,8 @@ ROUND = 100_000  #: messages between two rounds of attacks
 LONG = 100_000  #: number of messages from which attacks are larger
 VISIT = 100  #: messages of one visitor, more than a stream may have under way
 VISITORS = 20  #: at a time
-#: by plane: who serves it, and the name of its socket
-SERVERS = {Plane.STEPS: ("envserver", "e0"), Plane.INFERENCE: ("broker", "b0"), Plane.ROLLOUTS: ("learner", "l")}
+#: by plane: who serves it
+SERVERS = {Plane.STEPS: "envserver", Plane.INFERENCE: "broker", Plane.ROLLOUTS: "learner"}
 #: the honest actor's sessions, as each page calls them
 SESSIONS = {"envserver": ("sessions", 2), "broker": ("clients", 2), "learner": ("peers", 1)}
 FLAGS = (
@@ -218,10 +219,10 @@ class FuzzedRun(ThrowawayRun):
         return now
 
     def _server(self, plane: Plane) -> Child:
-        return self.child(f"{SERVERS[plane][0]} 0")
+        return self.child(f"{SERVERS[plane]} 0")
 
     def _endpoint(self, plane: Plane) -> Endpoint:
-        return Endpoint(path=f"{self.folder}/{SERVERS[plane][1]}")
+        return Endpoint.parse(socket(self.folder, SERVERS[plane]))
 
     def _target(self, plane: Plane) -> AttackTarget:
         host, _, port = json.loads(self._server(plane).spec.status.read_text())["health"].rpartition(":")

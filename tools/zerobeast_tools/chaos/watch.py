@@ -147,7 +147,7 @@ class RunWatch:
 
     def wrong_messages(self, starts: int) -> list[str]:
         """What services that only restart must not send each other; `starts`: the learner's after the first."""
-        placement, drops = self.fleet.placement, self.total("policy_version_drops")
+        placement, drops = self.fleet.plan.placement, self.total("policy_version_drops")
         groups = placement.all_actors * placement.env_groups
         return [
             *verdict.versions(len(self.versions), starts, drops, groups),

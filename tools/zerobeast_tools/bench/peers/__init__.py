@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.process.terminal import write
-from zerobeast.launcher.placement import placement_of
+from zerobeast.plan.placement import placement_of
 from zerobeast.version import __version__
 from zerobeast_tools.bench.figures import STEPS_S, Figure, Goal, figure
 from zerobeast_tools.bench.options import emit_figures, numeric

@@ -47,10 +47,9 @@ class Placement(NamedTuple):
             settings["envserver.in_process"] = True
         return [text for name, value in settings.items() for text in (f"--{name}", str(value))]
 
-    def core_of(self, worker: int) -> tuple[str, ...]:
-        """The flag that keeps the worker of this number on its core."""
-        cores = self.worker_cores
-        return ("--core", str(cores[worker % len(cores)])) if cores else ()
+    def core_of(self, worker: int) -> int | None:
+        """The core that the worker of this number stays on; None: any."""
+        return self.worker_cores[worker % len(self.worker_cores)] if self.worker_cores else None
 
     def __str__(self) -> str:
         envs = f"{self.env_groups} env group{'s' * (self.env_groups > 1)}"

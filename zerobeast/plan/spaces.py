@@ -31,7 +31,7 @@ from zerobeast.common.settings import NO_RUN, PADDING, EnvConfig, EnvServerConfi
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import EnvSpec
 from zerobeast.common.wire.records import oversize
-from zerobeast.launcher.fleet import child_environ, service_command
+from zerobeast.plan.processes import child_environ, service_command
 from zerobeast.rl.fit import refuse_unfit
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6

@@ -1,0 +1,58 @@
+"""Starts a run under tmux, which takes the place of the supervisor of `beast train`: a window for each process.
+
+python docs/examples/own_launcher.py --env CartPole-v1 --algo ppo --total_steps 20000 --name mine
+tmux -L mine attach
+
+What to start, and when to start it again, is in the plan. Each process ends by itself when the run is over, so nothing
+here waits for the end; `beast watch mine` shows how far it is. After `tmux -L mine kill-server` the same command
+continues the run.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from zerobeast import BeastError, ConfigError
+from zerobeast.common.config.load import Request
+from zerobeast.plan.prepare import prepared
+from zerobeast.plan.processes import Plan, ProcessSpec, Restart
+from zerobeast.plan.settle import RunFlags, settle
+
+#: for a shell: whether to start a process again after the exit code in $code, which is above 128 after a signal
+AGAIN = {
+    Restart.NEVER: "false",
+    Restart.KILLED: "[ $code -gt 128 ]",
+    Restart.ALWAYS: f"[ $code != 0 ] && [ $code != {ConfigError.exit_code} ]",
+}
+
+
+def script(process: ProcessSpec) -> str:
+    """What runs in the window of a process; without its learner a run is over."""
+    command = f"{shlex.join(process.command)} >> {shlex.quote(str(process.log))} 2>&1"
+    loop = f"while {command}; code=$?; {AGAIN[process.restart]}; do sleep 1; done"
+    return loop + "; [ $code = 0 ] || tmux kill-server" * (process.role == "learner")
+
+
+def main(argv: list[str]) -> str:
+    """Start a run, under the flags of `beast train`; returns its name."""
+    settled = settle(Request.of_flags(argv, os.environ, RunFlags), datetime.now().astimezone())
+    with prepared(settled, print) as run:
+        sockets = Path(tempfile.mkdtemp(prefix="beast-"))  # a short path, which no other user can enter
+        processes = Plan(run.config, sockets, os.environ).add_all()
+    tmux, first = ("tmux", "-L", run.config.name), ("new-session", "-d", "-s", "run")
+    for process in processes:
+        where = first if process is processes[0] else ("new-window", "-d", "-t", "run:")
+        window = [*tmux, *where, "-n", process.name, script(process)]
+        subprocess.run(window, env={**process.environ, "TERM": "screen"}, check=True)
+    return run.config.name
+
+
+if __name__ == "__main__":
+    try:
+        print(f"tmux -L {main(sys.argv[1:])} attach")
+    except BeastError as error:
+        sys.exit(str(error))

@@ -25,6 +25,8 @@ PREFIX = "BEAST_"
 CONFIG, CONFIRMED = "config", "confirmed"  #: flags of every command, beside settings
 WIDEST = len("-0b") + 64  #: characters of a number
 MAX_DEPTH = 100  #: levels of nesting in a file
+BASE = "base"  #: of a file of settings: the file, in its folder or the one above, whose settings lie below its own
+_BASE = re.compile(r"(\.\./)?[\w-]+\.yaml")
 #: What Kubernetes and Docker links put into the environment for a service called beast-<something>.
 _LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)")
 
@@ -116,11 +118,39 @@ _StrictLoader.add_constructor(NUMBER[0], lambda _, node: NumberText(node.value))
 
 
 def read_yaml(path: Path, label: str, loader: Any = _StrictLoader, read: Any = small_text) -> dict[str, Any]:
-    """The mapping in a file; `loader` is a SafeLoader, and `read` is `named_text` if the user has named the file.
+    """The mapping in a file, over that of its `base` if it names one.
+
+    Args:
+      path: of the file.
+      label: its name in errors.
+      loader: a SafeLoader.
+      read: `named_text` if the user has named the file.
 
     Raises:
-      ConfigError: it cannot be read, is not YAML or not a mapping.
+      ConfigError: one of the two cannot be read, is not YAML or not a mapping.
     """
+    tree = _mapping(path, label, loader, read)
+    if BASE not in tree:
+        return tree
+    name, label = tree.pop(BASE), f"{label}: {BASE}"
+    if not (isinstance(name, str) and _BASE.fullmatch(name)):
+        raise ConfigError(path=label, value=name, expected="NAME.yaml or ../NAME.yaml")
+    below = _mapping(path.parent / name, label, loader, small_text)
+    if BASE in below:
+        raise ConfigError(path=label, value=below[BASE], expected="none in a file that is one")
+    return _over(tree, below)
+
+
+def _over(tree: dict[str, Any], below: dict[str, Any]) -> dict[str, Any]:
+    both = {key: _over(tree[key], part) for key, part in below.items() if _are_trees(tree.get(key), part)}
+    return {**below, **tree, **both}
+
+
+def _are_trees(*values: Any) -> bool:
+    return all(isinstance(value, dict) for value in values)
+
+
+def _mapping(path: Path, label: str, loader: Any, read: Callable[[Path], str]) -> dict[str, Any]:
     try:
         with explained(f"{label}: cannot be read"):
             text = read(path)

@@ -1,13 +1,19 @@
-"""Algorithms of other packages, those of docs/examples, train as our own do; and so does a service in its folder."""
+"""Algorithms of other packages, those of docs/examples, train as our own do; so does a service, and a launcher."""
 
+import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.build.commands import rows_of, steps
-from tests.helpers import ROOT, finished, python
+from tests.helpers import ROOT, finished, python, wait_until
+from zerobeast.common.files import evaluations
+from zerobeast.common.health.status import read
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -60,3 +66,20 @@ def test_another_service_takes_its_folder_and_a_record(tmp_path: Path) -> None:
     made = finished(python("-m", "zerobeast", "keygen", "keys", **around))
     assert "keys/public/onlooker.key" in made[1]
     assert finished(python("-m", "zerobeast.services.onlooker", "health", **around))[0] == 2, "none runs here"
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_another_supervisor_runs_what_the_plan_has_and_starts_a_worker_again(tmp_path: Path) -> None:
+    run, around = tmp_path / "runs" / "mine", {"variables": {"TMUX_TMPDIR": str(tmp_path)}, "cwd": tmp_path}
+    flags = ("--name", "mine", "--root", tmp_path / "runs", "--env", "CartPole-v1", "--algo", "ppo")
+    more = ("--total_steps", "20000", "--local.placement", "fused", "--evaluate.times", "1")
+    code, out, error = finished(python(ROOT / "docs/examples/own_launcher.py", *flags, *more, **around))
+    assert (code, "tmux -L mine attach" in out) == (0, True), error
+    worker = run / "services" / "actor-0.json"
+    wait_until(lambda: steps(run) > 0, 120)
+    before = read(worker).pid
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: read(worker).pid not in (0, before), 120)
+    tmux = {"env": os.environ | around["variables"], "capture_output": True}
+    wait_until(lambda: time.sleep(0.5) or subprocess.run(["tmux", "-L", "mine", "ls"], **tmux).returncode != 0, 300)
+    assert (steps(run), len(evaluations.read(run))) == (20_000, 1)

@@ -30,20 +30,9 @@ def rollouts(memory: bool = True) -> Batch:
     core = obs[0] - torch.tensor([0.0, 0.0, 1.0]) if memory else torch.zeros(len(WHO), 3)
     never = torch.zeros_like(first)
     versions = torch.zeros(T, len(WHO), dtype=torch.int64)
-    return Batch(
-        obs,
-        first,
-        reward,
-        never,
-        never,
-        last_action,
-        {"logits": logits_of(obs[:-1]), "value": obs[:-1, :, 2].clone()},
-        versions,
-        core,
-        ~first[1:],
-        torch.zeros(len(WHO), dtype=torch.int64),
-        torch.zeros(len(WHO), 5, dtype=torch.int64),
-    )
+    extras = {"logits": logits_of(obs[:-1]), "value": obs[:-1, :, 2].clone()}
+    rest = ~first[1:], torch.zeros(len(WHO), dtype=torch.int64), torch.zeros(len(WHO), 5, dtype=torch.int64)
+    return Batch(obs, first, reward, never, never, last_action, extras, versions, core, *rest)
 
 
 WRONG = {

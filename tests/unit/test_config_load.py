@@ -117,6 +117,18 @@ def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_
         resolve(Request.of_values({"local": {"restarts": True}}))
 
 
+def test_a_file_lies_above_its_base_which_is_beside_it_or_in_the_folder_above(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (file := tmp_path / "runs" / "x.yaml").write_text("base: ../base.yaml\nlearner: {batch_size: 4}\n")
+    (tmp_path / "base.yaml").write_text("seed: 1\nlearner: {batch_size: 3, window: 5}\n")
+    config = load(["--config", str(file)], {})
+    assert (config.seed, config.learner.batch_size, config.learner.window) == (1, 4, 5)
+    for wrong in ("x.yaml", "/etc/passwd", "../../base.yaml", "[x.yaml]"):
+        file.write_text(f"base: {wrong}\n")
+        with refused(f"file {file}: base"):
+            load(["--config", str(file)], {})
+
+
 def test_arguments_of_a_higher_layer_are_added_to_those_below_and_null_leaves_one_out(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("env: {kwargs: {target: 7, size: 5, inner: {a: 1}}, options: {level: 2}}")
     flags = [*CLASSIC, "--config", str(tmp_path / "run.yaml"), "--env.kwargs", '{"size": null, "width": null}']

@@ -1,6 +1,6 @@
 """Flags: those of a command line, and those that give another process its settings.
 
---learner.batch_size 32    --learner.batch-size=32    --net.use_lstm    --seed 1    --env CartPole-v1
+--learner.batch_size 32    --learner.batch-size=32    --net.normalize_obs    --seed 1    --env CartPole-v1
 """
 
 import json
@@ -57,8 +57,8 @@ def split(argv: Sequence[str], mistakes: list[BeastError]) -> Iterator[Flag]:
 def flags_for(settings: Mapping[str, Any]) -> list[str]:
     """Flags for settings by section or by path, for another process; see `values.plain_values`.
 
-    >>> flags_for({"seed": 3, "net": {"hidden_size": 64, "use_lstm": True}, "learner.batch_size": 8, "name": None})
-    ['--seed=3', '--net.hidden_size=64', '--net.use_lstm=true', '--learner.batch_size=8']
+    >>> flags_for({"seed": 3, "net": {"hidden_size": 64, "core": "lstm"}, "learner.batch_size": 8, "name": None})
+    ['--seed=3', '--net.hidden_size=64', '--net.core=lstm', '--learner.batch_size=8']
     """
     return [f"--{path}={_text(value)}" for path, value in plain_values(settings)]
 

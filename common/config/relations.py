@@ -61,8 +61,8 @@ def _memory(config: RunConfig) -> Iterator[Clash]:
     net, own = config.net, config.memory
     if net.memory == "none":
         return
-    if not net.use_lstm:
-        yield "net.use_lstm", "net.memory", "true, because it holds states of an LSTM"
+    if net.core != "lstm":
+        yield "net.core", "net.memory", "lstm, because the memory holds hidden states of one"
     if net.memory_neighbours > net.memory_size:
         yield "net.memory_neighbours", "net.memory_size", "at most as many as there are entries"
     if config.learner.unroll_length < 2:

@@ -37,8 +37,8 @@ def _idle(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
         if path in own or not where.startswith(GIVEN):
             continue
         if section in OPEN:
-            part = value_at(config, f"{section}.{OPEN[section].chosen_by}")
-            yield f"{where} has no effect: {part} does not use it"
+            parts = [value_at(config, f"{section}.{name}") for name in OPEN[section].chosen_by]
+            yield f"{where} has no effect: {' and '.join(parts)} {'does' if len(parts) == 1 else 'do'} not use it"
         elif where.startswith(("flag ", "argument ")):
             name = where.partition(" ")[2]
             yield f"{name} has no effect: it sets {path}, and this run's algo is {config.section}"

@@ -38,8 +38,8 @@ def plain_values(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
     Raises:
       ConfigError: no other process can import one of those, or what is in a list or dict is not `plain`.
 
-    >>> plain_values({"seed": 3, "net": {"hidden_size": 64, "use_lstm": True}, "learner.batch_size": 8, "name": None})
-    [('seed', 3), ('net.hidden_size', 64), ('net.use_lstm', True), ('learner.batch_size', 8)]
+    >>> plain_values({"seed": 3, "net": {"hidden_size": 64, "core": "lstm"}, "learner.batch_size": 8, "name": None})
+    [('seed', 3), ('net.hidden_size', 64), ('net.core', 'lstm'), ('learner.batch_size', 8)]
     """
     return [(path, _plain(path, value)) for path, value in _leaves(settings, "") if value is not None]
 

@@ -19,6 +19,7 @@ from zerobeast.common.settings.linear import Linear as Linear
 from zerobeast.common.settings.net import MIN_SHALLOW_SIDE as MIN_SHALLOW_SIDE
 from zerobeast.common.settings.net import NetConfig as NetConfig
 from zerobeast.common.settings.net import Reading as Reading
+from zerobeast.common.settings.net import load_core as load_core
 from zerobeast.common.settings.net import torso_of as torso_of
 from zerobeast.common.settings.run import EnvServerConfig as EnvServerConfig
 from zerobeast.common.settings.run import ParentConfig as ParentConfig

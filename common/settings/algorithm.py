@@ -61,7 +61,7 @@ class AlgorithmSettings(Section):
     """Base of the settings of every algorithm. Each answer has a default; `name` is that of the settings' section."""
 
     actions: ClassVar[str] = "any actions"  #: that `takes` accepts, in words
-    memory: ClassVar[bool] = True  #: whether it can learn with an LSTM
+    memory: ClassVar[bool] = True  #: whether it can learn with a core
     sees_last_step: ClassVar[bool] = True  #: whether `net.last_action_reward` counts
 
     #: whether drawing actions explores, so that the policy that is learned is the greedy one

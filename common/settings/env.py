@@ -60,7 +60,7 @@ Sizes = Annotated[tuple[Whole, ...], Field(min_length=2, max_length=2 + MAX_SIZE
 class EnvConfig(OpenSection):
     """Which environment, and what it is made with."""
 
-    section, chosen_by = "env", "id"
+    section, chosen_by = "env", ("id",)
     is_bound = shapes = True
 
     id: str = setting(
@@ -132,7 +132,7 @@ class EnvConfig(OpenSection):
     @classmethod
     def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
         """The claims of the backends of these environments, of mixes and what they mix."""
-        ids = values.get(cls.chosen_by, cls.model_fields[cls.chosen_by].default)
+        (ids,) = cls.chosen(values)
         known = ids if isinstance(ids, str) and len(ids) <= MAX_ID_LENGTH else ""
         each = dict.fromkeys([*split_ids(known), *map(str.strip, re.split("[(),;]", known))])
         return [plugins.claim_of(BACKENDS, one) for one in each if ":" not in one]

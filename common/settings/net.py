@@ -1,4 +1,4 @@
-"""The network: its settings, those of its memory, the torsos, and how it reads each array of an observation.
+"""The network: its settings, those of its memory, torsos and cores, and how it reads each array of an observation.
 
 A torso is described in `zerobeast.rl.nets.torso`. Those of installed packages, our own among them, are classes or a
 `TorsoSpec` under an entry point of the group `zerobeast.networks`; `net.torso` also takes a reference to either,
@@ -24,7 +24,8 @@ from zerobeast.common.settings.section import LIMIT, OpenSection, Section, setti
 from zerobeast.common.wire import ArraySpace, EnvSpec, flat
 
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
-NETWORKS, MEMORIES = "zerobeast.networks", "zerobeast.memories"  #: groups of entry points
+#: groups of entry points
+NETWORKS, CORES, MEMORIES = "zerobeast.networks", "zerobeast.cores", "zerobeast.memories"
 MAX_LAYERS, MAX_WIDTH = 8, 65_536  #: of dense layers
 MIN_PICTURE_SIDE = 10  #: in pixels: views of grids, which declare the range of bytes too, have up to 9 cells a side
 OF_MATRICES = ("shallow", "deep", "football", "minatar")  #: our torsos that take matrices of numbers for images
@@ -43,6 +44,7 @@ def _part_of(group: str, *others: str) -> AfterValidator:
 
 
 Torso = Annotated[str, _part_of(NETWORKS, "auto")]
+Core = Annotated[str, _part_of(CORES, "none")]
 Memory = Annotated[str, _part_of(MEMORIES, "none")]
 WIDTHS = f"at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}"
 Widths = Annotated[tuple[int, ...], whole_numbers(MAX_LAYERS, MAX_WIDTH, WIDTHS)]
@@ -51,7 +53,7 @@ Widths = Annotated[tuple[int, ...], whole_numbers(MAX_LAYERS, MAX_WIDTH, WIDTHS)
 class NetConfig(OpenSection):
     """The network."""
 
-    section, chosen_by = "net", "torso"
+    section, chosen_by = "net", ("torso", "core")
     is_bound = True
 
     torso: Torso = setting(
@@ -71,8 +73,12 @@ class NetConfig(OpenSection):
     activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
         "auto", "after the layers in front of the heads; auto: the torso's own, tanh for mlp and relu for all others"
     )
-    use_lstm: bool = setting(False, "put an LSTM behind the torso")
-    lstm_size: int = setting(256, "width of the LSTM", ge=1, le=65_536)
+    core: Core = setting(
+        "none",
+        "what remembers, behind the torso: none, lstm, or that of a package, module:Class or file.py:Class",
+        decides=CODE,
+    )
+    core_width: int = setting(256, "width of the core", ge=1, le=65_536)
     memory: Memory = setting(
         "none",
         "add an episodic memory to the LSTM, which keeps what is rare by momentum, knn or td_error, or anything by "
@@ -83,7 +89,7 @@ class NetConfig(OpenSection):
     memory_key_size: int = setting(32, "width of their keys", ge=1, le=4096)
     memory_neighbours: int = setting(8, "nearest entries that are reinstated, by weight", ge=1, le=1024)
     last_action_reward: Literal["auto", "always", "never"] = setting(
-        "auto", "append the last action and the last reward to the torso's features; auto: in front of an LSTM"
+        "auto", "append the last action and the last reward to the torso's features; auto: in front of a core"
     )
     action_std: Literal["free", "state"] = setting(
         "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
@@ -103,18 +109,22 @@ class NetConfig(OpenSection):
 
     @classmethod
     def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
-        """The torso, if it is an installed one."""
-        torso = values.get(cls.chosen_by, cls.model_fields[cls.chosen_by].default)
-        return [torso] if isinstance(torso, str) else []
+        """Torso and core, if they are installed ones."""
+        return [part for part in cls.chosen(values) if isinstance(part, str)]
 
     def widths(self, own: int) -> tuple[int, ...]:
         """Of the layers of a dense network, which by default has two of width `own`."""
         return self.hidden_sizes or (self.hidden_size or own,) * 2
 
     @property
+    def recurrent(self) -> bool:
+        """Whether there is a core."""
+        return self.core != "none"
+
+    @property
     def sees_last_step(self) -> bool:
         """Whether the last action and the last reward are inputs of the network."""
-        return self.last_action_reward == "always" or (self.last_action_reward == "auto" and self.use_lstm)
+        return self.last_action_reward == "always" or (self.last_action_reward == "auto" and self.recurrent)
 
 
 class MemoryConfig(Section):
@@ -179,6 +189,18 @@ def torso_of(name: str) -> TorsoSpec:
     """
     found = plugins.find(NETWORKS, name, "net.torso")
     return found if isinstance(found, TorsoSpec) else TorsoSpec(found)
+
+
+def load_core(name: str) -> Callable[..., Any]:
+    """The class of the core that `net.core` names (`zerobeast.rl.nets.core`).
+
+    Raises:
+      ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
+    """
+    found = plugins.find(CORES, name, "net.core")
+    if callable(found):
+        return found
+    raise ConfigError(path="net.core", value=name, expected=f"a class, got {type(found).__name__}")
 
 
 class Reading(NamedTuple):

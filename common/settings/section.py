@@ -68,12 +68,17 @@ class OpenSection(Section):
     """
 
     section: ClassVar[str]  #: its name
-    chosen_by: ClassVar[str]  #: the setting that names its parts
+    chosen_by: ClassVar[tuple[str, ...]]  #: the settings that name its parts
 
     @classmethod
     def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
         """The names in the group of the parts that these values, which need not be valid, name."""
         raise NotImplementedError
+
+    @classmethod
+    def chosen(cls, values: Mapping[str, Any]) -> list[Any]:
+        """What these values, or else the defaults, have of the settings that name its parts."""
+        return [values.get(name, cls.model_fields[name].default) for name in cls.chosen_by]
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> type[Self]:

@@ -66,7 +66,7 @@ def algorithm_of(
         "root": str(root or "runs"),
         "name": "run",
         "total_steps": total_steps,
-        "net": {"lstm_size": 8, **(net or {})},
+        "net": {"core_width": 8, **(net or {})},
         "learner": {"precision": "float32", "batch_size": B, "device": "cpu"},
         "sync": {"rule": sync},
         name: {**small, **settings},

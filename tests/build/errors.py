@@ -32,8 +32,8 @@ class Caught(Generic[E]):
 def refused(path: str | None = None, *, kind: type[Any] = ConfigError, **fields: Any) -> Iterator[Caught[Any]]:
     """Expect an error of which a mistake has this path and these fields.
 
-    with refused("net.use_lstm", value=True):
-        load(["--net.use_lstm", "--algo", "dqn"], {})
+    with refused("net.core", value="lstm"):
+        load(["--net.core=lstm", "--algo", "dqn"], {})
 
     Args:
       path: of the setting, argument, flag or file at fault; None: any.

@@ -59,7 +59,7 @@ def learning_of(name: str, root: Path, *, lstm: bool = False, **settings: Any) -
         "root": str(root),
         "name": name.replace(" ", "-"),
         "total_steps": 10**6,
-        "net": {"hidden_size": 8, "lstm_size": 4, "use_lstm": lstm, "normalize_obs": True},
+        "net": {"hidden_size": 8, "core_width": 4, "core": "lstm" if lstm else "none", "normalize_obs": True},
         "learner": {"precision": "float32", "batch_size": ROWS, "unroll_length": STEPS},
         algo: settings,
     }

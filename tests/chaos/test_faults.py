@@ -66,7 +66,7 @@ def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_obser
 
 def test_training_begins_anew_when_broker_and_learner_die_before_the_first_checkpoint(tmp_path: Path) -> None:
     flags = [
-        *("--env", "CartPole-v1", "--net.hidden_size", "8", "--net.use_lstm", "true", "--net.lstm_size", "4"),
+        *("--env", "CartPole-v1", "--net.hidden_size", "8", "--net.core", "lstm", "--net.core_width", "4"),
         *("--actor.envs_per_group", "2", "--learner.unroll_length", "5", "--learner.batch_size", "4"),
         *("--learner.checkpoint_every_s", "1000"),
     ]

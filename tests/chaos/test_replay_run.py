@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(600)
 SIZE = 200_000  #: steps; enough for all that are stored to stay in the file
 RUNS = {
     "dqn": ("--algo", "dqn", "--dqn.replay_size", str(SIZE), "--dqn.priority_exponent", "0.6"),
-    "r2d2": ("--algo", "r2d2", "--r2d2.replay_size", str(SIZE), "--r2d2.burn_in", "5", "--net.lstm_size", "8"),
+    "r2d2": ("--algo", "r2d2", "--r2d2.replay_size", str(SIZE), "--r2d2.burn_in", "5", "--net.core_width", "8"),
 }
 SELDOM = ("--learner.checkpoint_every_s", "3")  #: so that a kill leaves rollouts that no checkpoint knows
 T, ENVS, PAGE = 5, 2, 4096

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 CARTPOLE = "--env CartPole-v1 --net.hidden_size 16 --actor.envs_per_group 8 --total_steps 3000"
 RUNS = {
     "memory": f"{CARTPOLE} --impala.replay_share 0.5 --impala.replay_rollouts 64"
-    " --net.use_lstm true --net.lstm_size 8 --net.memory momentum",
+    " --net.core lstm --net.core_width 8 --net.memory momentum",
     "continuous": "--env Pendulum-v1 --algo ppo --net.hidden_size 16 --net.normalize_obs true --total_steps 3000",
 }
 

@@ -38,7 +38,7 @@ def test_each_evaluation_is_of_a_known_step_and_the_best_policy_is_kept(tmp_path
 
 def test_levels_by_name_are_evaluated_while_training_and_afterwards(tmp_path: Path) -> None:
     run, small = ("--root", tmp_path, "--name", "x"), "zipf/Gridworld-small"
-    flags = ("--env", small, "--net.use_lstm", "true", "--total_steps", "2000", "--evaluate.times", "1", *QUICK)
+    flags = ("--env", small, "--net.core", "lstm", "--total_steps", "2000", "--evaluate.times", "1", *QUICK)
     done("train", *run, *flags, "--evaluate.levels", "rare,zipf")
     rare, usual = evaluations.read(tmp_path / "x")
     assert (rare["env"], usual["env"]) == (f"{small}-rare", small)

@@ -17,7 +17,7 @@ PLACEMENTS = (
     "--local.placement fused",
     "--local.placement apart --actor.env_groups 2 --actor.collect_ahead false",
 )
-SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--net.use_lstm", "--net.lstm_size", "8", "--plain")
+SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--net.core=lstm", "--net.core_width", "8", "--plain")
 TORSO = ("--net.torso", f"{ROOT}/tests/build/parts.py:Tokens")
 PROCESSES = {"fused": 1 + min(2, int(cores())), "apart": 4}  #: for two env groups
 CODE = """

@@ -11,10 +11,11 @@ import torch
 
 from tests.build.commands import SMALL, alive, beast, done, pid_of, pids, rows_of, steps
 from tests.build.envservers import running
+from tests.build.nets import GRU
 from tests.helpers import ROOT, finished, killed_at_last, python, wait_until
 from zerobeast.common.process.roles import ROLES
 
-RECURRENT = (*SMALL, "--net.use_lstm", "--net.lstm_size", "8")
+RECURRENT = (*SMALL, "--net.core", GRU, "--net.core_width", "8")
 QUICK = ("--learner.log_every_s", "0.2")
 
 

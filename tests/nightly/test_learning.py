@@ -46,8 +46,8 @@ def test_the_cheetah_runs(tmp_path: Path) -> None:
 
 
 def test_memory_solves_the_memory_task(tmp_path: Path) -> None:
-    flags = ["--env", f"{TASKS}:RememberCue-v0", "--total_steps", "60000", "--net.lstm_size", "32"]
-    assert best(train(tmp_path / "r", *flags, "--net.use_lstm", "true", goal=0.9)) >= 0.9
+    flags = ["--env", f"{TASKS}:RememberCue-v0", "--total_steps", "60000", "--net.core_width", "32"]
+    assert best(train(tmp_path / "r", *flags, "--net.core", "lstm", goal=0.9)) >= 0.9
 
 
 def test_a_task_that_pays_ten_thousand_times_as_much_does_not_drown_the_other(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_task_that_pays_ten_thousand_times_as_much_does_not_drown_the_other(tm
 
 def test_a_gridworld_is_learned_with_a_signal_of_ones_own(tmp_path: Path) -> None:
     memory = ("--net.memory", f"{SIGNAL}:newest", "--memory.familiar", "128", "--memory.replay_share", "0.1")
-    flags = ("--env", "zipf/Gridworld-small", "--algo", "impala", "--net.use_lstm", "true", "--total_steps", "200000")
+    flags = ("--env", "zipf/Gridworld-small", "--algo", "impala", "--net.core", "lstm", "--total_steps", "200000")
     assert best(train(tmp_path / "gw", *flags, *memory)) >= 0.3, "a random policy is at 0.15"
     assert float(rows_of(tmp_path / "gw")[-1]["memory_entries"] or 512) == 512
 

@@ -138,7 +138,7 @@ def test_a_batch_is_learned_from_with_the_normalisation_used_for_acting(name: st
 
 
 def test_an_unroll_learns_from_all_steps_but_the_last() -> None:
-    algorithm = algorithm_of("impala", net={"use_lstm": True})
+    algorithm = algorithm_of("impala", net={"core": "lstm"})
     net, batch = algorithm.network(), make_batch(algorithm, resets=0.3)
     (logits, values), ((expected, expected_values), _) = unroll(net, batch), net(batch.inputs, batch.core_state)
     torch.testing.assert_close(logits, expected[:-1])
@@ -183,9 +183,9 @@ def test_a_learner_on_a_gpu_measures_in_the_format_of_brokers_on_the_cpu(monkeyp
     assert formats == [torch.bfloat16, torch.float32]
 
 
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_the_divergence_of_an_actor_critic_is_the_kl_on_the_same_observations(*, use_lstm: bool) -> None:
-    algorithm = algorithm_of("impala", net={"use_lstm": use_lstm}, sync=RULE)
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_the_divergence_of_an_actor_critic_is_the_kl_on_the_same_observations(*, core: str) -> None:
+    algorithm = algorithm_of("impala", net={"core": core}, sync=RULE)
     net = algorithm.network()
     batch = acted_in(algorithm, net, make_batch(algorithm, resets=0.2))
     torch.testing.assert_close(batch.extras["value"], unroll(net, batch)[1][:-1].detach(), rtol=1e-4, atol=1e-5)

@@ -58,7 +58,7 @@ def ask(inference: Inference, rows: np.ndarray, slots: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("lstm", [False, True])
 @pytest.mark.parametrize("env", [VECTORS, FRAMES, PANEL, REACH], ids=["vectors", "frames", "panel", "reach"])
 def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bool) -> None:
-    config = RunConfig.model_validate({"net": {"use_lstm": lstm, "lstm_size": 8}})
+    config = RunConfig.model_validate({"net": {"core": "lstm" if lstm else "none", "core_width": 8}})
     algorithm = make_algorithm(config, env)
     rows = episode(env)
     inference = serving(algorithm)
@@ -89,7 +89,7 @@ def test_step_by_step_inference_agrees_with_one_unroll(env: EnvSpec, *, lstm: bo
 
 
 def test_no_number_affects_other_rows_and_any_byte_counts_as_a_flag() -> None:
-    inference = serving(make_algorithm(RunConfig.model_validate({"net": {"use_lstm": True, "lstm_size": 8}}), VECTORS))
+    inference = serving(make_algorithm(RunConfig.model_validate({"net": {"core": "lstm", "core_width": 8}}), VECTORS))
     rows = episode(VECTORS)[0]
     good = ask(inference, rows, list(range(ENVS)))
     rows["first"].view(np.uint8)[:] = 255

@@ -28,7 +28,7 @@ def path(tmp_path: Path, config: RunConfig) -> Path:
     return saved(tmp_path, trained(Trainer(config, CPU, ENV), range(1)))
 
 
-@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("core", ["none", "lstm"])
 @pytest.mark.parametrize(
     ("algo", "settings"),
     [
@@ -43,9 +43,9 @@ def path(tmp_path: Path, config: RunConfig) -> Path:
     ],
 )
 def test_every_algorithm_resumes_bit_for_bit(
-    tmp_path: Path, config: RunConfig, algo: str, settings: dict[str, Any], *, use_lstm: bool
+    tmp_path: Path, config: RunConfig, algo: str, settings: dict[str, Any], *, core: str
 ) -> None:
-    net = {"torso": "mlp", "use_lstm": use_lstm, "lstm_size": 8, "normalize_obs": True}
+    net = {"torso": "mlp", "core": core, "core_width": 8, "normalize_obs": True}
     common = config.model_dump()
     common.pop(config.section)
     config = RunConfig.model_validate({**common, "algo": algo, algo: settings, "net": net})
@@ -110,7 +110,7 @@ def test_other_formats_and_foreign_files_are_refused_and_are_not_taken_for_damag
     assert not isinstance(refused.value, DamagedCheckpoint)
 
 
-@pytest.mark.parametrize("net", [{"hidden_size": 32}, {"use_lstm": True}])
+@pytest.mark.parametrize("net", [{"hidden_size": 32}, {"core": "lstm"}])
 def test_another_architecture_is_refused(path: Path, config: RunConfig, net: dict[str, Any]) -> None:
     other = RunConfig.model_validate({**config.model_dump(), "net": {"torso": "mlp", **net}})
     with pytest.raises(CheckpointError, match="body"):

@@ -32,13 +32,13 @@ def test_a_known_name_continues_with_its_saved_settings_under_new_flags(tmp_path
 
 def test_new_flags_have_to_fit_the_saved_settings_and_not_the_defaults(tmp_path: Path) -> None:
     memory = "tests.build.parts:newest"
-    started(tmp_path, "x", *POLE, "--net.use_lstm", "true", "--net.memory", memory)
+    started(tmp_path, "x", *POLE, "--net.core", "lstm", "--net.memory", memory)
     flags = ("--name", "x", "--net.memory", memory)
     config, _, saved, *_ = settled(tmp_path, *flags, "--memory.decay", "0.5")
     assert saved is not None
     assert (config.net, config.memory.decay) == (saved.net, 0.5)
-    with refused("net.use_lstm", value=False, beside=("net.memory",)):
-        settled(tmp_path, *flags, "--net.use_lstm", "false")
+    with refused("net.core", value="none", beside=("net.memory",)):
+        settled(tmp_path, *flags, "--net.core", "none")
 
 
 @pytest.mark.parametrize(

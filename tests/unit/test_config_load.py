@@ -54,10 +54,10 @@ def test_a_flag_may_be_written_in_several_ways(flags: str) -> None:
 
 
 def test_values_are_converted_to_the_type_of_their_setting() -> None:
-    flags = "--total_steps 1e6 --impala.learning_rate 1e-3 --net.use_lstm --health.port 0 --name 010".split()
+    flags = "--total_steps 1e6 --impala.learning_rate 1e-3 --net.normalize_obs --health.port 0 --name 010".split()
     config = load([*flags, "--env.kwargs", "{mode: 1, name: x}", "--env.fire_reset", "false"], {"BEAST_SEED": "7"})
     assert (config.total_steps, config.algorithm.learning_rate, config.seed) == (1_000_000, 0.001, 7)
-    assert (config.net.use_lstm, config.env.fire_reset) == (True, False)
+    assert (config.net.normalize_obs, config.env.fire_reset) == (True, False)
     assert config.env.kwargs == {"mode": 1, "name": "x"}
     assert (config.name, load([], {"BEAST_ENV": "CartPole-v1"}).env.id) == ("010", "CartPole-v1")
 

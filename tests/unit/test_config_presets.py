@@ -169,7 +169,7 @@ def test_every_flag_of_the_table_sets_something_or_is_not_needed_for_a_reason() 
     flags, remarks = expanded(f"--preset=torchbeast {named}")
     loaded = gather(flags, {})
     assert {*loaded.origins.values()} >= {f"flag {flag.partition('=')[0]}" for flag in flags}
-    assert (loaded.config.broker.device, loaded.config.net.use_lstm, loaded.config.root) == ("cpu", True, "1")
+    assert (loaded.config.broker.device, loaded.config.net.core, loaded.config.root) == ("cpu", "lstm", "1")
     assert len(remarks) == sum(not meaning.startswith("--") for meaning in torchbeast.TABLE.values()) == 10
 
 
@@ -177,7 +177,7 @@ def test_every_flag_of_the_table_sets_something_or_is_not_needed_for_a_reason() 
     ("flags", "ours"),
     [
         ("--preset atari --num_actors 4 --xpid x", "--preset atari --num_actors 4 --xpid x"),  # which are refused
-        ("--use_lstm --preset=torchbeast", "--net.use_lstm --preset=torchbeast"),
+        ("--use_lstm --preset=torchbeast", "--net.core=lstm --preset=torchbeast"),
         ("--preset torchbeast odd -h --xpid x", "odd -h --name=x --preset=torchbeast"),
         ("--seed 7 --num-actors 9 --preset torchbeast", "--actor.envs_per_group=5 --seed=7 --preset=torchbeast"),
     ],

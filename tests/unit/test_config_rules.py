@@ -21,7 +21,7 @@ ORDERED = "--env CartPole-v1 --actor.env_groups 2 --actor.envs_per_group 8 --det
 RULES = [
     ("--preset torchbeast --broker.max_batch_rows 1", "broker.max_batch_rows actor.envs_per_group", ""),
     ("--local.env_servers 2", "local.env_servers local.actors", "--local.actors 2"),
-    (f"{PPO} --ppo.minibatches 5 --net.use_lstm true", "ppo.minibatches learner.batch_size net.use_lstm", ""),
+    (f"{PPO} --ppo.minibatches 5 --net.core lstm", "ppo.minibatches learner.batch_size net.core", ""),
     (f"{PPO} --ppo.minibatches 21", "ppo.minibatches learner.batch_size learner.unroll_length", "--ppo.minibatches 20"),
     (f"{SHORT} --algo dqn --dqn.n_step 5", "dqn.n_step learner.unroll_length", "--dqn.n_step 4"),
     (
@@ -46,8 +46,8 @@ RULES = [
     (f"{ORDERED} --learner.batch_size 8", "learner.batch_size deterministic", "--learner.batch_size 16"),
     (f"{ORDERED} --stop_at_return 400 --evaluate.times 4", "stop_at_return deterministic evaluate.times", ""),
     (
-        f"{ORDERED} --algo ppo --net.use_lstm true --ppo.minibatches 12 --actor.env_groups 1",
-        "ppo.minibatches learner.batch_size net.use_lstm",
+        f"{ORDERED} --algo ppo --net.core lstm --ppo.minibatches 12 --actor.env_groups 1",
+        "ppo.minibatches learner.batch_size net.core",
         "--actor.env_groups 2",
     ),
 ]

@@ -25,7 +25,7 @@ def seed() -> None:
 
 
 def memory(neighbours: int = 2) -> EpisodicMemory:
-    config = NetConfig(memory_size=SIZE, memory_key_size=K, memory_neighbours=neighbours, lstm_size=H)
+    config = NetConfig(memory_size=SIZE, memory_key_size=K, memory_neighbours=neighbours, core_width=H)
     made = EpisodicMemory(config, E)
     torch.nn.init.ones_(made.gate)
     return made
@@ -78,7 +78,7 @@ def test_what_is_reinstated_is_gated_and_trains_the_gate_alone() -> None:
 
 @pytest.mark.parametrize("algo", ["impala", "r2d2"])
 def test_at_a_zero_gate_outputs_are_those_without_a_memory_bit_for_bit(algo: str) -> None:
-    net = {"use_lstm": True, "hidden_size": 16}
+    net = {"core": "lstm", "hidden_size": 16}
     algorithms = [algorithm_of(algo, MINATAR, net=net | more) for more in ({}, {"memory": "knn"})]
     plain, remembering = (algorithm.network() for algorithm in algorithms)
     contents = remembering.body.memory.contents

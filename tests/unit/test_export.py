@@ -75,7 +75,7 @@ def test_the_score_of_a_card_is_of_the_actions_that_its_policy_takes(tmp_path: P
 
 
 def test_parts_memory_and_normalisation_come_along(tmp_path: Path) -> None:
-    flags = ("--net.use_lstm", "--net.lstm_size=8", "--net.normalize_obs", "--env.kwargs", '{"low": ["inf"]}')
+    flags = ("--net.core=lstm", "--net.core_width=8", "--net.normalize_obs", "--env.kwargs", '{"low": ["inf"]}')
     run = policy_run(tmp_path, "impala", NESTED, *flags)
     policies = [load(run), load(export(run, tmp_path / "out"))]
     assert policies[0].env == policies[1].env

@@ -11,6 +11,7 @@ import torch
 
 from tests.build.batches import NESTED, REACH, VECTORS
 from tests.build.folders import policy_run
+from tests.build.nets import GRU
 from zerobeast.api.export import HOW
 from zerobeast.api.saved import load
 from zerobeast.common.errors import ConfigError
@@ -25,9 +26,9 @@ FROM_5 = mapped(NESTED.action, lambda array: array if array.kind == "box" else r
 SEEING = replace(NESTED, obs=CompositeSpace("dict", (CAMERA, WORD)), action=FROM_5, frame_stack=2)
 
 
-def policy_of(folder: Path, algo: str, env: EnvSpec, *flags: str) -> Policy:
+def policy_of(folder: Path, algo: str, env: EnvSpec, *flags: str, **settings: Any) -> Policy:
     """A policy with random weights, and with heads that prefer something."""
-    policy = load(policy_run(folder, algo, env, *flags), **HOW)
+    policy = load(policy_run(folder, algo, env, *flags), **HOW, **settings)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weights in policy.module.parameters():
@@ -42,14 +43,18 @@ def session_of(model: bytes) -> Any:
     return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
 
 
-def test_a_recurrent_step_with_masks_parts_and_stacks_of_pixels_is_that_of_the_policy(tmp_path: Path) -> None:
-    policy = policy_of(tmp_path, "impala", SEEING, *SMALL, "--net.use_lstm", "--net.lstm_size=8", "--net.normalize_obs")
+@pytest.mark.parametrize(("core", "numbers"), [("lstm", 16), (GRU, 8)], ids=["lstm", "gru"])
+def test_a_recurrent_step_with_masks_parts_and_stacks_of_pixels_is_that_of_the_policy(
+    tmp_path: Path, core: str, numbers: int
+) -> None:
+    flags = (*SMALL, f"--net.core={core}", "--net.core_width=8", "--net.normalize_obs")
+    policy = policy_of(tmp_path, "impala", SEEING, *flags, net={"core": core})
     found = graph.export(policy)
     assert found.difference < graph.TOLERANCE
     assert str(Path(graph.__file__).parent).encode() not in found.model, "a path of this machine"
-    assert found.inputs["state"] == found.outputs["next_state"] == "float32 [B, 16]"
+    assert found.inputs["state"] == found.outputs["next_state"] == f"float32 [B, {numbers}]"
     rng, state, session = np.random.default_rng(3), None, session_of(found.model)
-    core, aimed, went = np.zeros((2, 16), np.float32), np.zeros((2, 2), np.float32), np.array([[5, 0]] * 2)
+    carried, aimed, went = np.zeros((2, numbers), np.float32), np.zeros((2, 2), np.float32), np.array([[5, 0]] * 2)
     frames = {"camera": np.zeros((2, 2, 10, 10, 2), np.uint8), "word": np.zeros((2, 2), int)}
     for step in range(4):
         obs = {"camera": rng.integers(0, 256, (2, 10, 10, 2)).astype(np.uint8), "word": rng.integers(1, 5, 2)}
@@ -58,7 +63,7 @@ def test_a_recurrent_step_with_masks_parts_and_stacks_of_pixels_is_that_of_the_p
             older = [np.where(first.reshape(-1, *[1] * (frame.ndim - 1)), frame, frames[name][:, 1]), frame]
             frames[name] = np.stack(older, 1)
         mask = np.array([[True] * 7, [False, True, True, True, False, True, True]])
-        given = {"first": first, "last_reward": reward, "action_mask": mask, "state": core}
+        given = {"first": first, "last_reward": reward, "action_mask": mask, "state": carried}
         given |= {f"obs.{name}": stack for name, stack in frames.items()}
         given |= {"last_action.aim": aimed, "last_action.go.0": went}
         outputs = dict(zip(found.outputs, session.run(list(found.outputs), given), strict=True))
@@ -67,10 +72,10 @@ def test_a_recurrent_step_with_masks_parts_and_stacks_of_pixels_is_that_of_the_p
         for name, values in (("mean.aim", aim.mean), ("stddev.aim", aim.stddev), ("logits.go.0", go.logits)):
             np.testing.assert_allclose(outputs[name], values.detach(), rtol=1e-4, atol=1e-5)
         action, state = policy.predict(obs, state, first, **how)
-        core, aimed, went = (outputs[name] for name in ("next_state", "next_last_action.aim", "action.go.0"))
+        carried, aimed, went = (outputs[name] for name in ("next_state", "next_last_action.aim", "action.go.0"))
         np.testing.assert_allclose(outputs["action.aim"], action["aim"], rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(went, action["go"][0])
-        np.testing.assert_allclose(core, state.core, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(carried, state.core, rtol=1e-4, atol=1e-5)
         assert not (went[1] == [5, 1]).any(), "forbidden choices"
         assert (went >= [5, 0]).all()
 

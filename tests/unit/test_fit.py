@@ -29,7 +29,7 @@ def run(algo: str, net: dict[str, Any] | None = None, **settings: Any) -> RunCon
         (run("ddpg"), replace(REACH, action=ENDLESS), "Reach-v0 .* algo a2c, impact, "),
         (run("td3"), replace(REACH, action=HYBRID), "Reach-v0 .* algo a2c, impact, impala, "),
         (run("dqn"), REACH, "algo dqn .* algo a2c, ddpg, .*, td3, vmpo$"),
-        (run("sac", {"use_lstm": True}), REACH, "net.use_lstm"),
+        (run("sac", {"core": "lstm"}), REACH, "net.core"),
         (run("ppo", {"squash_actions": True}), replace(REACH, action=ENDLESS), "net.squash_actions"),
         (run("sac", {"torso": "deep"}), REACH, "net.torso deep"),
         (run("a2c", {"torso": "shallow"}), MINATAR, "net.torso shallow.* minatar .*10x10x4"),

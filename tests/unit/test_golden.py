@@ -32,7 +32,7 @@ net: {hidden_sizes: [64, 0]}
 """
 ODD_SWEEP = """\
 {name: a b, from: [base], seeds: some, settings: 3, total_steps: 5,
- vary: {net.hidden_size: {}, net.lstm_size: {lot: 3}, "learner.window, learner.batch_size": {uniform: [1, 3]}}}
+ vary: {net.hidden_size: {}, net.core_width: {lot: 3}, "learner.window, learner.batch_size": {uniform: [1, 3]}}}
 """
 
 

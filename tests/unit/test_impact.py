@@ -104,7 +104,7 @@ def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(bat
 
 
 def test_a_target_with_memory_starts_where_the_rollouts_began() -> None:
-    algorithm = quick(net={"use_lstm": True}, batches=1, uses=1)
+    algorithm = quick(net={"core": "lstm"}, batches=1, uses=1)
     batch = on_policy(algorithm.network(), make_batch(algorithm, resets=0.2))
     learned = algorithm.learning(algorithm.network()).update(batch, 0)
     assert learned.metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-6)

@@ -45,7 +45,7 @@ def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one(
 
 
 def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit() -> None:
-    algorithm = impala(net={"use_lstm": True, "normalize_obs": True})
+    algorithm = impala(net={"core": "lstm", "normalize_obs": True})
     nets = [algorithm.network(), algorithm.network()]
     plain, other = algorithm.learning(nets[0]), ImpalaLearning(algorithm, nets[1])
     assert isinstance(plain, OneStep)
@@ -138,10 +138,10 @@ def reference(algorithm: Any, net: Any, batch: Batch, decay: float) -> dict[str,
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.8, 0.0])
-@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("core", ["none", "lstm"])
 @pytest.mark.parametrize("env", [VECTORS, REACH], ids=["choices", "real actions"])
-def test_the_loss_is_that_of_returns_worked_out_one_by_one(env: EnvSpec, *, use_lstm: bool, decay: float) -> None:
-    algorithm = a2c(env, net={"use_lstm": use_lstm}, trace_decay=decay, **PLAIN)
+def test_the_loss_is_that_of_returns_worked_out_one_by_one(env: EnvSpec, *, core: str, decay: float) -> None:
+    algorithm = a2c(env, net={"core": core}, trace_decay=decay, **PLAIN)
     net = algorithm.network()
     batch = on_policy(net, make_batch(algorithm, resets=0.4))
     assert batch.truncated.any()

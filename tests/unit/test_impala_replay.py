@@ -60,7 +60,7 @@ def seen(learning: Any, batch: Batch) -> list[Batch]:
 
 @pytest.mark.parametrize("settings", [{"replay_share": 0.5}, {"uses": 2, "batches": 2}], ids=["replay", "uses"])
 def test_held_batches_store_each_frame_once_and_are_learned_from_unchanged(settings: dict[str, Any]) -> None:
-    algorithm = impala(STACKED, net={"use_lstm": True}, **settings)
+    algorithm = impala(STACKED, net={"core": "lstm"}, **settings)
     learning = algorithm.learning(algorithm.network())
     batches = [with_stacks(algorithm, first) for first in (0, 4)]
     kept = [batch.copy() for batch in batches]

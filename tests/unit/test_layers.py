@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from tests.build.batches import MINATAR, generator
 from tests.build.nets import CARTPOLE, SMALL, TORSOS, of_task
+from zerobeast.common.settings import NetConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.nets.lstm import LSTM
 from zerobeast.rl.nets.normalize import CLIP, HORIZON, ArrayNorm
@@ -85,6 +86,7 @@ def test_the_gradient_is_that_of_learning_in_units_of_the_deviation() -> None:
 
 
 STEPS, ROWS, INPUT, H = 7, 3, 5, 4
+CORE = NetConfig(core_width=H)
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +114,7 @@ def no_resets() -> Tensor:
 
 
 def test_without_resets_it_and_its_gradients_are_torchs() -> None:
-    lstm, x, state = LSTM(INPUT, H), torch.randn(STEPS, ROWS, INPUT), torch.randn(ROWS, 2 * H)
+    lstm, x, state = LSTM(CORE, INPUT), torch.randn(STEPS, ROWS, INPUT), torch.randn(ROWS, 2 * H)
     twin, weights = torch_twin(lstm), torch.randn(STEPS, ROWS, H)
     hidden, cell = (half[None].contiguous() for half in state.chunk(2, dim=-1))
     expected, (last_hidden, last_cell) = twin(x, (hidden, cell))
@@ -126,7 +128,7 @@ def test_without_resets_it_and_its_gradients_are_torchs() -> None:
 
 
 def test_a_reset_row_starts_like_a_new_one_without_gradient_and_the_others_go_on() -> None:
-    lstm, x, state = LSTM(INPUT, H), torch.randn(STEPS, ROWS, INPUT, requires_grad=True), torch.randn(ROWS, 2 * H)
+    lstm, x, state = LSTM(CORE, INPUT), torch.randn(STEPS, ROWS, INPUT, requires_grad=True), torch.randn(ROWS, 2 * H)
     first = no_resets()
     first[3, 1] = True
     outputs, after = lstm(x, first, state)
@@ -144,7 +146,7 @@ def test_a_reset_row_starts_like_a_new_one_without_gradient_and_the_others_go_on
 
 def test_a_new_one_has_a_long_memory() -> None:
     """Orthogonal recurrence of each gate, and a forget gate that is open at first."""
-    lstm = LSTM(INPUT, H)
+    lstm = LSTM(CORE, INPUT)
     for gate in lstm.from_hidden.weight.chunk(4):
         torch.testing.assert_close(gate @ gate.T, torch.eye(H))
     assert lstm.from_input.bias.tolist() == [0.0] * H + [1.0] * H + [0.0] * 2 * H

@@ -27,7 +27,7 @@ from zerobeast.testing.small_run import config_of, numbers, same
 from zerobeast_tools.bench.in_process import InProcess
 
 CPU = torch.device("cpu")
-LSTM = ["--env=CartPole-v1", "--net.use_lstm=true", "--net.memory=knn"]
+LSTM = ["--env=CartPole-v1", "--net.core=lstm", "--net.memory=knn"]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def run_config(root: Path, algo: str = "impala", memory: str = "knn", torso: str
         OWN.get(algo, {}),
         root=str(root),
         env={"id": "CartPole-v1"},
-        net={"torso": torso, "use_lstm": True, "memory": memory, "memory_size": 12},
+        net={"torso": torso, "core": "lstm", "memory": memory, "memory_size": 12},
         memory={"familiar": 12, "steps_per_batch": 4, "refresh_every": 2, **own},
         broker={"precision": "float32"},
         learner={"unroll_length": 8},
@@ -188,7 +188,7 @@ def test_td_errors_of_right_values_are_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "path"),
     [
-        (["--net.use_lstm=false"], "net.use_lstm"),
+        (["--net.core=none"], "net.core"),
         (["--net.memory=nkk"], "net.memory"),
         (["--net.memory_size=4"], "net.memory_neighbours"),
         (["--net.memory=momentum", "--memory.contrastive_rate=0"], "memory.contrastive_rate"),

@@ -24,23 +24,23 @@ TASKS, WIDTH = 3, 5
 TASK = torch.tensor([2, 0, 2, 1])  #: task of each row of a batch
 
 
-@pytest.mark.parametrize("use_lstm", [False, True])
-def test_each_row_gets_the_value_of_its_task_and_the_policy_ignores_the_task(*, use_lstm: bool) -> None:
-    config = RunConfig.model_validate({"net": {"lstm_size": 8, "use_lstm": use_lstm}})
+@pytest.mark.parametrize("core", ["none", "lstm"])
+def test_each_row_gets_the_value_of_its_task_and_the_policy_ignores_the_task(*, core: str) -> None:
+    config = RunConfig.model_validate({"net": {"core_width": 8, "core": core}})
     net = PolicyAndValue(config.net, VECTORS)
     net.value = PopArt(net.value, TASKS)
     torch.nn.init.normal_(net.value.weight, generator=generator())
     inputs = StepInput(
         torch.randn(T, B, 5), torch.zeros(T, B, dtype=torch.int64), torch.zeros(T, B), torch.ones(T, B) > 0
     )
-    core = net.initial_state(B)
-    (logits, values), _ = net(inputs, core, TASK)
-    alone = [net(inputs, core, torch.full((B,), task))[0] for task in range(TASKS)]
+    state = net.initial_state(B)
+    (logits, values), _ = net(inputs, state, TASK)
+    alone = [net(inputs, state, torch.full((B,), task))[0] for task in range(TASKS)]
     for row, task in enumerate(TASK):
         assert torch.equal(values[:, row], alone[task].value[:, row])
         assert not torch.isclose(values[:, row], alone[(task + 1) % TASKS].value[:, row]).any()
     assert all(torch.equal(logits, each.logits) for each in alone)
-    assert torch.equal(net(inputs, core)[0].value, alone[0].value), "of the first by default"
+    assert torch.equal(net(inputs, state)[0].value, alone[0].value), "of the first by default"
 
 
 class Heads(nn.Module):
@@ -91,7 +91,7 @@ def by_hand(config: Any, net: Heads, batch: Batch) -> Tensor:
 
 
 def test_the_gradient_is_that_of_k_heads_written_out_in_loops() -> None:
-    run: dict[str, Any] = {"env": {"id": "One-v0,Two-v0,Three-v0"}, "net": {"lstm_size": 8}, "total_steps": 1000}
+    run: dict[str, Any] = {"env": {"id": "One-v0,Two-v0,Three-v0"}, "net": {"core_width": 8}, "total_steps": 1000}
     run["impala"] = {"popart": True, "reward_clipping": "none", "discount": 0.75}
     algorithm: Any = make_algorithm(RunConfig.model_validate(run), VECTORS)
     config, net = algorithm.config.algorithm, Heads()

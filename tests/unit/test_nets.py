@@ -153,7 +153,7 @@ def test_an_mlp_has_the_layers_that_are_asked_for_and_its_value_does_not_train_t
 
 @pytest.mark.parametrize(
     ("settings", "seen"),
-    [({}, False), ({"use_lstm": True}, True), (SEEN, True), ({"last_action_reward": "never", "use_lstm": True}, False)],
+    [({}, False), ({"core": "lstm"}, True), (SEEN, True), ({"last_action_reward": "never", "core": "lstm"}, False)],
 )
 def test_the_last_action_and_the_clipped_reward_are_inputs_with_memory_or_on_request(
     settings: dict[str, Any], *, seen: bool

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import MINATAR, NESTED, REACH, VECTORS
-from tests.build.nets import FOOTBALL, SMALL
+from tests.build.nets import FOOTBALL, GRU, SMALL
 from tests.helpers import ROOT, bring, entries_of
 from zerobeast.common.settings.net import NETWORKS, NetConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
@@ -38,6 +38,7 @@ CASES: dict[str, tuple[str, EnvSpec, dict[str, Any]]] = {
     "mlp": ("mlp", VECTORS, {"hidden_sizes": (9, 8, 7), "normalize_obs": True}),
     "joined": ("auto", replace(NESTED, frame_stack=2), {}),
     "doubles": ("auto", DOUBLES, {"action_std": "state"}),
+    "gru": ("mlp", SMALL, {"core": GRU}),
     "tokens": ("tests.build.parts:Tokens", SMALL, {}),
     "entities": ("entities", EnvSpec("point/reach", POINTS, REACH.action), {}),
 }

@@ -70,7 +70,7 @@ def test_a_run_begins_with_weights_and_optimisers_of_another_and_counts_anew(
 def test_of_an_algorithm_with_a_replay_the_critics_and_targets_go_on_and_the_replay_is_empty(
     tmp_path: Path, algo: str, env: Any
 ) -> None:
-    net = {"use_lstm": algo == "r2d2", "lstm_size": 8}
+    net = {"core": "lstm" if algo == "r2d2" else "none", "core_width": 8}
     old = Trainer(config_of(tmp_path, "old", algo, net=net), CPU, env)
     for part in old.learning.parts.values():  # type: ignore[attr-defined]
         module = part if isinstance(part, torch.nn.Module) else getattr(part, "copy", torch.nn.Module())

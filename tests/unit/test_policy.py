@@ -15,6 +15,7 @@ from gymnasium import spaces
 from tests.build.batches import NESTED, REACH, VECTORS
 from tests.build.errors import refused
 from tests.build.folders import policy_run
+from tests.build.nets import GRU
 from zerobeast.api.export import export
 from zerobeast.api.saved import evaluate, load
 from zerobeast.common.config.load import load as settings
@@ -50,14 +51,15 @@ def test_neither_noise_nor_random_first_steps_are_played(
 @pytest.mark.parametrize(
     ("algo", "env", "flags"),
     [
-        ("impala", NESTED, ("--net.use_lstm", "--net.lstm_size=8", "--net.normalize_obs")),
+        ("impala", NESTED, ("--net.core=lstm", "--net.core_width=8", "--net.normalize_obs")),
         ("ppo", STACKED, ("--net.last_action_reward=always",)),
         ("dqn", STACKED, ("--dqn.replay_size=10000",)),
-        ("r2d2", VECTORS, ("--r2d2.burn_in=0", "--net.use_lstm", "--net.lstm_size=8")),
+        ("r2d2", VECTORS, ("--r2d2.burn_in=0", f"--net.core={GRU}", "--net.core_width=8")),
     ],
 )
 def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env: EnvSpec, flags: tuple[str]) -> None:
-    policy = load(policy_run(tmp_path, algo, env, *flags), broker={"device": "cpu"})
+    own: dict[str, Any] = {"net": {"core": GRU}} if algo == "r2d2" else {}
+    policy = load(policy_run(tmp_path, algo, env, *flags), broker={"device": "cpu"}, **own)
     broker = Inference(policy.algorithm, max_rows=2, device=torch.device("cpu"), dtype=torch.float32, seed=0)
     broker.reserve(2)
     broker.advance(LATE)
@@ -86,7 +88,7 @@ def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env:
 
 
 def test_one_environment_needs_no_batch_and_its_answer_is_that_of_a_batch(tmp_path: Path) -> None:
-    policy = load(policy_run(tmp_path, "impala", NESTED, "--net.use_lstm"))
+    policy = load(policy_run(tmp_path, "impala", NESTED, "--net.core=lstm"))
     obs = {"camera": np.ones((6, 8)), "word": 3}
     action, state = policy.predict(obs)
     assert (action["aim"].shape, type(action["go"]), action["go"][0].shape) == ((2,), tuple, (2,))
@@ -187,7 +189,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
 
 def test_an_argument_that_does_not_fit_is_refused_by_its_name(tmp_path: Path, policy: Policy) -> None:
     seeing = load(policy_run(tmp_path, "impala", VECTORS, "--net.last_action_reward=always"))
-    recurrent = load(policy_run(tmp_path / "r", "impala", VECTORS, "--net.use_lstm"))
+    recurrent = load(policy_run(tmp_path / "r", "impala", VECTORS, "--net.core=lstm"))
     parts = load(policy_run(tmp_path / "b", "impala", NESTED))
     masked = load(policy_run(tmp_path / "m", "impala", NESTED, "--env.action_mask=mask"))
     state = seeing.predict(GOOD)[1]
@@ -268,7 +270,7 @@ def test_each_of_several_environments_gives_its_own_observations_and_takes_its_o
 
 
 def test_networks_are_float32_whatever_a_script_computes_with(tmp_path: Path) -> None:
-    folder = policy_run(tmp_path, "impala", REACH, "--net.use_lstm")
+    folder = policy_run(tmp_path, "impala", REACH, "--net.core=lstm")
     torch.set_default_dtype(torch.float64)
     try:
         policy = load(folder)

@@ -95,17 +95,17 @@ def test_an_update_is_what_one_writes_out_by_hand(*, lagging: bool) -> None:
 
 
 @pytest.mark.parametrize("env", [VECTORS, PANEL, REACH], ids=lambda env: env.env_id)
-@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("core", ["none", "lstm"])
 @pytest.mark.parametrize(
     ("name", "own"), [("a2c", {}), ("impact", {"batches": 1, "uses": 1}), ("impact", {"normalize_advantages": True})]
 )
 def test_one_epoch_over_one_on_policy_batch_equals_a_step_of_others(
-    name: str, own: dict[str, Any], env: EnvSpec, *, use_lstm: bool
+    name: str, own: dict[str, Any], env: EnvSpec, *, core: str
 ) -> None:
     """Huang et al. 2022, "A2C is a special case of PPO", arXiv:2205.09123; and so it is of IMPACT."""
     shared = {"discount": 0.9, "trace_decay": 0.9, "entropy_cost": 0.03, "baseline_cost": 0.25}
     shared |= {"optimizer": "rmsprop_tf", "learning_rate": 0.1, "schedule": "constant", "max_grad_norm": 1e9}
-    network = {"use_lstm": use_lstm}
+    network = {"core": core}
     normalize = own.get("normalize_advantages", False)
     one = ppo(env, net=network, epochs=1, minibatches=1, normalize_advantages=normalize, **shared)
     other = algorithm_of(name, env, net=network, **shared, **own)

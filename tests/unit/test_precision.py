@@ -51,7 +51,7 @@ def test_auto_is_bfloat16_only_if_the_cpu_is_faster_with_it(
 
 
 def test_autocast_in_bfloat16_is_near_and_leaves_weights_gradients_and_answers_in_float32() -> None:
-    net, inputs = network("auto", MINATAR, use_lstm=True), steps(MINATAR, 5, 3)
+    net, inputs = network("auto", MINATAR, core="lstm"), steps(MINATAR, 5, 3)
     exact, exact_core = net(inputs, net.initial_state(3))
     with precision.autocast(CPU, torch.bfloat16):
         answer, core = net(inputs, net.initial_state(3))

@@ -20,9 +20,9 @@ BURN_IN, M, N, A = 3, 6, 24, 3
 L = BURN_IN + M
 
 
-def network(seed: int = 1, *, use_lstm: bool = True) -> QNetwork:
+def network(seed: int = 1, *, core: str = "lstm") -> QNetwork:
     torch.manual_seed(seed)
-    net = QNetwork(NetConfig(use_lstm=use_lstm, lstm_size=8), VECTORS, dueling=True, head_size=8, clip_reward=False)
+    net = QNetwork(NetConfig(core=core, core_width=8), VECTORS, dueling=True, head_size=8, clip_reward=False)
     for parameter in net.head.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
     return net
@@ -88,10 +88,10 @@ def errors(settings: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequenc
     return found
 
 
-@pytest.mark.parametrize(("use_lstm", "n"), [(True, 3), (True, 1), (False, 20)])
-def test_loss_and_priorities_are_those_of_each_sequence_on_its_own(*, use_lstm: bool, n: int) -> None:
+@pytest.mark.parametrize(("core", "n"), [("lstm", 3), ("lstm", 1), ("none", 20)])
+def test_loss_and_priorities_are_those_of_each_sequence_on_its_own(*, core: str, n: int) -> None:
     settings, batch, weights = config(n_step=n), sequences(), torch.rand(N, generator=generator())
-    net, target = network(use_lstm=use_lstm), network(2, use_lstm=use_lstm)
+    net, target = network(core=core), network(2, core=core)
     by_row = [errors(settings, net, target, batch, row) for row in range(N)]
     found = loss(settings, net, target, batch, weights)
     written = sum(w * sum(e * e / 2 for e in row) for w, row in zip(weights.tolist(), by_row, strict=True)) / N
@@ -110,8 +110,8 @@ def test_the_burn_in_moves_the_state_and_has_no_gradient() -> None:
     batch, net = sequences(), network()
     before, after = (StepInput(*(e[part] for e in batch.inputs[:4])) for part in (slice(BURN_IN), slice(BURN_IN, None)))
     with torch.no_grad():
-        _, core = net(before, batch.core_state)
-    cut = Sequences(after, batch.action[3:], batch.terminated[3:], {}, core, batch.mask[3:], burn_in=0)
+        _, state = net(before, batch.core_state)
+    cut = Sequences(after, batch.action[3:], batch.terminated[3:], {}, state, batch.mask[3:], burn_in=0)
     for whole, rest in zip(gradients(config(), net, batch), gradients(config(), net, cut), strict=True):
         torch.testing.assert_close(whole, rest)
 

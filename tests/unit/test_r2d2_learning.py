@@ -20,7 +20,7 @@ SETTINGS = {"burn_in": BURN_IN, "sequence_length": LENGTH, "n_step": 3, "samples
 
 
 def small_run(root: Path, **settings: Any) -> SmallRun:
-    return SmallRun("r2d2", ENVS["one choice"], SETTINGS | settings, root, net={"use_lstm": True})
+    return SmallRun("r2d2", ENVS["one choice"], SETTINGS | settings, root, net={"core": "lstm"})
 
 
 class Played(NamedTuple):

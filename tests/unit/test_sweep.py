@@ -126,7 +126,7 @@ def test_a_parent_that_is_not_there_and_runs_of_one_name_are_refused(
 
 
 def test_a_long_name_is_cut_and_stays_unlike_others(tmp_path: Path) -> None:
-    vary = {f"net.{name}": [1, 2] for name in ("hidden_size", "lstm_size", "max_parameters")}
+    vary = {f"net.{name}": [1, 2] for name in ("hidden_size", "core_width", "max_parameters")}
     vary |= {"learner.unroll_length": [64, 65], "actor.env_groups": [2, 3], "envserver.step_timeout_s": [61, 62]}
     found = [trial.name for trial in planned(tmp_path, vary, seeds=[1234567890])]
     assert (len(set(found)), max(map(len, found)) <= 100) == (64, True)

@@ -86,10 +86,10 @@ def reference(algorithm: Any, batch: Batch, net: PolicyAndValue, target: Tensor)
 
 
 @pytest.mark.parametrize("env", [VECTORS, REACH], ids=lambda env: env.env_id)
-@pytest.mark.parametrize("use_lstm", [False, True])
+@pytest.mark.parametrize("core", ["none", "lstm"])
 @pytest.mark.parametrize("leapt", [False, True])
-def test_the_loss_is_what_one_writes_out_by_hand(env: EnvSpec, *, use_lstm: bool, leapt: bool) -> None:
-    algorithm = vmpo(env, net={"use_lstm": use_lstm}, eta=0.6, eta_limit=0.2, kl_weight=3.0, discount=0.8)
+def test_the_loss_is_what_one_writes_out_by_hand(env: EnvSpec, *, core: str, leapt: bool) -> None:
+    algorithm = vmpo(env, net={"core": core}, eta=0.6, eta_limit=0.2, kl_weight=3.0, discount=0.8)
     net, batch = busy(algorithm.network()), make_batch(algorithm, resets=0.4)
     batch = with_logits(batch, 0.1 * batch.extras["logits"])
     target = 0.3 * make_batch(algorithm, seed=2).extras["logits"] if leapt else batch.extras["logits"]

@@ -15,7 +15,7 @@ from zerobeast.testing.network import network
 
 
 def recurrent(seed: int = 1, **settings: object) -> PolicyAndValue:
-    return network("auto", MINATAR, seed, use_lstm=True, **settings)
+    return network("auto", MINATAR, seed, core="lstm", **settings)
 
 
 def test_a_snapshot_is_every_tensor_in_order_as_float32_or_as_a_count_and_does_not_follow_the_weights() -> None:

@@ -29,7 +29,7 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
         parameters = sum(weights.numel() for weights in make(config, env).network().parameters())
     net, among = config.net, ""
     if net.memory != "none":
-        numbers = net.memory_size * (net.memory_key_size + net.lstm_size)
+        numbers = net.memory_size * (net.memory_key_size + net.core_width)
         parameters += numbers
         size = f"{4 * numbers / 2**20:,.0f} MiB of each version that is sent"
         among = f", among them {numbers:,} of net.memory_size {net.memory_size}, {size}"

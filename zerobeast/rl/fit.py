@@ -34,9 +34,9 @@ def _actions(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) -> It
 
 def _observations(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) -> Iterator[ConfigError]:
     net, arrays = config.net, env.obs.arrays
-    if net.use_lstm and not settings.memory:
+    if net.recurrent and not settings.memory:
         why = f"{config.section} learns from single transitions"
-        yield ConfigError(path="net.use_lstm", value=True, expected="false", cause=why)
+        yield ConfigError(path="net.core", value=net.core, expected="none", cause=why)
     if (size := env.frame_stack * step_record(env, packed=False).row_bytes) > MAX_OBS_BYTES:
         sentence = f"{env.env_id}: observations of {size} bytes, expected at most {MAX_OBS_BYTES}"
         yield ConfigError(sentence, path="env.id", value=env.env_id)

@@ -41,9 +41,9 @@ def memory_works_or_is_refused(subject: Subject, **settings: Any) -> None:
     """An LSTM that is silently left out, or that learning ignores, is found only after long runs."""
     env = first_env(subject)
     if not spec_of(reference(subject)).settings.memory:
-        assert refused(subject, env, settings, net={"use_lstm": True}), "its settings say that it has no memory"
+        assert refused(subject, env, settings, net={"core": "lstm"}), "its settings say that it has no memory"
         return
-    with SmallRun(subject, env, settings, net={"use_lstm": True}) as run:
+    with SmallRun(subject, env, settings, net={"core": "lstm"}) as run:
         scene = Scene.of(run.trainer.algorithm)
         assert scene.core.shape[1], "policy.core_size is 0"
         _, after = scene.act()
@@ -130,7 +130,7 @@ def training_continues_bit_for_bit(subject: Subject, **settings: Any) -> None:
     """A run that was interrupted must not be told from one that was not."""
     nets = [{"normalize_obs": True}]
     if spec_of(reference(subject)).settings.memory:
-        nets.append({"use_lstm": True})
+        nets.append({"core": "lstm"})
     for net in nets:
         with TemporaryDirectory() as folder, SmallRun(subject, first_env(subject), settings, net=net) as whole:
             batches = whole.rollouts(5)

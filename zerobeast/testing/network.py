@@ -1,5 +1,7 @@
 """The rules of a torso or body, as `net.torso` names it; `env` is one that it is for, and more keywords are of `net`.
 
+A core keeps them too: `rule("mlp", env, core="my_package.network:GRU")`. Without one, rules that need a core take lstm.
+
 @pytest.mark.parametrize("rule", network.RULES, ids=str)
 def test_contract(rule):
     rule("my_package.network:Entities", EnvSpec("Mine-v0", ArraySpace.box((4,)), ArraySpace.discrete(2)))
@@ -25,6 +27,7 @@ from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.testing.rules import rule, rules_in
 
 T, B = 5, 3
+LSTM: dict[str, Any] = {"core": "lstm"}
 ROUNDED = 0.1  #: how far features in bfloat16 may be from those in float32, in units of their length
 OBSERVATIONS: tuple[ArraySpace, ...] = (
     ArraySpace.box((5,)),
@@ -36,9 +39,9 @@ OBSERVATIONS: tuple[ArraySpace, ...] = (
 
 
 def network(torso: str, env: EnvSpec, seed: int = 1, **net: Any) -> PolicyAndValue:
-    """An actor-critic with this torso, and with an LSTM of 16 units if `net` asks for one."""
+    """An actor-critic with this torso, and with a core of 16 units if `net` asks for one."""
     torch.default_generator.manual_seed(seed)
-    return PolicyAndValue(NetConfig.model_validate({"lstm_size": 16, **net, "torso": torso}), env)
+    return PolicyAndValue(NetConfig.model_validate({"core_width": 16, **net, "torso": torso}), env)
 
 
 def observations(env: EnvSpec, *lead: int) -> Any:
@@ -138,7 +141,7 @@ def equal_seeds_make_equal_weights(torso: str, env: EnvSpec, **net: Any) -> None
 @rule
 def weights_travel_as_bytes(torso: str, env: EnvSpec, **net: Any) -> None:
     """A broker makes the network and gets all that the learner's has learned as one row of bytes."""
-    here, there = (network(torso, env, seed, use_lstm=True, **net) for seed in (1, 2))
+    here, there = (network(torso, env, seed, **LSTM | net) for seed in (1, 2))
     here.observe(observations(env, T, B))
     assert layout_id(here) == layout_id(there), "two networks of the same settings have different layouts"
     load_flat(there, flatten(here))
@@ -150,7 +153,7 @@ def weights_travel_as_bytes(torso: str, env: EnvSpec, **net: Any) -> None:
 @rule
 def a_copy_is_independent(torso: str, env: EnvSpec, **net: Any) -> None:
     """Algorithms copy the network, for target networks and for acting while they learn."""
-    made = network(torso, env, use_lstm=True, **net)
+    made = network(torso, env, **LSTM | net)
     copy, inputs, before = deepcopy(made), steps(env, T, B), flatten(made).copy()
     _same(_answers(copy, inputs), _answers(made, inputs))
     with torch.no_grad():
@@ -162,7 +165,7 @@ def a_copy_is_independent(torso: str, env: EnvSpec, **net: Any) -> None:
 @rule
 def bfloat16_is_near_float32(torso: str, env: EnvSpec, **net: Any) -> None:
     """Brokers act in bfloat16 if the machine is faster with it, and send float32."""
-    made, inputs = network(torso, env, use_lstm=True, **net), steps(env, T, B)
+    made, inputs = network(torso, env, **LSTM | net), steps(env, T, B)
     with torch.no_grad():
         exact, _ = _answers(made, inputs)
         made.lower(torch.bfloat16)
@@ -188,8 +191,8 @@ def every_parameter_is_trained(torso: str, env: EnvSpec, **net: Any) -> None:
 @rule
 def one_call_over_time_equals_one_call_per_step(torso: str, env: EnvSpec, **net: Any) -> None:
     """Actors take a step at a time, and the learner unrolls all of them at once."""
-    for use_lstm in (False, True):
-        made, inputs = network(torso, env, use_lstm=use_lstm, **net), steps(env, T, B)
+    for kind in (net, LSTM | net):
+        made, inputs = network(torso, env, **kind), steps(env, T, B)
         core = torch.randn(B, made.core_size)
         unrolled, after = _answers(made, inputs, core)
         for t in range(T):
@@ -201,8 +204,8 @@ def one_call_over_time_equals_one_call_per_step(torso: str, env: EnvSpec, **net:
 @rule
 def an_episode_begins_without_a_past(torso: str, env: EnvSpec, **net: Any) -> None:
     """What happened before an episode, even if it is not a number, is none of that episode's inputs."""
-    for use_lstm in (False, True):
-        made = network(torso, env, use_lstm=use_lstm, **{"last_action_reward": "always", **net})
+    for kind in (net, LSTM | net):
+        made = network(torso, env, **{"last_action_reward": "always"} | kind)
         inputs = steps(env, 1, B)._replace(first=torch.ones(1, B, dtype=torch.bool))
         past = inputs._replace(last_action=_values(env.action, 1, B), reward=torch.full((1, B), torch.nan))
         _same(_answers(made, inputs, torch.randn(B, made.core_size)), _answers(made, past))

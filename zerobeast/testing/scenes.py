@@ -52,11 +52,11 @@ class Scene:
 
 
 def scenes(subject: Subject, settings: dict[str, Any]) -> Iterator[Scene]:
-    """One for each environment that an algorithm takes, and with an LSTM, if it may have one, for the plainest two."""
+    """One for each environment that an algorithm takes, and with a core, if it may have one, for the plainest two."""
     envs = list(supported(subject).values())
     remembering = envs[:2] if spec_of(reference(subject)).settings.memory else []
-    for env, use_lstm in (*((env, False) for env in envs), *((env, True) for env in remembering)):
-        config = config_of(subject, settings, net={"use_lstm": use_lstm})
+    for env, core in (*((env, "none") for env in envs), *((env, "lstm") for env in remembering)):
+        config = config_of(subject, settings, net={"core": core})
         yield Scene.of(config.spec.build(config, env))
 
 

@@ -94,7 +94,7 @@ def config_of(subject: Subject, settings: dict[str, Any], **run: Any) -> RunConf
     spec = spec_of(algo)
     own = {name: value for name, value in SMALL.items() if name in spec.settings.model_fields}
     learner = {"unroll_length": T, "batch_size": B, "device": "cpu", "precision": "float32", **run.pop("learner", {})}
-    net = {"torso": "mlp", "hidden_size": 8, "lstm_size": 4, **run.pop("net", {})}
+    net = {"torso": "mlp", "hidden_size": 8, "core_width": 4, **run.pop("net", {})}
     tree = {"algo": algo, "name": "run", "total_steps": 100_000, "learner": learner, "net": net, **run}
     return RunConfig.model_validate({**tree, spec.name: {**own, **settings}})
 

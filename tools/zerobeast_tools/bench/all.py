@@ -20,7 +20,7 @@ LONG = ("peers", "peers --work dqn", "peers --work sac", "memory")
 COMMANDS = (
     "train",
     "train --net.torso deep",
-    "train --net.use_lstm true",
+    "train --net.core lstm",
     "train --env CartPole-v1 --actor.envs_per_group 64 --learner.batch_size 32",
     *("latency", "keys", "scale", "broker", "steps", "remote", "rollouts", "weights", "replay"),
     *LONG,

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--label", default="map", help="name of the number in infos; default map")
     parser.epilog = SETTINGS
     options, flags = parser.parse_known_args(argv)
-    config = settings(["--net.use_lstm=true", "--net.memory=momentum", "--env=zipf/Gridworld", *flags])
+    config = settings(["--net.core=lstm", "--net.memory=momentum", "--env=zipf/Gridworld", *flags])
     seen = play(config, int(options.observations), options.label)
     emit_figures([*ranked(config, seen, int(options.epochs)), *costs(config, options.seconds)], options.json)
     return 0

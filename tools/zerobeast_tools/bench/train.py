@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     at_work, cpu_s = machine["at_work"], sum(run.cpu_s.values())
     outside = 1 - run.rate * limit.cost_s(at_work, precision) / cpu_s
     ratio, busy_ratio, most_outside = _goals(config)
-    what = f"{config.env.id}, net.torso {config.net.torso}{', LSTM' if config.net.use_lstm else ''}"
+    what = f"{config.env.id}, net.torso {config.net.torso}{f', {config.net.core}' if config.net.recurrent else ''}"
     figures = [
         figure(f"{what}: rate over the limit", run.rate, STEPS_S, ratio, machine["best"]),
         figure(f"{what}: over it in {precision}", run.rate, STEPS_S, None, machine["limit"][precision]),
@@ -58,7 +58,7 @@ def _goals(config: RunConfig) -> tuple[Goal | None, Goal | None, Goal | None]:
     """Goals for the rate, alone and with all cores at work, and for the CPU outside the three parts."""
     if config.env.id == "CartPole-v1":  # costs nothing, so this measures the system, with large messages
         return Goal(">=", 25_000) if config.actor.envs_per_group >= 64 else None, None, None
-    alone = 0.8 if config.net.torso == "deep" or config.net.use_lstm else 0.85
+    alone = 0.8 if config.net.torso == "deep" or config.net.recurrent else 0.85
     return Goal(">=", alone, of_ratio=True), Goal(">=", 0.85, of_ratio=True), Goal("<=", 0.1)
 
 

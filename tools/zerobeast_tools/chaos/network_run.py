@@ -15,8 +15,9 @@ from zerobeast_tools.throwaway_run import ThrowawayRun, tcp_endpoints, unused_ho
 from zerobeast_tools.watched_run import START_LIMIT_S
 
 SMALL = (
-    *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--net.use_lstm", "true"),
-    *("--net.lstm_size", "4", "--actor.env_groups", "2", "--actor.envs_per_group", "4", "--learner.unroll_length", "5"),
+    *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--net.core", "lstm"),
+    *("--net.core_width", "4", "--actor.env_groups", "2", "--actor.envs_per_group", "4"),
+    *("--learner.unroll_length", "5"),
     *("--learner.batch_size", "4", "--learner.device", "cpu", "--broker.device", "cpu"),
 )
 #: frames of 7 KB, rollouts of 1.6 MB, weights of 7 MB

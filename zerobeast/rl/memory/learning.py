@@ -231,4 +231,4 @@ def memory_of(net: Network, what: str) -> tuple[Body, EpisodicMemory]:
     for part in net.modules():
         if isinstance(part, Body) and part.memory is not None:
             return part, part.memory
-    raise ConfigError(path=what, expected="a network whose body is made by make_body and has an LSTM")
+    raise ConfigError(path=what, expected="a network whose body is made by make_body and has the core lstm")

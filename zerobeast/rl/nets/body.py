@@ -1,7 +1,7 @@
-"""From the inputs of a network to features, before any head: torso, optional last action and reward, optional LSTM.
+"""From the inputs of a network to features, before any head: torso, optional last action and reward, optional core.
 
                                   +--> [episodic memory] --+
-obs --> normalisation --> torso --+----------------------> [LSTM] --> features
+obs --> normalisation --> torso --+----------------------> [core] --> features
 [last action] --------------------+
 [reward] -------------------------+
 """
@@ -15,8 +15,8 @@ from zerobeast.common.errors import ConfigError, raising
 from zerobeast.common.settings import NetConfig, torso_of
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.nets.actions import action_features
+from zerobeast.rl.nets.core import make_core
 from zerobeast.rl.nets.episodic import EpisodicMemory
-from zerobeast.rl.nets.lstm import LSTM
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.nets.normalize import ObsNorm
 from zerobeast.rl.nets.torso import Torso, make_torso
@@ -31,10 +31,10 @@ class Body(nn.Module):
     recurrent state is zeroed before it.
 
     Args:
-      config: which torso, how wide, with an LSTM and an episodic memory or without.
+      config: which torso, how wide, with a core and an episodic memory or without.
       env: its observations and actions.
       heads: number of heads on the features. Each gets a torso of its own if the torso is a small one, not to be
-        shared, and there is no LSTM.
+        shared, and there is no core.
       clip_reward: whether the reward is clipped.
       bare: whether the heads have dense layers of their own.
     """
@@ -46,13 +46,13 @@ class Body(nn.Module):
         self._clip_reward = clip_reward
         self.norm = ObsNorm(env.obs, env.frame_stack, config) if config.normalize_obs else None
         torso = make_torso(config, env, bare=bare)
-        own = 1 if torso.shared or config.use_lstm else heads
+        own = 1 if torso.shared or config.recurrent else heads
         self.torsos = nn.ModuleList([torso, *(make_torso(config, env, bare=bare) for _ in range(own - 1))])
         self.last_action = action_features(env.action) if config.sees_last_step else None
         width = torso.out_size + (self.last_action.size + 1 if self.last_action else 0)
-        self.core = LSTM(width, config.lstm_size) if config.use_lstm else None
+        self.core = make_core(config, width) if config.recurrent else None
         self.core_size = self.core.state_size if self.core else 0
-        self.out_size = self.core.hidden_size if self.core else width
+        self.out_size = self.core.out_size if self.core else width
         self.memory = None
         if self.core is not None and config.memory != "none":
             self.memory = EpisodicMemory(config, torso.out_size)
@@ -75,12 +75,12 @@ class Body(nn.Module):
         return [torch.cat([self._over_time(torso, inputs.obs), *last], dim=-1) for torso in self.torsos], core
 
     def unroll(self, inputs: StepInput, core: Tensor) -> tuple[Tensor, Tensor]:
-        """The hidden states of the LSTM after each step, [T, B, H], and its state after the last one."""
+        """The features of the core after each step, [T, B, out_size], and its state after the last one."""
         assert self.core is not None, "the settings have one"
         seen = self.embed(inputs.obs)
-        reinstated = self.memory.reinstate(seen) if self.memory else None
+        reinstated = [self.memory.reinstate(seen)] if self.memory else []
         hidden: Tensor
-        hidden, core = self.core(torch.cat([seen, *self._last_step(inputs)], dim=-1), inputs.first, core, reinstated)
+        hidden, core = self.core(torch.cat([seen, *self._last_step(inputs)], dim=-1), inputs.first, core, *reinstated)
         return hidden, core
 
     def embed(self, obs: Any) -> Tensor:
@@ -93,7 +93,7 @@ class Body(nn.Module):
             assert isinstance(torso, Torso), "`make_torso` made it"
             torso.lower(dtype)
         if self.core is not None:
-            self.core.to(dtype)
+            self.core.lower(dtype)
 
     def _last_step(self, inputs: StepInput) -> list[Tensor]:
         """Features of the last action and the reward, [T, B, F] each, if the network takes them."""

@@ -51,7 +51,7 @@ class Contents(nn.Module):
         size = config.memory_size
         for name, shape in {
             "keys": (size, config.memory_key_size),
-            "states": (size, config.lstm_size),
+            "states": (size, config.core_width),
             "priorities": (size,),
             "absent": (size,),
             "centre": (feature_size,),
@@ -91,7 +91,7 @@ class EpisodicMemory(nn.Module):
     def __init__(self, config: NetConfig, feature_size: int) -> None:
         super().__init__()
         self.contents = Contents(config, feature_size)
-        self.gate = nn.Parameter(torch.zeros(config.lstm_size))
+        self.gate = nn.Parameter(torch.zeros(config.core_width))
         self._neighbours = config.memory_neighbours
         shape = (feature_size, config.memory_key_size)
         projection = np.random.default_rng(SEED).standard_normal(shape, np.float32)

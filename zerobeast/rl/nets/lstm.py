@@ -8,23 +8,28 @@ unroll, and each step adds one more.
 import torch
 from torch import Tensor, nn
 
+from zerobeast.common.settings import NetConfig
+from zerobeast.rl.nets.core import Core
 
-class LSTM(nn.Module):
+
+class LSTM(Core):
     """One layer. Its state travels as one flat row per environment: the hidden half, then the cell half.
 
     Gates are in the order input, forget, output, candidate, so that the three sigmoids are one call. State and gates
     are float32 whatever the matmuls compute in: what accumulates over an episode must not be rounded at each step.
 
     Args:
-      input_size: width of x.
-      hidden_size: H.
+      net: H is its `core_width`.
+      in_size: width of x.
     """
 
-    def __init__(self, input_size: int, hidden_size: int) -> None:
+    mark = ""  #: names and shapes of its parameters are its own
+
+    def __init__(self, net: NetConfig, in_size: int) -> None:
         super().__init__()
-        self.hidden_size = hidden_size
+        self.out_size = hidden_size = net.core_width
         self.state_size = 2 * hidden_size
-        self.from_input = nn.Linear(input_size, 4 * hidden_size)
+        self.from_input = nn.Linear(in_size, 4 * hidden_size)
         self.from_hidden = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
         self.reset_parameters()
 
@@ -35,7 +40,10 @@ class LSTM(nn.Module):
         for gate in self.from_hidden.weight.chunk(4):
             nn.init.orthogonal_(gate)
         self.from_input.bias.zero_()
-        self.from_input.bias[self.hidden_size : 2 * self.hidden_size] = 1.0
+        self.from_input.bias[self.out_size : 2 * self.out_size] = 1.0
+
+    def lower(self, dtype: torch.dtype) -> None:
+        self.to(dtype)
 
     def forward(
         self, x: Tensor, first: Tensor, state: Tensor, reinstated: Tensor | None = None
@@ -43,7 +51,7 @@ class LSTM(nn.Module):
         """Unroll over time.
 
         Args:
-          x: [T, B, input_size].
+          x: [T, B, in_size].
           first: [T, B] bool, True where the state is reset before the step.
           state: [B, 2 H] float32 before step 0.
           reinstated: [T, B, H], added to the hidden states that enter the gates; None: nothing is.
@@ -59,8 +67,8 @@ class LSTM(nn.Module):
             hidden, cell = hidden.masked_fill(reset, 0.0), cell.masked_fill(reset, 0.0)
             seen = hidden if more is None else hidden + more
             gates = (share + self.from_hidden(seen.to(share.dtype))).float()
-            admit, keep, show = gates[:, : 3 * self.hidden_size].sigmoid().chunk(3, dim=-1)
-            candidate = gates[:, 3 * self.hidden_size :].tanh()
+            admit, keep, show = gates[:, : 3 * self.out_size].sigmoid().chunk(3, dim=-1)
+            candidate = gates[:, 3 * self.out_size :].tanh()
             cell = torch.addcmul(admit * candidate, keep, cell)
             hidden = show * cell.tanh()
             outputs.append(hidden)

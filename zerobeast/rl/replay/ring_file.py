@@ -193,7 +193,7 @@ class RingFile:
             if theirs != ours:
                 raise StoreError(f"{self.path} was made with {what} {theirs}, this run has {ours}: {another}")
         if start != self._start:
-            changed = "another environment, policy or version of this program (net.lstm_size, sync.rule?)"
+            changed = "another environment, policy or version of this program (net.core_width, sync.rule?)"
             raise StoreError(f"{self.path} was made with {changed}: {another}")
         if size != self._size:
             raise StoreError(f"{self.path} has {size} bytes, expected {self._size}: {another}")

@@ -58,7 +58,7 @@ class BoxPolicy(Network):
 
     def __init__(self, config: NetConfig, env: EnvSpec, n_out: int) -> None:
         super().__init__()
-        blind = config.model_copy(update={"last_action_reward": "never", "use_lstm": False})
+        blind = config.model_copy(update={"last_action_reward": "never", "core": "none"})
         self.vectors = make_body(blind, env, bare=True)
         self.core_size = self.vectors.core_size  # of a package's, for which it is refused
         self.mlp = Perceptron([self.vectors.out_size, *config.widths(HIDDEN_SIZE)], n_out, config.activation)

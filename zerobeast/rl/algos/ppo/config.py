@@ -30,11 +30,11 @@ class PPOConfig(s.ActorCriticSettings):
         return (*super().live(), "entropy_cost", "clip", "value_clip", "target_kl", "epochs")
 
     def relations(self, name: str, run: Run) -> Iterator[Relation]:
-        """A batch cannot make more minibatches than it has rollouts (with an LSTM) or steps (without)."""
+        """A batch cannot make more minibatches than it has rollouts (with a core) or steps (without)."""
         parts, rows, steps = self.minibatches, run.learner.batch_size, run.learner.unroll_length
         given = {f"{name}.minibatches": parts, "learner.batch_size": rows}
-        if run.net.use_lstm and parts > rows:
-            yield Relation.of({**given, "net.use_lstm": True}, f"at most {rows}, because rollouts stay whole")
+        if run.net.recurrent and parts > rows:
+            yield Relation.of({**given, "net.core": run.net.core}, f"at most {rows}, because rollouts stay whole")
         elif parts > rows * steps:
             yield Relation.of({**given, "learner.unroll_length": steps}, f"at most {rows * steps}, a batch's steps")
 

@@ -15,7 +15,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config.hints import no_setting
-from zerobeast.common.config.table import SHORT, TREE, is_section
+from zerobeast.common.config.table import SHORT, TREE, is_section, nested
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import explained
 from zerobeast.common.files.opening import small_text
@@ -129,28 +129,25 @@ def read_yaml(path: Path, label: str, loader: Any = _StrictLoader, read: Any = s
     Raises:
       ConfigError: one of the two cannot be read, is not YAML or not a mapping.
     """
-    tree = _mapping(path, label, loader, read)
+    tree = read_alone(path, label, loader, read)
     if BASE not in tree:
         return tree
     name, label = tree.pop(BASE), f"{label}: {BASE}"
     if not (isinstance(name, str) and _BASE.fullmatch(name)):
         raise ConfigError(path=label, value=name, expected="NAME.yaml or ../NAME.yaml")
-    below = _mapping(path.parent / name, label, loader, small_text)
+    below = read_alone(path.parent / name, label, loader, small_text)
     if BASE in below:
         raise ConfigError(path=label, value=below[BASE], expected="none in a file that is one")
-    return _over(tree, below)
+    paths = [(SHORT.get(path, path), value) for each in (below, tree) for path, value in leaves(each)]
+    found = merged(Given(path, value, label) for path, value in paths if not is_section(path))
+    wrong = {path: value for path, value in paths if is_section(path)}  # which is reported
+    return nested({path: one.value for path, one in found.items()}) | wrong
 
 
-def _over(tree: dict[str, Any], below: dict[str, Any]) -> dict[str, Any]:
-    both = {key: _over(tree[key], part) for key, part in below.items() if _are_trees(tree.get(key), part)}
-    return {**below, **tree, **both}
-
-
-def _are_trees(*values: Any) -> bool:
-    return all(isinstance(value, dict) for value in values)
-
-
-def _mapping(path: Path, label: str, loader: Any, read: Callable[[Path], str]) -> dict[str, Any]:
+def read_alone(
+    path: Path, label: str, loader: Any = _StrictLoader, read: Callable[[Path], str] = small_text
+) -> dict[str, Any]:
+    """As `read_yaml`, without what its base has."""
     try:
         with explained(f"{label}: cannot be read"):
             text = read(path)

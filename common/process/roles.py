@@ -72,7 +72,7 @@ _IN_STARTING_ORDER = (
         prompt=True,
         grace_s=1.0,
         peers="groups",
-        waits={"sessions": "connect_", "envs": "env_", "actions": "broker_", "learner": "credit_"},
+        waits={"sessions": "connect_", "env-servers": "env_", "brokers": "broker_", "the learner": "credit_"},
     ),
     Role("worker", hosts=("broker", "envserver", "actor"), niceness=5, grace_s=1.0),
     Role("serial", hosts=("learner", "broker", "envserver", "actor"), image=False),

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from zerobeast import BeastError, ConfigError
+from zerobeast.api.parent import parent_of
 from zerobeast.common.config.load import Request
 from zerobeast.plan.prepare import prepared
 from zerobeast.plan.processes import Plan, ProcessSpec, Restart
@@ -30,23 +31,26 @@ AGAIN = {
 }
 
 
-def script(process: ProcessSpec) -> str:
-    """What runs in the window of a process; without its learner a run is over."""
+def script(process: ProcessSpec, restarts: int, at_the_end: str) -> str:
+    """What runs in the window of a process, which is started again so many times; without its learner a run is over."""
     command = f"{shlex.join(process.command)} >> {shlex.quote(str(process.log))} 2>&1"
-    loop = f"while {command}; code=$?; {AGAIN[process.restart]}; do sleep 1; done"
-    return loop + "; [ $code = 0 ] || tmux kill-server" * (process.role == "learner")
+    again = f"{AGAIN[process.restart]} && [ $((tries += 1)) -le {restarts} ]"
+    return f"while {command}; code=$?; {again}; do sleep 1; done; {at_the_end if process.role == 'learner' else ''}"
 
 
 def main(argv: list[str]) -> str:
-    """Start a run, under the flags of `beast train`; returns its name."""
-    settled = settle(Request.of_flags(argv, os.environ, RunFlags), datetime.now().astimezone())
+    """Start a run, under the flags of `beast train` that begin a run, but for --track; returns its name."""
+    request = Request.of_flags(argv, os.environ, RunFlags)
+    settled = settle(request, datetime.now().astimezone(), parent=parent_of(request))
     with prepared(settled, print) as run:
-        sockets = Path(tempfile.mkdtemp(prefix="beast-"))  # a short path, which no other user can enter
-        processes = Plan(run.config, sockets, os.environ).add_all()
+        sockets = tempfile.mkdtemp(prefix="beast-", dir="/tmp")  # a short path, which no other user can enter
+        plan = Plan(run.config, Path(sockets), os.environ)
+        processes = plan.add_all()
     tmux, first = ("tmux", "-L", run.config.name), ("new-session", "-d", "-s", "run")
-    for process in processes:
-        where = first if process is processes[0] else ("new-window", "-d", "-t", "run:")
-        window = [*tmux, *where, "-n", process.name, script(process)]
+    at_the_end = f"rm -r {sockets}; [ $code = 0 ] || tmux kill-server"
+    for process in reversed(processes):  # the learner last, as it may end them all
+        where = first if process is processes[-1] else ("new-window", "-d", "-t", "run:")
+        window = [*tmux, *where, "-n", process.name, "sh", "-c", script(process, plan.restarts, at_the_end)]
         subprocess.run(window, env={**process.environ, "TERM": "screen"}, check=True)
     return run.config.name
 

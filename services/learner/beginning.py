@@ -119,5 +119,7 @@ def _bound(config: RunConfig, env: EnvSpec, algo: str, net: NetConfig) -> Iterat
     yield "net.activation", net.activation, config.net.activation
     if ":" in net.torso + config.net.torso:
         yield "net.torso", net.torso, config.net.torso
+    if ":" in net.core + config.net.core:
+        yield "net.core", net.core, config.net.core
     if any(Reading.of(array, net) != Reading.of(array, config.net) for array in env.obs.arrays):
         yield "net.pixels", net.pixels, config.net.pixels

@@ -14,9 +14,8 @@ from zerobeast.common.service.base import LINGER_S
 from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
 from zerobeast.rl.nets.weights import layout_id, load_flat
-from zerobeast.rl.ops import optim
-from zerobeast.services.learner import sharing
-from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
+from zerobeast.rl.ops import optim, ranks
+from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint, packed, unpacked
 
 
 def test_a_run_ends_by_itself_exactly_at_its_total(
@@ -159,13 +158,13 @@ def test_ranks_whose_weights_have_drifted_are_counted_and_take_those_of_the_firs
     monkeypatch.setattr(run.trainer, "follow", followed.append)
 
     def texts(mine: bytes, _name: str) -> list[bytes]:
-        own = sharing.unpacked(mine)
+        own = unpacked(mine)
         apart = [None if None in (each, own["weights"]) else own["weights"] + each for each in theirs]
-        return [mine, *(sharing.packed({"weights": each}) for each in apart)]
+        return [mine, *(packed({"weights": each}) for each in apart)]
 
-    monkeypatch.setattr(sharing.ranks, "texts", texts)
-    sharing.share(run.learner.training, whole=False)
-    sharing.share(run.learner.training, whole=True)
+    monkeypatch.setattr(ranks, "texts", texts)
+    run.learner.share(whole=False)
+    run.learner.share(whole=True)
     assert (run.page["drifts"], len(followed)) == (drifts, drifts)
 
 

@@ -195,7 +195,9 @@ def test_a_new_run_that_cannot_be_started_leaves_nothing_and_one_that_crashed_it
 
 def test_a_start_that_fails_leaves_what_was_there(root: Path) -> None:
     begun(settled(root, *POLE, "--name", "x"))
+    (root / "x" / "services" / "worker-9.json").touch()
     begun(settled(root, *POLE, "--name", "x"), 2)
+    assert not (root / "x" / "services" / "worker-9.json").exists(), "a service of an earlier start"
     assert (root / "x" / "config.yaml").exists(), "it was there before"
     (root / "mine").mkdir()
     (root / "mine" / "thesis.tex").touch()

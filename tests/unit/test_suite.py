@@ -14,7 +14,7 @@ MOST_LINES, MOST_WORDS = 400, 4
 MOST_OF_A_MODULE, MOST_IMPORTS = 450, 15
 #: modules that put the parts of a process or of a run together
 ASSEMBLIES = {
-    *("zerobeast/__init__.py", "zerobeast/cli/train.py", "zerobeast/cli/slurm.py", "zerobeast/plan/settle.py"),
+    *("zerobeast/__init__.py", "zerobeast/cli/train.py", "zerobeast/plan/settle.py"),
     *("zerobeast/plan/spaces.py", "zerobeast/api/run.py", "zerobeast/api/saved.py", "common/service/entry.py"),
     *("services/learner/service.py", "services/learner/run.py", "services/learner/kept.py"),
     *("services/envserver/service.py", "services/evaluator/service.py", "zerobeast/clients/remote_acting.py"),

@@ -221,7 +221,7 @@ def test_neither_a_run_nor_an_export_gives_its_environment_such_arguments(
     settings = json.loads(Path(given_by_file(run, env_id, kwargs)).read_text())
     (run / "checkpoint.pt").touch()
     save_file({"w": torch.zeros(1)}, export / "model.safetensors")
-    (export / "config.json").write_text(json.dumps({"format": 1, "agent_steps": 1, "env": {}, "settings": settings}))
+    (export / "config.json").write_text(json.dumps({"format": 2, "agent_steps": 1, "env": {}, "settings": settings}))
     for attempt in (lambda: settled(Path("runs"), "--name", "gift"), lambda: evaluate(["export"])):
         with refused("env.kwargs", value=kwargs):
             attempt()

@@ -37,6 +37,8 @@ def written(entries: list[tuple[str, str]]) -> str:
 def fold(folder: Path) -> None:
     """Fold the settings of the runs in a folder."""
     files = {file: [*entries(file.read_text())] for file in sorted(folder.glob("*/config.yaml"))}
+    if not files or (folder / BASE).exists():
+        sys.exit(f"{folder}: expected runs, and no {BASE} yet")
     first, *others = files.values()
     shared = [entry for entry in first if all(entry in other for other in others)]
     (folder / BASE).write_text(written(shared))

@@ -97,14 +97,13 @@ class ThrowawayRun(WatchedRun, Fleet):
             raise ConfigError("local.placement is serial, expected one of several processes: apart or fused")
         if config.local.placement == "auto":
             config = config.model_copy(update={"local": config.local.model_copy(update={"placement": placement})})
-        super().__init__(config, folder, os.environ)
-        if self._counts.get("broker"):
-            self._counts["broker"] = brokers
+        super().__init__(config, folder, os.environ, flags=own)
+        if self.plan.counts.get("broker"):
+            self.plan.counts["broker"] = brokers
         self._modules = modules
         self.frozen: set[str] = set()  #: names of services that are suspended and will go on
         self.down: set[str] = set()  #: names of services that are meant to have ended
         self.folder = folder
-        self._flags += own
 
     def __enter__(self) -> Self:
         for name in (run_files.LOGS, run_files.SERVICES):
@@ -137,7 +136,7 @@ class ThrowawayRun(WatchedRun, Fleet):
 
     @property
     def learner_endpoint(self) -> str:
-        return socket(self._sockets, "learner")
+        return socket(self.folder, "learner")
 
     def child(self, name: str) -> Child:
         """The process with a name such as "broker 1"."""

@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     _demand_disk(settled.config)
     if flags.submit:
         _demand_no_job(settled.config)
-    with prepared(settled, partial(say, file=sys.stderr), several=True) as run:
+    with prepared(settled, partial(say, file=sys.stderr), several=True, later=True) as run:
         job = run.config.folder / JOB
         write_atomically(job, script(run.config, flags, Path.cwd()), durable=True)
     for line in run.notes:

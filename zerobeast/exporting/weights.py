@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from zerobeast.playing.policy import Policy
 
 WEIGHTS, CONFIG, GRAPH, CARD = "model.safetensors", "config.json", "model.onnx", "README.md"
-FORMAT = 1
+FORMAT = 2
 MAX_CONFIG_BYTES = 4 << 20
 _BOUNDS = ("low", "high")  #: of a space: lists of numbers, perhaps infinite ones
 

@@ -39,8 +39,8 @@ def env_server(config: RunConfig) -> Iterator[str]:
             *("--envserver.endpoint", endpoint, "--supervisor-pid", str(os.getpid())),
             *("--status-file", str(status), "--health.port", "0"),
         )
-        more = {"log_bytes": config.local.log_bytes}
-        child = Child(ProcessSpec("envserver", 0, command, child_environ(os.environ), log, status, **more))
+        environ, most = child_environ(os.environ), config.local.log_bytes
+        child = Child(ProcessSpec("envserver", 0, command, environ, log, status, log_bytes=most))
         child.start()
         deadline = time.monotonic() + START_LIMIT_S
         try:

@@ -22,7 +22,7 @@ class Fleet:
     """Child processes, none of which is started here.
 
     Args:
-      config, sockets, environ, keep_open, own_broker: as for `Plan`.
+      config, sockets, environ, keep_open, own_broker, flags: as for `Plan`.
     """
 
     def __init__(
@@ -33,9 +33,18 @@ class Fleet:
         *,
         keep_open: tuple[int, ...] = (),
         own_broker: bool = False,
+        flags: Sequence[str] = (),
     ) -> None:
-        more = {"supervisor": os.getpid(), "keep_open": keep_open, "own_broker": own_broker}
-        self.config, self.plan = config, Plan(config, sockets, environ, **more)
+        self.config = config
+        self.plan = Plan(
+            config,
+            sockets,
+            environ,
+            supervisor=os.getpid(),
+            keep_open=keep_open,
+            own_broker=own_broker,
+            flags=flags,
+        )
         self.children: list[Child] = []
         self._keep_open, self._helper_environ = keep_open, helper_environ(environ)
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
@@ -47,7 +56,9 @@ class Fleet:
 
     def add_all(self) -> list[Child]:
         """Add as many services of each role as configured, none of them started yet."""
-        self.children += map(Child, self.plan.add_all()[len(self.children) :])
+        for role, count in self.plan.counts.items():
+            for _ in range(count):
+                self.add(role)
         return self.children
 
     @property

@@ -17,6 +17,7 @@ from zerobeast.plan import run_folder
 from zerobeast.plan.prepare import prepared
 from zerobeast.plan.processes import files_needed
 from zerobeast.plan.settle import Flags, Say, Settled, values
+from zerobeast.plan.spaces import padded
 
 
 @contextlib.contextmanager
@@ -43,9 +44,9 @@ def begun(
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
+    allow_files(needed=files_needed(padded(settled.config)), why="a service of this run")  # before anything is changed
     with prepared(settled, say, several=bool(hosts)) as run, private_folder() as sockets:
         config = run.config
-        allow_files(needed=files_needed(config), why="a service of this run")
         verb = "continuing" if run.continues else "training"
         say(f"{verb} {config.name} ({config.env.id}, {config.section}) in {config.folder}")
         for line in run.notes:

@@ -32,27 +32,28 @@ class Prepared:
 
 
 @contextlib.contextmanager
-def prepared(settled: Settled[Any], say: Say, *, several: bool = False) -> Iterator[Prepared]:
+def prepared(settled: Settled[Any], say: Say, *, several: bool = False, later: bool = False) -> Iterator[Prepared]:
     """Lock the folder of a run, and write there what its services need. A new run that is not started leaves nothing.
 
     Args:
       settled: what to run.
       say: takes lines about it.
       several: its services are on several machines.
+      later: it is not started now, as a job of a cluster; so its environments are not tried here, and what an earlier
+        start has left, or one that goes on, stays.
 
     Raises:
       ConfigError: it cannot be started, for the reason it gives.
     """
     config, flags, saved, origins, parent = settled
-    spec, notes, config = spec_for(config), first_check(config), padded(config)
+    spec, notes = (None, []) if later else (spec_for(config), first_check(config))
+    config = padded(config)
     check_opponent(config, spec)
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
         say(f"the earlier run {config.name} is now {aside}")
     config, remove = run_folder.make(config, origins)
     with run_folder.claimed(config.folder) as lock, contextlib.ExitStack() as undo:
         undo.callback(remove)
-        requests.take(config.folder)  # of an earlier start, as are these
-        status.clear(config.folder / run_files.SERVICES)
         continues = run_folder.trained(config.folder)
         if continues and saved is not None:
             run_folder.refuse_changes(saved, config)
@@ -61,6 +62,9 @@ def prepared(settled: Settled[Any], say: Say, *, several: bool = False) -> Itera
         if parent is not None:
             parent.write(config.folder)
             say(f"{config.name} begins with the weights of {parent.run} after {parent.entry.agent_steps:,} agent steps")
+        if not later:
+            requests.take(config.folder)  # of an earlier start, as are these
+            status.clear(config.folder / run_files.SERVICES)
         write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
         confirmed.remember(config.folder, trust.decisive(config))
         run = Prepared(config, lock, spec, continues, notes)

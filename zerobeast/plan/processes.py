@@ -73,10 +73,12 @@ class Plan:
         by itself when the run is over.
       keep_open: file descriptors that they inherit.
       own_broker: no program uses the broker of placement `serve`, so that it takes no port.
+      flags: of every process, above those of the plan.
 
     Attributes:
       processes: in the order in which they are started, the learner first.
-      placement: how many there are of each role, and their threads.
+      placement: how its services are placed, and their threads.
+      counts: how many processes of each role `add_all` adds.
       restarts: how many times processes are started again, of all together.
     """
 
@@ -89,8 +91,11 @@ class Plan:
         supervisor: int | None = None,
         keep_open: tuple[int, ...] = (),
         own_broker: bool = False,
+        flags: Sequence[str] = (),
     ) -> None:
         self.config, self.placement = config, placement_of(config)
+        wanted = [each.name for each in RECORDS.values() if each.wanted and getattr(config, each.wanted)]
+        self.counts = self.placement.processes | dict.fromkeys(wanted if self.placement.name != "serial" else (), 1)
         self.processes: list[ProcessSpec] = []
         given = 0 if config.local.restarts is None and config.deterministic else config.local.restarts
         self.restarts = RESTARTS if given is None else given
@@ -103,6 +108,7 @@ class Plan:
             *(() if supervisor is None else ("--supervisor-pid", str(supervisor))),
             *("--start", str(start(config.folder))),
             *self.placement.flags(),
+            *flags,
         ]
 
     def add(self, role: str, *flags: str) -> ProcessSpec:
@@ -129,13 +135,7 @@ class Plan:
 
     def add_all(self) -> list[ProcessSpec]:
         """Add as many processes of each role as the run has."""
-        for role, count in self.placement.processes.items():
-            for _ in range(count):
-                self.add(role)
-        for record in RECORDS.values():
-            if record.wanted and getattr(self.config, record.wanted) and self.config.local.placement != "serial":
-                self.add(record.name)
-        return self.processes
+        return [self.add(role) for role, count in self.counts.items() for _ in range(count)]
 
     def restart_of(self, role: str) -> Restart:
         """When a process of this role is started again."""
@@ -145,7 +145,7 @@ class Plan:
         """Flags by which this machine's services find each other; those that serve others use the settings."""
         if self.placement.name != "serve":
             for role in SERVERS:
-                count = 1 if role == LEARNER else self.placement.processes.get(role, 0)
+                count = 1 if role == LEARNER else self.counts.get(role, 0)
                 yield from (f"--{role}.endpoint", socket(self._sockets, role, index % max(1, count)))
             ranks = self.config.learner.ranks
             others = (socket(self._sockets, LEARNER, rank) for rank in range(1, ranks))

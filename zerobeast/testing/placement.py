@@ -4,6 +4,7 @@ rule(config)      # settings with a name, a root that can be written, and a `loc
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from zerobeast.common.config.layers import leaves
@@ -43,7 +44,12 @@ def every_service_has_a_page_of_its_own(config: RunConfig) -> None:
 def every_endpoint_is_bound_by_one_process(config: RunConfig) -> None:
     """A second process that binds it would be refused, or take over the first one's clients."""
     for role in SERVERS:
-        bound = [getattr(_read(child).config, role).endpoint for child in _children(config) if child.spec.role == role]
+        servers = [
+            child
+            for child in _children(config)
+            if child.spec.role == role and (role != "learner" or not child.spec.index)
+        ]
+        bound = [getattr(_read(child).config, role).endpoint for child in servers]
         assert len(set(bound)) == len(bound), bound
 
 
@@ -72,7 +78,7 @@ def _children(config: RunConfig) -> list[Child]:
     """The processes of this run, none of which is started; its settings are in its folder."""
     config.folder.mkdir(parents=True, exist_ok=True)
     write_atomically(config.folder / run_files.CONFIG, dump(config), durable=False)
-    return Fleet(config, config.folder / "sockets", {}).add_all()
+    return Fleet(config, Path("/tmp/s"), {})  # noqa: S108 - nothing is made there.add_all()
 
 
 def _read(child: Child) -> Any:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from zerobeast.common.config.layers import read_yaml
+from zerobeast.common.config.layers import read_alone
 from zerobeast.common.config.table import RUN, about
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
@@ -49,7 +49,7 @@ class Follower:
 
     def __init__(self, folder: Path, name: str, make: Callable[[Tracked], Sink], project: str) -> None:
         self._name, self._make = name, make
-        tree = read_yaml(folder / run_files.CONFIG, f"file {folder / run_files.CONFIG}")
+        tree = read_alone(folder / run_files.CONFIG, f"file {folder / run_files.CONFIG}")
         shown = {section: value for section, value in tree.items() if section not in HIDDEN}
         self._feed = Feed(folder, beside(folder, name, "json"))
         self._run = Tracked(folder, project, str(tree.get("name") or folder.name), self._feed.position.id, shown)

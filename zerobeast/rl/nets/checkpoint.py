@@ -11,7 +11,7 @@ from torch import nn
 from zerobeast.common.errors import CheckpointError, RemoteProtocolError
 from zerobeast.common.files.opening import opened
 
-CHECKPOINT_FORMAT = 5
+CHECKPOINT_FORMAT = 6
 SAME_RUN = "continue with the settings it was made with, or use another name"
 #: what entries that are not what they should be raise; RuntimeError: torch, of tensors in their place
 UNREADABLE = (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)

@@ -23,8 +23,6 @@ class LSTM(Core):
       in_size: width of x.
     """
 
-    mark = ""  #: names and shapes of its parameters are its own
-
     def __init__(self, net: NetConfig, in_size: int) -> None:
         super().__init__()
         self.out_size = hidden_size = net.core_width
@@ -41,6 +39,11 @@ class LSTM(Core):
             nn.init.orthogonal_(gate)
         self.from_input.bias.zero_()
         self.from_input.bias[self.out_size : 2 * self.out_size] = 1.0
+
+    @property
+    def mark(self) -> str:
+        """None: names and shapes of its parameters are its own. A subclass may compute something else with them."""
+        return "" if type(self) is LSTM else super().mark
 
     def lower(self, dtype: torch.dtype) -> None:
         self.to(dtype)

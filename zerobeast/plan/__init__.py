@@ -1,1 +1,3 @@
-"""What a run consists of: its settings, its folder, and a record for each of its processes. Nothing here starts a run."""
+"""What a run consists of: its settings, its folder, and a record for each of its processes. Nothing here starts one of
+them.
+"""

@@ -26,6 +26,7 @@ CONFIG, CONFIRMED = "config", "confirmed"  #: flags of every command, beside set
 WIDEST = len("-0b") + 64  #: characters of a number
 MAX_DEPTH = 100  #: levels of nesting in a file
 BASE = "base"  #: of a file of settings: the file, in its folder or the one above, whose settings lie below its own
+MOST_BASES = 4  #: below each other
 _BASE = re.compile(r"(\.\./)?[\w-]+\.yaml")
 #: What Kubernetes and Docker links put into the environment for a service called beast-<something>.
 _LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)")
@@ -118,7 +119,7 @@ _StrictLoader.add_constructor(NUMBER[0], lambda _, node: NumberText(node.value))
 
 
 def read_yaml(path: Path, label: str, loader: Any = _StrictLoader, read: Any = small_text) -> dict[str, Any]:
-    """The mapping in a file, over that of its `base` if it names one.
+    """The mapping in a file, above that of its `base` if it names one, which may have one too.
 
     Args:
       path: of the file.
@@ -130,16 +131,21 @@ def read_yaml(path: Path, label: str, loader: Any = _StrictLoader, read: Any = s
       ConfigError: one of the two cannot be read, is not YAML or not a mapping.
     """
     tree = read_alone(path, label, loader, read)
-    if BASE not in tree:
-        return tree
-    name, label = tree.pop(BASE), f"{label}: {BASE}"
-    if not (isinstance(name, str) and _BASE.fullmatch(name)):
-        raise ConfigError(path=label, value=name, expected="NAME.yaml or ../NAME.yaml")
-    below = read_alone(path.parent / name, label, loader, small_text)
-    if BASE in below:
-        raise ConfigError(path=label, value=below[BASE], expected="none in a file that is one")
+    for _ in range(MOST_BASES):
+        if BASE not in tree:
+            return tree
+        name = tree.pop(BASE)
+        if not (isinstance(name, str) and _BASE.fullmatch(name)):
+            raise ConfigError(path=f"{label}: {BASE}", value=name, expected="NAME.yaml or ../NAME.yaml")
+        path = path.parent / name
+        tree = _over(tree, read_alone(path, f"{label}: {BASE} {name}", loader))
+    raise ConfigError(path=f"{label}: {BASE}", value=path.name, expected=f"fewer than {MOST_BASES} below each other")
+
+
+def _over(tree: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[str, Any]:
+    """The settings of a file above those of its base."""
     paths = [(SHORT.get(path, path), value) for each in (below, tree) for path, value in leaves(each)]
-    found = merged(Given(path, value, label) for path, value in paths if not is_section(path))
+    found = merged(Given(path, value, "") for path, value in paths if not is_section(path))
     wrong = {path: value for path, value in paths if is_section(path)}  # which is reported
     return nested({path: one.value for path, one in found.items()}) | wrong
 

@@ -1,19 +1,21 @@
 """Write once what the runs of a sweep have in common: python -m zerobeast_tools.fold_settings FOLDER ...
 
 The settings that all config.yaml in the folders below FOLDER share go to FOLDER/base.yaml, which each of them names as
-its `base`, and keep theirs. The text of each entry stays as it is.
+its `base`, and keep theirs; those of runs with one algorithm among several go to FOLDER/<algo>.yaml in between. The text
+of each entry stays as it is.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 BASE = "base.yaml"
+Entry = tuple[str, str]  #: section and text
 
 
-def entries(text: str) -> Iterator[tuple[str, str]]:
+def entries(text: str) -> Iterator[Entry]:
     """Section and text of each entry of a file as `dump` writes it; those outside of any have the section ""."""
-    section, found = "", list[tuple[str, str]]()
+    section, found = "", list[Entry]()
     for line in text.splitlines(keepends=True):
         if not line.startswith(" ") and not line.startswith("- "):
             section = line if line.rstrip().endswith(":") else ""
@@ -26,7 +28,7 @@ def entries(text: str) -> Iterator[tuple[str, str]]:
     yield from found
 
 
-def written(entries: list[tuple[str, str]]) -> str:
+def written(entries: list[Entry]) -> str:
     """The text of a file with these entries."""
     sections = dict.fromkeys(section for section, _ in entries)
     return "".join(
@@ -39,11 +41,25 @@ def fold(folder: Path) -> None:
     files = {file: [*entries(file.read_text())] for file in sorted(folder.glob("*/config.yaml"))}
     if not files or (folder / BASE).exists():
         sys.exit(f"{folder}: expected runs, and no {BASE} yet")
-    first, *others = files.values()
-    shared = [entry for entry in first if all(entry in other for other in others)]
+    shared = common(files.values())
     (folder / BASE).write_text(written(shared))
+    by_algo: dict[str, dict[Path, list[Entry]]] = {}
     for file, found in files.items():
-        file.write_text(f"base: ../{BASE}\n" + written([entry for entry in found if entry not in shared]))
+        algo = next((text.split()[1] for section, text in found if not section and text.startswith("algo:")), "")
+        by_algo.setdefault(algo, {})[file] = found
+    for algo, own in by_algo.items():
+        alike = common(own.values()) if len(own) > 1 and len(by_algo) > 1 else shared
+        name = BASE if alike == shared else f"{algo}.yaml"
+        if alike != shared:
+            (folder / name).write_text(f"base: {BASE}\n" + written([entry for entry in alike if entry not in shared]))
+        for file, found in own.items():
+            file.write_text(f"base: ../{name}\n" + written([entry for entry in found if entry not in alike]))
+
+
+def common(files: Iterable[Sequence[Entry]]) -> list[Entry]:
+    """The entries that all have."""
+    first, *others = files
+    return [entry for entry in first if all(entry in other for other in others)]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from zerobeast.common.text import as_text
 
 #: for actions before they are squashed; `zerobeast.rl.ops.gaussian` softly bounds larger values
 MAX_SQUASHED_LOG_STD = 0.0
-RESCALED = ("value_rescaling", "normalize_returns")  #: settings by which values are not in units of rewards
 DETERMINISTIC = "deterministic"
 ONE_THREAD = {"device": "cpu", "threads": 1, "precision": "float32"}
 
@@ -78,15 +77,19 @@ def _memory(config: RunConfig) -> Iterator[Clash]:
 def _of_its_algorithm(config: RunConfig) -> Iterator[Clash]:
     """Settings of an algorithm with which values give no TD error, or that rule out the replay of the memory."""
     algo, own, share = config.section, config.algorithm, config.memory.replay_share
-    for name in RESCALED if config.net.memory == "td_error" else ():
-        if getattr(own, name, False):
+    if config.net.memory == "td_error":
+        if name := own.rescaled_by:
             yield "net.memory", f"{algo}.{name}", "another signal, because values are not in units of rewards"
-    if config.net.memory == "td_error" and getattr(own, "popart", False) and len(config.env.tasks) > 1:
-        yield "net.memory", f"{algo}.popart", "another signal, because only values of the first environment are sent"
+        if (name := own.normalized_by) and len(config.env.tasks) > 1:
+            yield (
+                "net.memory",
+                f"{algo}.{name}",
+                "another signal, because only values of the first environment are sent",
+            )
     if share and not own.corrects_age:
         yield "memory.replay_share", "algo", "0, because it learns from new rollouts alone, or has its own replay"
-    if share and getattr(own, "replay_share", 0):
-        yield "memory.replay_share", f"{algo}.replay_share", "0 for one of them, as each would replay the other's"
+    if share and (name := own.reused_by):
+        yield "memory.replay_share", f"{algo}.{name}", "0 for one of them, as each would replay the other's"
 
 
 def _opponent(config: RunConfig) -> Iterator[Clash]:

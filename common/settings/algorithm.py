@@ -74,6 +74,21 @@ class AlgorithmSettings(Section):
         """How often each agent step is learned from, about: its cost for the learner in relation to acting."""
         return 1.0
 
+    @property
+    def rescaled_by(self) -> str:
+        """The setting by which values are not in units of the rewards that are learned from; empty if they are."""
+        return ""
+
+    @property
+    def normalized_by(self) -> str:
+        """The setting by which values are normalised for each task (PopArt); empty if they are not."""
+        return ""
+
+    @property
+    def reused_by(self) -> str:
+        """The setting by which old rollouts join new batches; empty if none do."""
+        return ""
+
     @classmethod
     def takes(cls, _action: Space) -> bool:
         """Whether it learns such actions under some settings."""

@@ -1,8 +1,8 @@
 """Write once what the runs of a sweep have in common: python -m zerobeast_tools.fold_settings FOLDER ...
 
 The settings that all config.yaml in the folders below FOLDER share go to FOLDER/base.yaml, which each of them names as
-its `base`, and keep theirs; those of runs with one algorithm among several go to FOLDER/<algo>.yaml in between. The text
-of each entry stays as it is.
+its `base`, and keep theirs; of runs with one algorithm among several, theirs go to FOLDER/<algo>.yaml in between. Their
+text stays as it is.
 """
 
 import sys

@@ -38,7 +38,7 @@ from zerobeast.playing.policy import Policy
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.distributions import FORBIDDEN
 from zerobeast.rl.ops.tree import leaves, tree_map
-from zerobeast.rl.protocol import Sampling
+from zerobeast.rl.protocol import HasActionValues, HasDistribution, Sampling
 
 OPSET = 18
 ROWS, STEPS = 64, 4  #: of random inputs, with one environment and with so many; each step takes the state of the last
@@ -107,10 +107,10 @@ class ActingStep(nn.Module):
 
     def _drawn_by(self, step: StepInput, core: Tensor) -> dict[str, Tensor]:
         """What actions are drawn by, or how they are valued, as far as the algorithm has that."""
-        algorithm: Any = self.algorithm
-        if hasattr(algorithm, "action_values"):
+        algorithm = self.algorithm
+        if isinstance(algorithm, HasActionValues):
             return {"action_values": self.unit * algorithm.action_values(self.net, step, core)}
-        whole = algorithm.distribution(self.net, step, core) if hasattr(algorithm, "distribution") else None
+        whole = algorithm.distribution(self.net, step, core) if isinstance(algorithm, HasDistribution) else None
         parts = [whole] if isinstance(self.env.action, ArraySpace) else getattr(whole, "parts", ())
         return {
             name.replace("action", kind, 1): getattr(part, kind)

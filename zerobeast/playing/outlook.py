@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from zerobeast.common.wire import ArraySpace, by_array
 from zerobeast.rl.ops.distributions import Categorical, Independent
 from zerobeast.rl.ops.gaussian import Gaussian
+from zerobeast.rl.protocol import HasActionValues, HasDistribution, HasValue
+from zerobeast.rl.settings import LearnerSettings
 
 if TYPE_CHECKING:
     from zerobeast.playing.policy import Policy
@@ -62,13 +64,14 @@ def outlook(policy: Policy, obs: Any, state: Any, taken: Any, env: str = "", **g
       given: as for `Policy.predict`.
     """
     algorithm, space = policy.algorithm, policy.env.action
-    value = float(policy.value(obs, state, env=env, **given)[0]) if hasattr(algorithm, "value") else None
-    clipped = getattr(policy.config.algorithm, "reward_clipping", "none") != "none"
-    if hasattr(algorithm, "action_values") and isinstance(space, ArraySpace):
+    value = float(policy.value(obs, state, env=env, **given)[0]) if isinstance(algorithm, HasValue) else None
+    settings = policy.config.algorithm
+    clipped = isinstance(settings, LearnerSettings) and settings.reward_clipping != "none"
+    if isinstance(algorithm, HasActionValues) and isinstance(space, ArraySpace):
         values = policy.action_values(obs, state, **given)[0].float().cpu().numpy()
         choice = _of_values(int(taken[0]), values, given.get("action_mask"))
         return Outlook(value, "action values", [choice], clipped)
-    parts = _leaves(policy.distribution(obs, state, **given)) if hasattr(algorithm, "distribution") else iter(())
+    parts = _leaves(policy.distribution(obs, state, **given)) if isinstance(algorithm, HasDistribution) else iter(())
     found = [part for array, chosen in by_array(space, taken) for part in _components(array, chosen[0], parts)]
     drawn = any(each.bars if isinstance(each, Choice) else each.band for each in found)
     heading = "action probabilities" if isinstance(found[0], Choice) else "actions, median and deviation"

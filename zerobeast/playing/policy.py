@@ -26,7 +26,8 @@ from zerobeast.rl.nets import Network, StepInput, float32, pick_device
 from zerobeast.rl.nets.checkpoint import UNREADABLE, load_model
 from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.ops.tree import tree_map
-from zerobeast.rl.protocol import Sampling
+from zerobeast.rl.protocol import HasActionValues, HasDistribution, HasUnit, HasValue, Sampling
+from zerobeast.rl.settings import LearnerSettings
 
 
 class _Step(NamedTuple):
@@ -139,8 +140,11 @@ class Policy:
         Raises:
           ConfigError: as `predict`, or the algorithm has no distribution, such as DQN and TD3.
         """
-        found: Distribution = self._answer("distribution", obs, state, given)[0]
-        return found
+        if not isinstance(self.algorithm, HasDistribution):
+            raise self._lacks("distribution")
+        with float32():
+            step = self._step(obs, state, **given)
+            return self.algorithm.distribution(self.module, step.inputs, step.core)
 
     def value(self, obs: Any, state: State | None = None, **given: Any) -> Tensor:
         """The expected discounted return, [] or [N], with gradient; arguments are those of `predict`.
@@ -152,7 +156,12 @@ class Policy:
         Raises:
           ConfigError: as `predict`, or the algorithm has no value in its policy, such as DDPG, TD3 and SAC.
         """
-        return self._of_unit("value", obs, state, given)
+        if not isinstance(self.algorithm, HasValue):
+            raise self._lacks("value")
+        with float32():
+            step, tasks = self._step(obs, state, **given), self.config.env.tasks
+            task = {"task": tasks.index(step.env)} if step.env in tasks[1:] else {}
+            return self._of_unit(self.algorithm.value(self.module, step.inputs, step.core, **task), step)
 
     def action_values(self, obs: Any, state: State | None = None, **given: Any) -> Tensor:
         """The expected discounted return of each choice, [A] or [N, A], in the units of `value`.
@@ -160,7 +169,11 @@ class Policy:
         Raises:
           ConfigError: as `predict`, or the algorithm learns no such values: those of DQN and its kin do.
         """
-        return self._of_unit("action_values", obs, state, given)
+        if not isinstance(self.algorithm, HasActionValues):
+            raise self._lacks("action_values")
+        with float32():
+            step = self._step(obs, state, **given)
+            return self._of_unit(self.algorithm.action_values(self.module, step.inputs, step.core), step)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The parameters of `module` by name, as checkpoints have them."""
@@ -180,28 +193,21 @@ class Policy:
 
     def _unit(self, saved: dict[str, Any]) -> float:
         """That of an export, or what settings and training state of a checkpoint say."""
-        unit, scale = getattr(self.algorithm, "unit", None), getattr(self.config.algorithm, "reward_scale", 1.0)
+        settings = self.config.algorithm
+        scale = settings.reward_scale if isinstance(settings, LearnerSettings) else 1.0
         with raising(CheckpointError, f"{self.checkpoint}: no unit of values", *UNREADABLE):
-            found = float(saved["unit"] if "unit" in saved else (unit(saved["learning"]) if unit else 1.0) / scale)
+            unit = self.algorithm.unit(saved["learning"]) if isinstance(self.algorithm, HasUnit) else 1.0
+            found = float(saved.get("unit", unit / scale))
         if not 0 < found < math.inf:
             raise CheckpointError(f"{self.checkpoint}: unit of values {found}, expected a finite number above 0")
         return found
 
-    def _of_unit(self, name: str, *given: Any) -> Tensor:
-        values, single = self._answer(name, *given)
+    def _of_unit(self, values: Tensor, step: _Step) -> Tensor:
         found: Tensor = self.unit * values
-        return found[0] if single else found
+        return found[0] if step.single else found
 
-    def _answer(self, name: str, obs: Any, state: State | None, given: dict[str, Any]) -> tuple[Any, bool]:
-        """What the algorithm says of a step, and whether the observation had no N."""
-        if (answer := getattr(self.algorithm, name, None)) is None:
-            expected = "expected an algorithm that has one"
-            raise ConfigError(f"algo {self.config.section}: its policy has no {name}, {expected}")
-        tasks = self.config.env.tasks
-        with float32():
-            step = self._step(obs, state, **given)
-            task = {"task": tasks.index(step.env)} if name == "value" and step.env in tasks[1:] else {}
-            return answer(self.module, step.inputs, step.core, **task), step.single
+    def _lacks(self, name: str) -> ConfigError:
+        return ConfigError(f"algo {self.config.section}: its policy has no {name}, expected an algorithm that has one")
 
     def _step(
         self,

@@ -34,6 +34,7 @@ from torch import Tensor
 from zerobeast.common.wire import EnvSpec, Origin, PolicySpec
 from zerobeast.rl.data import Batch, Pace, Rollouts
 from zerobeast.rl.nets import Network, StepInput
+from zerobeast.rl.ops.distributions import Distribution
 
 
 class Act(NamedTuple):
@@ -81,7 +82,7 @@ OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version", "episodic_memory
 class Learning(Protocol):
     """How one network learns: its optimisers and all other training state.
 
-    If a copy of the network is trained, and not the network itself, the copy is an attribute `trained`.
+    If a copy of the network is trained, and not the network itself, it is `TrainsCopy`.
 
     With several ranks (`zerobeast.rl.ops.ranks`), each adds rollouts of its own: with "after_step" as many as the
     others, some perhaps without a valid transition; with "after_store" they may differ. A step is one of all ranks
@@ -156,13 +157,7 @@ class Learning(Protocol):
 
 @runtime_checkable
 class Algorithm(Protocol):
-    """One algorithm for one environment.
-
-    It may have more for `zerobeast.load`, with the arguments of `act` but the last: `distribution` of one step's
-    actions, `value` [B] of one step, which takes the number of the task if it differs by task, and `action_values`
-    [B, A] of each choice of one. Both are in units of the rewards that are learned from, times `unit`, given the state
-    of `Learning` of a checkpoint, if there is one.
-    """
+    """One algorithm for one environment. It may have more for `zerobeast.load`: see `HasValue` and the others below."""
 
     env: EnvSpec
 
@@ -196,3 +191,42 @@ class Algorithm(Protocol):
 
     def learning(self, net: Network) -> Learning:
         """Begin to train `net`, on the device where it is. Rows may be kept in `config.store`."""
+
+
+@runtime_checkable
+class HasDistribution(Protocol):
+    """An algorithm whose actions are drawn from distributions."""
+
+    def distribution(self, net: Network, inputs: StepInput, core: Tensor, /) -> Distribution:
+        """That of the actions of one step, [B], with gradient; arguments are those of `Algorithm.act`."""
+
+
+@runtime_checkable
+class HasValue(Protocol):
+    """An algorithm whose policy has values, in units of the rewards that are learned from, unless it is `HasUnit`."""
+
+    def value(self, net: Network, inputs: StepInput, core: Tensor, /, task: int = 0) -> Tensor:
+        """[B] of one step, with gradient, in the task of this number; arguments are those of `Algorithm.act`."""
+
+
+@runtime_checkable
+class HasActionValues(Protocol):
+    """An algorithm that values each choice, in the units of `HasValue`."""
+
+    def action_values(self, net: Network, inputs: StepInput, core: Tensor, /) -> Tensor:
+        """[B, A] of one step; arguments are those of `Algorithm.act`."""
+
+
+@runtime_checkable
+class HasUnit(Protocol):
+    """An algorithm that learns values of rewards which it scales by itself."""
+
+    def unit(self, learning: dict[str, Any], /) -> float:
+        """Of its values, in rewards that are learned from, given the state of `Learning` of a checkpoint."""
+
+
+@runtime_checkable
+class TrainsCopy(Protocol):
+    """Learning that trains a copy of the network that acts."""
+
+    trained: Network

@@ -27,7 +27,7 @@ from zerobeast.rl.nets import Network
 from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.episodic import EpisodicMemory
 from zerobeast.rl.ops.tree import leaves, tree_map
-from zerobeast.rl.protocol import Algorithm, Credit, Learned, Learning
+from zerobeast.rl.protocol import Algorithm, Credit, Learned, Learning, TrainsCopy
 from zerobeast.rl.settings import LearnerSettings
 
 STATE = "episodic_memory"  #: name of its part of a checkpoint
@@ -52,7 +52,7 @@ class MemoryLearning:
     def __init__(self, learning: Learning, algorithm: Algorithm, config: RunConfig, net: Network) -> None:
         self._learning, self._config, self._settings = learning, config, config.memory
         self._env, self._device, self._what = algorithm.env, net.device, f"net.memory {config.net.memory}"
-        self._body, self._memory = memory_of(getattr(learning, "trained", net), self._what)
+        self._body, self._memory = memory_of(learning.trained if isinstance(learning, TrainsCopy) else net, self._what)
         extras = {field.name for field in algorithm.policy.extras}
         self._values = next((name for name in VALUES if name in extras), "")
         if config.net.memory == "td_error" and not self._values:
@@ -175,9 +175,10 @@ class MemoryLearning:
     def returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """[T, B] returns up to the episode's or the rollout's end; [T - 1, B] |TD errors| by the values when acting."""
         settings = self._config.algorithm
-        rewards, discount = batch.reward[1:], discounts(batch, getattr(settings, "discount", 1.0))
+        rewards, gamma = batch.reward[1:], 1.0
         if isinstance(settings, LearnerSettings):
-            rewards = shaped(rewards, settings)
+            rewards, gamma = shaped(rewards, settings), settings.discount
+        discount = discounts(batch, gamma)
         returns, ahead = [], torch.zeros_like(rewards[0])
         for time in reversed(range(len(rewards))):
             ahead = batch.mask[time] * (rewards[time] + discount[time] * ahead)

@@ -45,6 +45,14 @@ class ImpalaConfig(s.VTraceSettings):
     epsilon: s.Epsilon = 0.01  # monobeast.py; the table's number for another RMSProp, see above
     max_grad_norm: s.MaxGradNorm = 40.0
 
+    @property
+    def normalized_by(self) -> str:
+        return "popart" if self.popart else ""
+
+    @property
+    def reused_by(self) -> str:
+        return "replay_share" if self.replay_share else ""
+
     def live(self) -> tuple[str, ...]:
         """Without `entropy_cost` if that adapts itself."""
         return tuple(name for name in super().live() if name != "entropy_cost" or not self.entropy_target)

@@ -42,7 +42,7 @@ class ActorCritic(Generic[Settings]):
         """A new network on the CPU; its weights depend on the run's seed alone."""
         with initial(self.config.seed):
             net = PolicyAndValue(self.config.net, self.env)
-        if getattr(self.settings, "popart", False):
+        if self.settings.normalized_by:
             net.value = PopArt(net.value, len(self.config.env.tasks))
         return net
 

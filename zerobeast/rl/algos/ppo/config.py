@@ -26,6 +26,10 @@ class PPOConfig(s.ActorCriticSettings):
     epsilon: s.Epsilon = 1e-5
     max_grad_norm: s.MaxGradNorm = 0.5
 
+    @property
+    def rescaled_by(self) -> str:
+        return "normalize_returns" if self.normalize_returns else ""
+
     def live(self) -> tuple[str, ...]:
         return (*super().live(), "entropy_cost", "clip", "value_clip", "target_kl", "epochs")
 

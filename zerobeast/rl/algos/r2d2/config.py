@@ -47,6 +47,10 @@ class R2D2Config(r.QSettings):
     max_grad_norm: s.MaxGradNorm = 40.0  # Ape-X; SEED: 80
 
     @property
+    def rescaled_by(self) -> str:
+        return "value_rescaling" if self.value_rescaling else ""
+
+    @property
     def per_item(self) -> int:
         return self.sequence_length
 

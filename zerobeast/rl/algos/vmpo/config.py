@@ -28,5 +28,9 @@ class VMPOConfig(s.ActorCriticSettings):
     epsilon: s.Epsilon = 1e-8  # TensorFlow's default
     max_grad_norm: s.MaxGradNorm = 40.0  # not in the paper; far above what is usual
 
+    @property
+    def normalized_by(self) -> str:
+        return "popart" if self.popart else ""
+
 
 SPEC = AlgorithmSpec("vmpo", VMPOConfig, "zerobeast.rl.algos.vmpo.algorithm:VMPO")

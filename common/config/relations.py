@@ -81,11 +81,8 @@ def _of_its_algorithm(config: RunConfig) -> Iterator[Clash]:
         if name := own.rescaled_by:
             yield "net.memory", f"{algo}.{name}", "another signal, because values are not in units of rewards"
         if (name := own.normalized_by) and len(config.env.tasks) > 1:
-            yield (
-                "net.memory",
-                f"{algo}.{name}",
-                "another signal, because only values of the first environment are sent",
-            )
+            expected = "another signal, because only values of the first environment are sent"
+            yield "net.memory", f"{algo}.{name}", expected
     if share and not own.corrects_age:
         yield "memory.replay_share", "algo", "0, because it learns from new rollouts alone, or has its own replay"
     if share and (name := own.reused_by):

@@ -197,9 +197,10 @@ def load_core(name: str) -> Callable[..., Any]:
     Raises:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
-    found = plugins.find(CORES, name, "net.core")
+    found: Any = plugins.find(CORES, name, "net.core")
     if callable(found):
-        return found
+        make: Callable[..., Any] = found
+        return make
     raise ConfigError(path="net.core", value=name, expected=f"a class, got {type(found).__name__}")
 
 

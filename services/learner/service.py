@@ -151,7 +151,7 @@ class Learner(Service):
             whole = agreed.shares == CHECKPOINT
             if self._shares <= agreed.shares:  # otherwise more has become due since the vote
                 self._shares = 0
-            self.share(whole=whole)
+            self.share_with_ranks(whole=whole)
             with contextlib.nullcontext() if self._kept else self.computing:  # the others wait for its disk
                 ranks.patiently(lambda: self._write(self.clock(), row=True, checkpoint=whole), "writing")
         elif agreed.act in (Act.END, Act.STOP):
@@ -268,7 +268,7 @@ class Learner(Service):
         if when_done == "exit" or (self.training and self.training.fault) or (when_done == "evaluated" and not lingers):
             self.stop()
 
-    def share(self, *, whole: bool) -> None:
+    def share_with_ranks(self, *, whole: bool) -> None:
         """Give the first rank what it keeps of all others; `whole`: for a checkpoint, and not only for a row."""
         training = self.training
         own = training.part(whole=whole) if training is not None and ranks.rank() else {}
@@ -285,7 +285,7 @@ class Learner(Service):
             return
         if self.training is not None:
             self.training.publish()
-        self.share(whole=True)
+        self.share_with_ranks(whole=True)
         self._write(self.clock(), row=True, checkpoint=True, last=True)
         self._is_kept, self._stays_until = True, self.clock() + LINGER_S
         self._log_at = self._checkpoint_at = math.inf

@@ -163,8 +163,8 @@ def test_ranks_whose_weights_have_drifted_are_counted_and_take_those_of_the_firs
         return [mine, *(packed({"weights": each}) for each in apart)]
 
     monkeypatch.setattr(ranks, "texts", texts)
-    run.learner.share(whole=False)
-    run.learner.share(whole=True)
+    run.learner.share_with_ranks(whole=False)
+    run.learner.share_with_ranks(whole=True)
     assert (run.page["drifts"], len(followed)) == (drifts, drifts)
 
 

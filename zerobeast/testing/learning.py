@@ -128,7 +128,7 @@ def only_a_truncated_end_has_a_future(subject: Subject, **settings: Any) -> None
 @rule
 def training_continues_bit_for_bit(subject: Subject, **settings: Any) -> None:
     """A run that was interrupted must not be told from one that was not."""
-    nets = [{"normalize_obs": True}]
+    nets: list[dict[str, Any]] = [{"normalize_obs": True}]
     if spec_of(reference(subject)).settings.memory:
         nets.append({"core": "lstm"})
     for net in nets:

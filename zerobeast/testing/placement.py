@@ -21,6 +21,7 @@ from zerobeast.launcher.fleet import Fleet
 from zerobeast.plan.placement import placement_of
 from zerobeast.testing.rules import rule, rules_in
 
+NOWHERE = Path("/nowhere")  #: of sockets, as nothing is started
 PROGRAMS = {"serve": ("envserver", "actor")}  #: roles that programs of the user take, by placement
 #: settings that are of a process and not of what is learned, besides those that a placement gives
 OWN = {path for path in RUN if about(path) is About.PEERS or facts_of(RUN[path]).idle.why}
@@ -75,7 +76,7 @@ def _children(config: RunConfig) -> list[Child]:
     """The processes of this run, none of which is started; its settings are in its folder."""
     config.folder.mkdir(parents=True, exist_ok=True)
     write_atomically(config.folder / run_files.CONFIG, dump(config), durable=False)
-    return Fleet(config, Path("/tmp/s"), {})  # noqa: S108 - nothing is made there.add_all()
+    return Fleet(config, NOWHERE, {}).add_all()
 
 
 def _read(child: Child) -> Any:

@@ -27,7 +27,7 @@ MAX_SILENCE_S = 30.0
 LOST = ("refused", "rollouts_cut", "reconnects", "moves")  #: what the honest actor counts if something harms it
 assert METRICS.keys() >= set(LOST), "a counter that no page has would never change"
 #: service -> the plane that is attacked in it
-PLANES = {f"{role} 0": plane.name.lower() for plane, (role, _) in SERVERS.items()}
+PLANES = {f"{role} 0": plane.name.lower() for plane, role in SERVERS.items()}
 PLANES |= {"broker 1": "weights", "broker 2": "news of weights"}
 
 

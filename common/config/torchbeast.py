@@ -51,7 +51,7 @@ def _ours(flag: Flag, remark: Callable[[str], object]) -> Iterator[str]:
         if not (text or "").isdecimal():
             raise flag.refused("a whole number")
         text = str(ceil(int(text or 0) / GROUPS))
-    if "=" in meaning and text not in (None, "true", "True"):
+    if "=" in meaning and text not in (None, "1", "true", "True"):
         raise flag.refused("no value, as it switches something on")
     yield from (word if "=" in word else _with_value(word, text) for word in meaning.split())
 

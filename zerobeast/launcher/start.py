@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from zerobeast.common.config.table import RUN
 from zerobeast.common.files import metrics
 from zerobeast.common.process.terminal import say
-from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.net import readings
 from zerobeast.launcher.fleet import Fleet
@@ -15,9 +14,7 @@ from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.plan import run_folder
 from zerobeast.plan.prepare import prepared
-from zerobeast.plan.processes import files_needed
 from zerobeast.plan.settle import Flags, Say, Settled, values
-from zerobeast.plan.spaces import padded
 
 
 @contextlib.contextmanager
@@ -44,7 +41,6 @@ def begun(
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    allow_files(needed=files_needed(padded(settled.config)), why="a service of this run")  # before anything is changed
     with prepared(settled, say, several=bool(hosts)) as run, private_folder() as sockets:
         config = run.config
         verb = "continuing" if run.continues else "training"

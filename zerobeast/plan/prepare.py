@@ -12,9 +12,11 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import requests, run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health import status
+from zerobeast.common.process.usage import allow_files
 from zerobeast.common.settings import PEERS, RunConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.plan import run_folder
+from zerobeast.plan.processes import files_needed
 from zerobeast.plan.settle import Say, Settled
 from zerobeast.plan.spaces import check_opponent, first_check, padded, spec_for
 
@@ -49,6 +51,8 @@ def prepared(settled: Settled[Any], say: Say, *, several: bool = False, later: b
     spec, notes = (None, []) if later else (spec_for(config), first_check(config))
     config = padded(config)
     check_opponent(config, spec)
+    if not later:
+        allow_files(needed=files_needed(config), why="a service of this run")
     if flags.fresh and (aside := run_folder.set_aside(config.folder, datetime.now().astimezone())):
         say(f"the earlier run {config.name} is now {aside}")
     config, remove = run_folder.make(config, origins)

@@ -193,10 +193,11 @@ class Policy:
 
     def _unit(self, saved: dict[str, Any]) -> float:
         """That of an export, or what settings and training state of a checkpoint say."""
-        settings = self.config.algorithm
+        settings, unit = self.config.algorithm, 1.0
         scale = settings.reward_scale if isinstance(settings, LearnerSettings) else 1.0
         with raising(CheckpointError, f"{self.checkpoint}: no unit of values", *UNREADABLE):
-            unit = self.algorithm.unit(saved["learning"]) if isinstance(self.algorithm, HasUnit) else 1.0
+            if isinstance(self.algorithm, HasUnit) and "unit" not in saved:
+                unit = self.algorithm.unit(saved["learning"])
             found = float(saved.get("unit", unit / scale))
         if not 0 < found < math.inf:
             raise CheckpointError(f"{self.checkpoint}: unit of values {found}, expected a finite number above 0")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.commands import rows_of, steps
+from tests.build.commands import pid_of, rows_of, steps
 from tests.helpers import ROOT, finished, python, wait_until
 from zerobeast.common.files import evaluations
-from zerobeast.common.health.status import read
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -75,11 +74,9 @@ def test_another_supervisor_runs_what_the_plan_has_and_starts_a_worker_again(tmp
     more = ("--total_steps", "20000", "--local.placement", "fused", "--evaluate.times", "1")
     code, out, error = finished(python(ROOT / "docs/examples/own_launcher.py", *flags, *more, **around))
     assert (code, "tmux -L mine attach" in out) == (0, True), error
-    worker = run / "services" / "actor-0.json"
     wait_until(lambda: steps(run) > 0, 120)
-    before = read(worker).pid
-    os.kill(before, signal.SIGKILL)
-    wait_until(lambda: read(worker).pid not in (0, before), 120)
+    os.kill(before := pid_of(run, "actor-0"), signal.SIGKILL)
+    wait_until(lambda: pid_of(run, "actor-0") != before, 120)
     tmux = {"env": os.environ | around["variables"], "capture_output": True}
     wait_until(lambda: time.sleep(0.5) or subprocess.run(["tmux", "-L", "mine", "ls"], **tmux).returncode != 0, 300)
     assert (steps(run), len(evaluations.read(run))) == (20_000, 1)

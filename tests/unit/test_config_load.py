@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.build.errors import refused
 from zerobeast.common.config.confirmed import remember
+from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.load import Request, check, dump, gather, load, resolve, settings_help
 from zerobeast.common.config.table import TREE
@@ -117,12 +119,11 @@ def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_
         resolve(Request.of_values({"local": {"restarts": True}}))
 
 
-def test_a_file_lies_above_its_base_which_is_beside_it_or_in_the_folder_above(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    (file := tmp_path / "runs" / "x.yaml").write_text("base: ../base.yaml\nlearner: {batch_size: 4}\n")
-    (tmp_path / "base.yaml").write_text("seed: 1\nlearner: {batch_size: 3, window: 5}\n")
+def test_a_file_lies_above_its_base_which_is_near_it(tmp_path: Path) -> None:
+    (file := tmp_path / "x.yaml").write_text("base: base.yaml\nlearner.batch_size: 4\nnet:\n")
+    (tmp_path / "base.yaml").write_text("seed: 1\nlearner: {batch_size: 3, window: 5}\nnet: {core: lstm}\n")
     config = load(["--config", str(file)], {})
-    assert (config.seed, config.learner.batch_size, config.learner.window) == (1, 4, 5)
+    assert (config.seed, config.learner.batch_size, config.learner.window, config.net.core) == (1, 4, 5, "lstm")
     for wrong in ("x.yaml", "/etc/passwd", "../../base.yaml", "[x.yaml]"):
         file.write_text(f"base: {wrong}\n")
         with refused(f"file {file}: base"):
@@ -263,3 +264,25 @@ def test_several_environments_are_one_setting_and_the_first_chooses_the_preset()
     for env in ("CartPole-v1,PongNoFrameskip-v4", " CartPole-v1 ,MinAtar/Breakout-v0"):
         mixed, alone = load(["--env", env], {}), load(["--env", "CartPole-v1"], {})
         assert mixed.model_copy(update={"env": alone.env}) == alone
+
+
+def test_numbers_of_numpy_are_numbers_and_tuples_and_arrays_arrive_as_lists() -> None:
+    kwargs = {"size": (84, np.float32(0.5)), "prices": np.array([[0.5]], np.float32), "on": np.True_, "none": None}
+    given = {"seed": np.int64(3), "net.hidden_sizes": np.array([4, 5]), "env": {"kwargs": kwargs}}
+    arguments = '{"size": [84, 0.5], "prices": [[0.5]], "on": true, "none": null}'
+    assert flags_for(given) == ["--seed=3", "--net.hidden_sizes=[4, 5]", f"--env.kwargs={arguments}"]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "place"),
+    [
+        ({"walls": {np.int64(3): 1}}, "walls"),
+        ({"folder": Path("maps")}, "folder"),
+        ({"names": {"a", "b"}}, "names"),
+        ({"rates": np.array([0.5, np.nan])}, "rates[1]"),
+        ({"objects": np.array([{1}], object)}, "objects[0]"),
+    ],
+)
+def test_arguments_that_would_arrive_otherwise_are_refused(kwargs: dict[str, Any], place: str) -> None:
+    with refused(f"env.kwargs.{place}"):
+        flags_for({"env": {"kwargs": kwargs}})

@@ -44,9 +44,7 @@ def session_of(model: bytes) -> Any:
 
 
 @pytest.mark.parametrize(("core", "numbers"), [("lstm", 16), (GRU, 8)], ids=["lstm", "gru"])
-def test_a_recurrent_step_with_masks_parts_and_stacks_of_pixels_is_that_of_the_policy(
-    tmp_path: Path, core: str, numbers: int
-) -> None:
+def test_a_step_with_state_masks_and_stacks_is_that_of_the_policy(tmp_path: Path, core: str, numbers: int) -> None:
     flags = (*SMALL, f"--net.core={core}", "--net.core_width=8", "--net.normalize_obs")
     policy = policy_of(tmp_path, "impala", SEEING, *flags, net={"core": core})
     found = graph.export(policy)

@@ -127,20 +127,12 @@ def test_without_resets_it_and_its_gradients_are_torchs() -> None:
     torch.testing.assert_close(reordered(lstm.from_hidden.weight.grad), twin.weight_hh_l0.grad)
 
 
-def test_a_reset_row_starts_like_a_new_one_without_gradient_and_the_others_go_on() -> None:
+def test_no_gradient_goes_back_across_a_reset() -> None:
     lstm, x, state = LSTM(CORE, INPUT), torch.randn(STEPS, ROWS, INPUT, requires_grad=True), torch.randn(ROWS, 2 * H)
     first = no_resets()
     first[3, 1] = True
-    outputs, after = lstm(x, first, state)
-    untouched, untouched_after = lstm(x, no_resets(), state)
-    fresh, fresh_after = lstm(x[3:], no_resets()[3:], torch.zeros(ROWS, 2 * H))
-    torch.testing.assert_close(outputs[:3], untouched[:3])
-    torch.testing.assert_close(outputs[3:, 1], fresh[:, 1])
-    torch.testing.assert_close(after[1], fresh_after[1])
-    torch.testing.assert_close(outputs[:, [0, 2]], untouched[:, [0, 2]])
-    torch.testing.assert_close(after[[0, 2]], untouched_after[[0, 2]])
+    outputs, _ = lstm(x, first, state)
     outputs[3:].sum().backward()
-    assert x.grad is not None
     assert x.grad[:3].any(-1).tolist() == [[True, False, True]] * 3
 
 

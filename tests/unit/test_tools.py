@@ -41,8 +41,11 @@ def test_the_choice_is_a_file_that_train_reads_and_if_nothing_trains_there_is_no
             raise BeastError("training did not start")
         return Training(float(size), {}, {}, 1.0)
 
+    def sizes(best: Values) -> list[Values]:
+        return [best | {"learner.batch_size": value} for value in (4, min(16, 2 * best["learner.batch_size"]))]
+
     monkeypatch.setattr(tune, "measure_training", rate)
-    monkeypatch.setattr(tune, "DIMENSIONS", {"batch": DIMENSIONS["batch"]._replace(candidates=_to_16)})
+    monkeypatch.setattr(tune, "DIMENSIONS", {"batch": DIMENSIONS["batch"]._replace(candidates=sizes)})
     out = tmp_path / "tuned.yaml"
     argv = ["--env", "CartPole-v1", "--learner.unroll_length", "5", "--only", "batch", "--out", str(out)]
     assert tune.main(argv) == 0
@@ -51,11 +54,6 @@ def test_the_choice_is_a_file_that_train_reads_and_if_nothing_trains_there_is_no
     with pytest.raises(ConfigError):
         tune.main([*argv, "--learner.batch_size", "4"])
     assert not out.exists()
-
-
-def _to_16(best: Values) -> list[Values]:
-    size = best["learner.batch_size"]
-    return [{**best, "learner.batch_size": value} for value in (4, min(16, 2 * size))]
 
 
 MODULE = """\

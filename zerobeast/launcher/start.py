@@ -12,7 +12,6 @@ from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.hosts import Host
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.launcher.supervisor import Ending
-from zerobeast.plan import run_folder
 from zerobeast.plan.prepare import prepared
 from zerobeast.plan.settle import Flags, Say, Settled, values
 
@@ -49,7 +48,6 @@ def begun(
             remark(line)
         for line in (*values(config, settled.origins), *(readings(run.spec, config.net) if run.spec else ())):
             say(line)
-        run_folder.name_latest(config.folder)
         own_broker = bool(hosts) and config.broker.endpoint == RUN["broker.endpoint"].default  # theirs have one each
         fleet = Fleet(config, sockets, environ, keep_open=(run.lock,), own_broker=own_broker)
         say(str(fleet.plan.placement))

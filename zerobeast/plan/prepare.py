@@ -66,11 +66,12 @@ def prepared(settled: Settled[Any], say: Say, *, several: bool = False, later: b
         if parent is not None:
             parent.write(config.folder)
             say(f"{config.name} begins with the weights of {parent.run} after {parent.entry.agent_steps:,} agent steps")
+        write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
+        confirmed.remember(config.folder, trust.decisive(config))
         if not later:
             requests.take(config.folder)  # of an earlier start, as are these
             status.clear(config.folder / run_files.SERVICES)
-        write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
-        confirmed.remember(config.folder, trust.decisive(config))
+            run_folder.name_latest(config.folder)
         run = Prepared(config, lock, spec, continues, notes)
         yield run
         if run.keep:

@@ -95,7 +95,8 @@ class Plan:
     ) -> None:
         self.config, self.placement = config, placement_of(config)
         wanted = [each.name for each in RECORDS.values() if each.wanted and getattr(config, each.wanted)]
-        self.counts = self.placement.processes | dict.fromkeys(wanted if self.placement.name != "serial" else (), 1)
+        here = config.local.placement == "serial"  # asked for: in this process, which has no others beside it
+        self.counts = self.placement.processes | dict.fromkeys(() if here else wanted, 1)
         self.processes: list[ProcessSpec] = []
         given = 0 if config.local.restarts is None and config.deterministic else config.local.restarts
         self.restarts = RESTARTS if given is None else given

@@ -21,7 +21,8 @@ class Role:
       connects: planes that it uses as a client.
       hosts: the services that it hosts, in starting order.
       wanted: attribute of a run's settings that says whether the run has it; the run goes on if it ends, and one that
-        `local.placement serial` keeps in one process has none. Empty: a run without it is unhealthy; its placement says how many it has.
+        `local.placement serial` keeps in one process has none. Empty: a run without it is unhealthy, and its placement
+        says how many it has.
       inside: its planes stay in a process that hosts their clients as well.
       computes: it runs a network, on the threads of PyTorch that `threads` in its section says.
       prompt: it hardly computes, and others wait for its turn.

@@ -71,7 +71,7 @@ def test_another_service_takes_its_folder_and_a_record(tmp_path: Path) -> None:
 def test_another_supervisor_runs_what_the_plan_has_and_starts_a_worker_again(tmp_path: Path) -> None:
     run, around = tmp_path / "runs" / "mine", {"variables": {"TMUX_TMPDIR": str(tmp_path)}, "cwd": tmp_path}
     flags = ("--name", "mine", "--root", tmp_path / "runs", "--env", "CartPole-v1", "--algo", "ppo")
-    more = ("--total_steps", "20000", "--local.placement", "fused", "--evaluate.times", "1")
+    more = ("--total_steps", "10000", "--local.workers", "1", "--evaluate.times", "1", "--learner.log_every_s", "0.2")
     code, out, error = finished(python(ROOT / "docs/examples/own_launcher.py", *flags, *more, **around))
     assert (code, "tmux -L mine attach" in out) == (0, True), error
     wait_until(lambda: steps(run) > 0, 120)
@@ -79,4 +79,4 @@ def test_another_supervisor_runs_what_the_plan_has_and_starts_a_worker_again(tmp
     wait_until(lambda: pid_of(run, "actor-0") != before, 120)
     tmux = {"env": os.environ | around["variables"], "capture_output": True}
     wait_until(lambda: time.sleep(0.5) or subprocess.run(["tmux", "-L", "mine", "ls"], **tmux).returncode != 0, 300)
-    assert (steps(run), len(evaluations.read(run))) == (20_000, 1)
+    assert (steps(run), len(evaluations.read(run))) == (10_000, 1)

@@ -102,9 +102,10 @@ def _finished(tree: Path, folder: Path, *arguments: str) -> None:
 
 
 def _arrays(part: Any) -> Iterator[torch.Tensor]:
-    """All tensors of a checkpoint."""
+    """All tensors of a checkpoint, but who has sent the rollouts that it holds: clients draw their ids at random."""
     if isinstance(part, torch.Tensor):
         yield part
     elif isinstance(part, dict | list | tuple):
-        for each in part.values() if isinstance(part, dict) else part:
-            yield from _arrays(each)
+        named = part.items() if isinstance(part, dict) else ((None, each) for each in part)
+        for name, each in named:
+            yield from _arrays(each) if name != "origin" else ()

@@ -1,7 +1,7 @@
 # The commands. Each installs what it needs: .venv is made on first use, and again when its inputs change.
 #
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
-#   make test                               what to run before a commit: four to six minutes on two cores, once set up
+#   make test                               what to run before a commit: four to eight minutes on two cores, once set up
 #   make test-all                           everything but nightly, as CI does
 #   make nightly                            learning curves, soaks and benchmarks
 #   make nightly-status                     when it last passed, and on which commit

@@ -34,8 +34,8 @@ ROLLOUT_FIELDS = (
 class EnvSpec(Description):
     """What a policy depends on in an environment.
 
-    One frame travels per step; if `frame_stack` is k > 1, policies get the newest k frames of the episode, the
-    first frame repeated before its start.
+    One frame travels per step; if `frame_stack` is k > 1, policies get stacks of the newest k
+    (`zerobeast.common.wire.stacks`).
     """
 
     env_id: str  #: for a run with several environments: all of them, separated by commas
@@ -44,6 +44,11 @@ class EnvSpec(Description):
     frame_stack: int = 1
     frame_skip: int = 1  #: env_frames per agent_step
     action_mask: bool = False  #: whether each observation comes with a mask of the legal choices
+
+    @property
+    def stack(self) -> tuple[int, ...]:
+        """The dimension in front of a frame as policies get it: (k,), or none for single frames."""
+        return (self.frame_stack,) if self.frame_stack > 1 else ()
 
     @property
     def mask_size(self) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.wire import EnvSpec, PolicySpec, action_record, rollout_record
+from zerobeast.common.wire.stacks import stack_places
 
 Rows = NDArray[np.void]
 ARRIVALS = ("first", "reward", "terminated", "truncated")  #: fields that come with every observation
@@ -108,13 +109,9 @@ class RolloutBuilder:
         self.rows["last_action"][:, t] = self._action
 
     def _stack_at_end(self, done: Rows) -> NDArray[Any]:
-        """[N, k, *frame]: the stack of obs[T] as the policy got it, oldest frame first."""
-        last = self.unroll_length
-        steps = np.arange(1, last + 1)
-        episode_start = np.where(done["first"][:, 1:], steps, -self._history).max(axis=1)
-        wanted = np.arange(last - self._history, last + 1)
-        index = self._history + np.maximum(wanted[None, :], episode_start[:, None])
-        stack: NDArray[Any] = done["obs"][np.arange(self.num_envs)[:, None], index]
+        """[N, k, *frame]: the stack of obs[T] as the policy got it."""
+        rows, ts = np.arange(self.num_envs), np.full(self.num_envs, self.unroll_length)
+        stack: NDArray[Any] = done["obs"][rows[:, None], stack_places(done["first"], rows, ts, self._history + 1)]
         return stack
 
     def _blank(self) -> Rows:

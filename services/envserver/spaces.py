@@ -128,20 +128,19 @@ def accepted(spec: EnvSpec) -> EnvSpec:
         return EnvSpec.from_wire(wire)
 
 
-def gym_space(space: Space, stack: int = 1) -> Any:
+def gym_space(space: Space, lead: tuple[int, ...] = ()) -> Any:
     """The gymnasium space of one environment's observations or actions.
 
     Args:
       space: as an env-server describes it.
-      stack: how many of the newest observations are seen as one, [stack, *shape] if more than 1.
+      lead: dimensions in front, such as those of a stack of frames.
     """
     from gymnasium import spaces
 
     if not isinstance(space, ArraySpace):
-        parts = [(part.name, gym_space(part.space, stack)) for part in space.spaces]
+        parts = [(part.name, gym_space(part.space, lead)) for part in space.spaces]
         return spaces.Dict(parts) if space.kind == "dict" else spaces.Tuple([part for _, part in parts])
     dtype: Any = np.dtype(space.dtype).type
-    lead = (stack,) if stack > 1 else ()
     if space.kind == "box":
         low, high = (np.broadcast_to(_limits(bound, dtype), lead + space.shape) for bound in space.bounds)
         return spaces.Box(low, high, dtype=dtype)

@@ -212,8 +212,7 @@ def random_inputs(step: ActingStep, rows: int, rng: np.random.Generator) -> dict
 
 def _inputs(policy: Policy) -> Iterator[tuple[str, tuple[ArraySpace, tuple[int, ...]]]]:
     env, size = policy.env, policy.module.core_size
-    stack = (env.frame_stack,) if env.frame_stack > 1 else ()
-    yield from ((name, (space, stack)) for name, space in _arrays("obs", env.obs))
+    yield from ((name, (space, env.stack)) for name, space in _arrays("obs", env.obs))
     yield from ((name, (space, ())) for name, space in _arrays("last_action", env.action))
     yield "last_reward", (ArraySpace.box(()), ())
     yield "first", (ArraySpace("multi_binary", "|b1"), ())

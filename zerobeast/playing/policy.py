@@ -128,7 +128,7 @@ class Policy:
             slots = torch.arange(len(step.core), device=step.core.device)
             sampling = Sampling(slots, self._generator, greedy)
             act, core = self.algorithm.act(self.module, step.inputs, step.core, sampling)
-        frames = tree_map(lambda stacks: stacks[0], step.inputs.obs) if self.env.frame_stack > 1 else None
+        frames = tree_map(lambda stacks: stacks[0], step.inputs.obs) if self.env.stack else None
         return values.actions(step.action, act.action, single=step.single), State(frames, act.action, core.float())
 
     def distribution(self, obs: Any, state: State | None = None, **given: Any) -> Distribution:
@@ -241,8 +241,8 @@ class Policy:
             action_mask = obs.get(self.config.env.action_mask)
         mask = self._mask(read, action_mask, n, (own and own.choices) or self.env.mask_size)
         seen = read("obs", self.env.obs, obs)
-        if self.env.frame_stack > 1:
-            seen = tree_map(partial(values.stacked, first), seen, before.frames)
+        if self.env.stack:
+            seen = values.stacked(first, seen, before.frames)
         step = StepInput(seen, action, reward, first, mask)
         return _Step(tree_map(lambda entry: entry[None], step), core, single, env, space)
 
@@ -269,5 +269,5 @@ class Policy:
             blank = (np.zeros((*lead, *array.shape), array.dtype) for array in space.arrays)
             return nested(space, (torch.from_numpy(array).to(self.module.device) for array in blank))
 
-        frames = zeros(self.env.obs, n, self.env.frame_stack) if self.env.frame_stack > 1 else None
+        frames = zeros(self.env.obs, n, *self.env.stack) if self.env.stack else None
         return State(frames, zeros(self.env.action, n), self.module.initial_state(n))

@@ -1,6 +1,7 @@
 """Observations, states and actions of environments as the tensors of a policy, and back."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from zerobeast.common.errors import ConfigError, EnvError, raising
 from zerobeast.common.wire import ArraySpace, Space, by_array, nested, short
+from zerobeast.rl.ops.frames import push_frame
+from zerobeast.rl.ops.tree import tree_map
 from zerobeast.services.envserver.spaces import arrays, fitted
 
 FLAG, NUMBER = ArraySpace("multi_binary", "|b1"), ArraySpace.box(())
@@ -110,10 +113,9 @@ def zeroed(first: Tensor, entries: Tensor) -> Tensor:
     return entries.masked_fill(first.view(-1, *[1] * (entries.ndim - 1)), 0)
 
 
-def stacked(first: Tensor, frame: Tensor, before: Tensor) -> Tensor:
-    """The stacks [N, k, *frame] that end with a frame [N, *frame], which fills those that an episode begins with."""
-    begun = first.view(-1, *[1] * frame.ndim)
-    return torch.where(begun, frame.unsqueeze(1), torch.cat([before[:, 1:], frame.unsqueeze(1)], 1))
+def stacked(first: Tensor, frames: Any, before: Any) -> Any:
+    """The stacks [N, k, *frame] that end with frames [N, *frame], from those before; a tree of such."""
+    return tree_map(partial(push_frame, first), frames, before)
 
 
 def actions(space: Space, chosen: Any, *, single: bool) -> Any:

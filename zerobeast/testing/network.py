@@ -46,7 +46,7 @@ def network(torso: str, env: EnvSpec, seed: int = 1, **net: Any) -> PolicyAndVal
 
 def observations(env: EnvSpec, *lead: int) -> Any:
     """Random observations [*lead, (k,) *frame], or a tree of such."""
-    return _values(env.obs, *lead, *((env.frame_stack,) if env.frame_stack > 1 else ()))
+    return _values(env.obs, *lead, *env.stack)
 
 
 def steps(env: EnvSpec, n_steps: int, batch: int, *, resets: float = 0.3) -> StepInput:

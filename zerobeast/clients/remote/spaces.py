@@ -7,19 +7,15 @@ from numpy.typing import NDArray
 
 from zerobeast.clients.env_session import Infos, Mask
 from zerobeast.common.wire import EnvSpec, by_array, nested
+from zerobeast.common.wire.stacks import push_frames
 
 
 class Observations:
-    """The newest observation of each environment, of `frame_stack` frames.
-
-    Early in an episode, copies of its first frame stand in for the missing ones, as in
-    `gymnasium.wrappers.FrameStackObservation`.
-    """
+    """The newest observation of each environment, a stack of frames if `frame_stack` is more than 1."""
 
     def __init__(self, spec: EnvSpec, num_envs: int) -> None:
-        self._space, self._stacked = spec.obs, spec.frame_stack > 1
-        lead = (num_envs, spec.frame_stack) if self._stacked else (num_envs,)
-        self._arrays = [np.zeros((*lead, *array.shape), array.dtype) for array in spec.obs.arrays]
+        self._space, self._stacked = spec.obs, bool(spec.stack)
+        self._arrays = [np.zeros((num_envs, *spec.stack, *array.shape), array.dtype) for array in spec.obs.arrays]
 
     def take(self, rows: NDArray[Any], chosen: Mask, first: Mask) -> None:
         """Take the newest frames of some environments.
@@ -31,13 +27,10 @@ class Observations:
         """
         for kept, (space, values) in zip(self._arrays, by_array(self._space, rows["obs"]), strict=True):
             column = space.own(values)
-            if not self._stacked:
+            if self._stacked:
+                push_frames(kept, column, chosen, first)
+            else:
                 np.copyto(kept, column, where=chosen.reshape(-1, *[1] * (column.ndim - 1)))
-                continue
-            going = chosen & ~first
-            kept[going, :-1] = kept[going, 1:]
-            kept[going, -1] = column[going]
-            kept[chosen & first] = column[chosen & first, None]
 
     def all(self) -> Any:
         """Copies of all observations, [N, ...] each, nested as gymnasium does."""

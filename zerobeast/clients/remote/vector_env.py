@@ -61,7 +61,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
             self._resources = stack.pop_all()  #: released by `close`
         spec = self.source.spec
         self.num_envs = num_envs
-        self.single_observation_space = gym_space(spec.obs, spec.frame_stack)
+        self.single_observation_space = gym_space(spec.obs, spec.stack)
         self.single_action_space = gym_space(spec.action)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

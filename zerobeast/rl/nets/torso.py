@@ -112,7 +112,7 @@ def make_torso(net: NetConfig, env: EnvSpec, *, bare: bool = False) -> Torso:
 @torch.no_grad()
 def _try(torso: Torso, env: EnvSpec, what: str) -> None:
     """Raise ConfigError unless it maps observations of the smallest and of the largest numbers as it declares."""
-    arrays = [_samples(array, env.frame_stack) for array in env.obs.arrays]
+    arrays = [_samples(array, env.stack) for array in env.obs.arrays]
     training = torso.training
     with raising(ConfigError, f"{what} cannot read observations of {env.env_id}"):
         features = torso.eval()(*arrays)
@@ -128,9 +128,9 @@ def _try(torso: Torso, env: EnvSpec, what: str) -> None:
         raise ConfigError(f"{what}: features of {env.env_id} are not finite real numbers, expected such")
 
 
-def _samples(space: ArraySpace, frame_stack: int) -> Tensor:
+def _samples(space: ArraySpace, stack: tuple[int, ...]) -> Tensor:
     """Observations [2, (k,) *frame]: of zeros, and of the last choices, or of ones, which are 255 in bytes."""
-    samples = np.zeros((2, *((frame_stack,) if frame_stack > 1 else ()), *space.shape), space.dtype)
+    samples = np.zeros((2, *stack, *space.shape), space.dtype)
     largest = 255 if space.dtype == "|u1" else 1
     samples[1] = np.reshape(space.choices, space.shape) - 1 if space.choices else largest
     return torch.from_numpy(samples)

@@ -1,4 +1,4 @@
-"""Frame stacks, rebuilt from frames that were sent once each, and taken apart again."""
+"""Frame stacks (`zerobeast.common.wire.stacks`) as tensors: rebuilt from single frames, and taken apart again."""
 
 import torch
 from torch import Tensor
@@ -42,3 +42,18 @@ def single_frames(stacks: Tensor) -> Tensor:
       [T + k, B, *frame], time-major: the stack of step 0, then the newest frame of each later step.
     """
     return torch.cat([stacks[0].transpose(0, 1), stacks[1:, :, -1]])
+
+
+def push_frame(first: Tensor, frame: Tensor, stacks: Tensor) -> Tensor:
+    """The stacks one step later.
+
+    Args:
+      first: [N] bool, the frame opens an episode.
+      frame: [N, *frame], the newest.
+      stacks: [N, k, *frame] of the step before.
+
+    Returns:
+      [N, k, *frame].
+    """
+    newest = frame.unsqueeze(1)
+    return torch.where(first.view(-1, *[1] * frame.ndim), newest, torch.cat([stacks[:, 1:], newest], 1))

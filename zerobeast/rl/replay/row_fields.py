@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec
+from zerobeast.common.wire.stacks import stack_places
 from zerobeast.rl.data.rollouts import true
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.columns import observed
@@ -80,13 +81,11 @@ class RowFields:
         return [part.tobytes() for part in (*newest, *(column[slot, t] for column in self._arrivals))]
 
     def _obs(self, slots: Ints, ts: Ints) -> Any:
-        """Stacks as `zerobeast.rl.ops.frames.stack_frames` makes them: none spans two episodes."""
+        """[N, (k,) *frame], or a tree of such."""
         if self._k == 1:
             frames = tree_map(lambda frames: self.tensor(true(frames)[:, 0]), self._taken(slots, ts[:, None]))
             return observed(self._space, frames)
-        began = self._began(slots, ts)
-        earliest = np.where(began > 0, began + self._k - 1, 0)[:, None]
-        stacks = self._taken(slots, np.maximum(ts[:, None] + np.arange(self._k), earliest))
+        stacks = self._taken(slots, stack_places(self._fields["first"].view(np.uint8), slots, ts, self._k))
         return observed(self._space, tree_map(lambda frames: self.tensor(true(frames)), stacks))
 
     def _taken(self, slots: Ints, at: Ints) -> Any:
@@ -94,12 +93,6 @@ class RowFields:
         if self._frames:
             return self._frames.take(slots, at)
         return tree_map(lambda frames: frames[slots[:, None], at], self._fields["obs"])
-
-    def _began(self, slots: Ints, ts: Ints) -> Ints:
-        """[N]: the last step at which an episode began within the stack; 0: none did, except perhaps at step 0."""
-        steps = np.maximum(ts[:, None] - np.arange(self._k - 1), 0)
-        began: Ints = np.where(self._fields["first"].view(np.uint8)[slots[:, None], steps], steps, 0).max(axis=1)
-        return began
 
 
 def _arrays(column: NDArray[Any]) -> Any:

@@ -1,7 +1,7 @@
 """The services and the processes that host them: a record for each, with what other modules know of it.
 
 Names are the same everywhere: in commands, settings, keys, pages and manifests. One more service takes its folder in
-`services` and a record here; one that answers requests takes a plane as well (`docs/examples/onlooker`).
+`services` and a record here (`docs/examples/onlooker`); one that answers requests takes a plane as well.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ class Role:
       connects: planes that it uses as a client.
       hosts: the services that it hosts, in starting order.
       wanted: attribute of a run's settings that says whether the run has it; the run goes on if it ends, and one that
-        `local.placement serial` keeps in one process has none. Empty: a run without it is unhealthy, and its placement
-        says how many it has.
+        `local.placement serial` keeps in one process has none. Empty: every run needs it, and its placement has the
+        number, one of each that it does not know.
       inside: its planes stay in a process that hosts their clients as well.
       computes: it runs a network, on the threads of PyTorch that `threads` in its section says.
       prompt: it hardly computes, and others wait for its turn.

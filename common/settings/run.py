@@ -259,7 +259,7 @@ class LocalConfig(Section):
     )
     workers: int = setting(
         0,
-        "fused: worker processes, each with the env groups of an actor; 0: one for each core",
+        "fused: worker processes, each with the env groups of an actor; 0: one for each core, or for each group",
         ge=0,
         le=256,
         idle=Idle(("apart", "serial", "serve")),

@@ -61,11 +61,11 @@ class Actor(Service):
             return EnvGroup(own, self.sender, slot, seed, Waits(now, self.hops), timeouts)
 
         self.groups = [group(slot) for slot in range(count)]
-        self.servers = [
-            Servers(Plane.STEPS, Lookup(config.envserver.endpoint, resolve), self.sender, count, first, timeouts),
-            Servers(Plane.INFERENCE, Lookup(config.broker.endpoint, resolve), self.sender, count, first, timeouts),
-            Servers(Plane.ROLLOUTS, Lookups(config.learner.endpoints, resolve), self.sender, count, first, timeouts),
-        ]
+        more = self.sender, count, first, timeouts
+        self._env_servers = Servers(Plane.STEPS, Lookup(config.envserver.endpoint, resolve), *more)
+        brokers = Servers(Plane.INFERENCE, Lookup(config.broker.endpoint, resolve), *more)
+        self._learners = Servers(Plane.ROLLOUTS, Lookups(config.learner.endpoints, resolve), *more)
+        self.servers = [self._env_servers, brokers, self._learners]
         self._peers = Peers(self.groups, self.servers, timeouts, config.actor.connect_timeout_s, now)
         self._window = SlidingWindow(RATE_SPAN_S)
 
@@ -97,14 +97,14 @@ class Actor(Service):
     def idle(self) -> bool:
         """Whether env-servers still make all environments, or all groups wait for a learner that answers."""
         waits = [group.waits.current is Wait.CREDIT and group.rollouts.outbox.stream.open for group in self.groups]
-        return all(waits) or self._peers.prepared(self.servers[0], self.clock())
+        return all(waits) or self._peers.prepared(self._env_servers, self.clock())
 
     def drain(self) -> None:
         """Give complete rollouts a moment to be acknowledged, then send BYE."""
-        until, learner = self.clock() + DRAIN_S, self.servers[-1]
+        until = self.clock() + DRAIN_S
         while self.clock() < until and any(group.rollouts.outbox.in_transit for group in self.groups):
-            Poller(learner.ports.values()).wait(0.05)
-            self._peers.receive(learner, self.clock())
+            Poller(self._learners.ports.values()).wait(0.05)
+            self._peers.receive(self._learners, self.clock())
         self._peers.farewell()
 
     def report(self) -> dict[str, Any]:

@@ -36,6 +36,8 @@ def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_pat
     for steps in ("0", "5000"):  # without a checkpoint it begins again
         assert {told(child, "--start") for child in children("--root", str(tmp_path))} == {steps}
         (tmp_path / "x" / "checkpoint.pt").touch()
+    spec = children("--root", str(tmp_path))[-1].spec
+    assert [spec.argv(restarts)[-2:] for restarts in (1, 2)] == [("--start", "5001"), ("--start", "5002")]
 
 
 def test_workers_share_out_the_groups_and_have_one_each_at_least(monkeypatch: pytest.MonkeyPatch) -> None:

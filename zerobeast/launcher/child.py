@@ -38,7 +38,7 @@ class Child:
         self.was_killed = False  #: by `kill`, because it did not stop when asked
         self.end: ExitRecord | None = None  #: how it has ended, once `poll` has seen that
         self._process: subprocess.Popen[bytes] | None = None
-        self._log_start, self._rotated = 0, False
+        self._starts, self._log_start, self._rotated = 0, 0, False
         self._oom_before: dict[str, int] = {}
 
     @property
@@ -64,7 +64,7 @@ class Child:
             with opened(self.spec.log, "ab") as log:
                 self._log_start = log.tell()
                 self._process = subprocess.Popen(
-                    self.spec.command,
+                    self.spec.argv(self._starts),
                     env=dict(self.spec.environ),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -75,6 +75,7 @@ class Child:
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""  # empty if there is no process to be had
             raise BeastError(f"cannot start {self.spec.name}: {where}{error.strerror}") from error
+        self._starts += 1
         if self.spec.log_bytes:
             threading.Thread(target=self._bound_log, args=(self._process,), daemon=True).start()
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.table import value_at
+from zerobeast.common.process.roles import ROLES
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, torso_of
 
@@ -85,9 +86,10 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         groups *= local.actors
     processes = {"learner": config.learner.ranks, "broker": int(apart or name == "serve")}
     processes |= {"envserver": local.env_servers * apart, "actor": local.actors * apart, "worker": workers}
+    others = {role: 1 for role in ROLES if role not in processes}  # of every run, but hosted by none of ours
     return Placement(
         name,
-        {"serial": 1} if name == "serial" else processes,
+        ({"serial": 1} if name == "serial" else processes) | others,
         env_groups=groups,
         threads=_threads(config, name, workers, available, gpu=gpu),
         why=why,

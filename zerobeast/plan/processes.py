@@ -48,6 +48,13 @@ class ProcessSpec:
     log_bytes: int = 0  #: of the log, at which it begins anew, and its end is kept in another file; 0: any
     core: int | None = None  #: that it stays on by itself
     restart: Restart = Restart.NEVER
+    start: int | None = None  #: agent steps after which it begins (`--start`); None: it does not take that flag
+
+    def argv(self, restarts: int = 0) -> Sequence[str]:
+        """The command after so many restarts. Each has another `--start`, and so other seeds for environments."""
+        if self.start is None or not restarts:
+            return self.command
+        return *self.command, "--start", str(self.start + restarts)
 
     @property
     def name(self) -> str:
@@ -103,11 +110,11 @@ class Plan:
         self._given = given  # a service of a deterministic run that begins anew would play other episodes
         self._sockets, self._keep_open, self._own_broker = sockets, keep_open, own_broker
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
-        self._environ = child_environ(environ)
+        self._environ, self._start = child_environ(environ), start(config.folder)
         self._flags = [
             *("--learner.when_done", "evaluated" if supervisor is None else "exit"),
             *(() if supervisor is None else ("--supervisor-pid", str(supervisor))),
-            *("--start", str(start(config.folder))),
+            *("--start", str(self._start)),
             *self.placement.flags(),
             *flags,
         ]
@@ -129,7 +136,7 @@ class Plan:
             *flags,
         )
         log = self._folder / run_files.LOGS / f"{role}-{index}.log"
-        more = self._keep_open, self.config.local.log_bytes, core, self.restart_of(role)
+        more = self._keep_open, self.config.local.log_bytes, core, self.restart_of(role), self._start
         spec = ProcessSpec(role, index, command, self._environ, log, place, *more)
         self.processes.append(spec)
         return spec

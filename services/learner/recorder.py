@@ -64,7 +64,6 @@ FASTEST_ROW_S = 0.5
 MAX_COLUMNS = 250  #: names that come later are left out
 MAX_EPISODES_BYTES = 64 << 20  #: of episodes.csv; then it becomes episodes.1.csv, in place of an earlier one
 
-NO_LAGS = np.zeros(1, np.int64)  #: of a record without steps
 Value = float | int | None
 Row = Mapping[str, Value]
 Ended = tuple[int, str, Episode]  #: agent steps of the run, environment, episode

@@ -1,6 +1,6 @@
 """Environments of several agents: PettingZoo's parallel ones, or those in which agents take turns. Each agent is a row.
 
-"Several agents" in the README here has the rules, also for the rows of an agent that is not there.
+"Several agents" in docs/environments.md has the rules, also for the rows of an agent that is not there.
 """
 
 from __future__ import annotations

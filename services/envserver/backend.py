@@ -1,4 +1,4 @@
-"""Backends: what makes the environments of an id. The README here shows how a package brings one, and for which ids.
+"""Backends: what makes the environments of an id. docs/environments.md shows how a package brings one, for which ids.
 
 An id with a colon outside parentheses is a reference (`catalogue`), never a backend's.
 """

@@ -1,6 +1,6 @@
 """Mixes of environments by id: each episode is of one of several, drawn by its rank in the list.
 
-The README here has the laws, and how environments of unequal sizes become alike.
+docs/environments.md has the laws, and how environments of unequal sizes become alike.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A number is held by a lock of a folder that no other user can enter; the kernel releases it when the process has ended,
 however it ended. So the numbers of all environments of a user that are alive on a machine differ: "Numbers of
-environments" in the README here.
+environments" in docs/environments.md.
 """
 
 import fcntl

@@ -4,16 +4,13 @@ A line of its standard input has the arguments of `meet`, as JSON; a line of its
 """
 
 import json
-import socket
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
 from tests.helpers import wait_until
 from zerobeast.common.errors import BeastError
@@ -78,34 +75,20 @@ CALLS: dict[str, Callable[[int], Any]] = {
 }
 
 
-def stranger(place: str) -> socket.socket | None:
-    """A connection to tcp://host:port, once something listens there."""
-    host, _, port = place.removeprefix("tcp://").partition(":")
-    with suppress(ConnectionRefusedError):
-        return socket.create_connection((host, int(port)))
-    return None
-
-
 def meet(
-    number: int,
-    place: str,
-    calls: Sequence[str] = (),
-    *,
-    size: int = 2,
-    version: str = "1",
-    secret: str = "s",
-    crowd: bool = False,
+    own: int, at: str, calls: Sequence[str] = (), size: int = 2, version: str = "1", secret: str = "s", crowd: int = 0
 ) -> Any:
     """Join as the rank of this number; the results of these calls, or the name of an error and its sentence."""
-    with ExitStack() as stack:
-        stack.callback(meeting.leave)
-        try:
-            if crowd:
-                stack.enter_context(wait_until(partial(stranger, place)))
-            meeting.join(number, size, place, 20.0, {"version": version}, secret.encode())
-            return [CALLS[name](number) for name in calls]
-        except BeastError as error:
-            return [type(error).__name__, str(error)]
+    host, _, port = at.removeprefix("tcp://").partition(":")
+    stranger = crowd and TCPStore(host, int(port), is_master=False)
+    try:
+        meeting.join(own, size, at, 20.0, {"version": version}, secret.encode())
+        return [CALLS[name](own) for name in calls]
+    except BeastError as error:
+        return [type(error).__name__, str(error)]
+    finally:
+        meeting.leave()
+        del stranger
 
 
 if __name__ == "__main__":

@@ -1,31 +1,21 @@
 """docs/protocol.md put to the test: a program that imports nothing of this project serves environments to it."""
 
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.helpers import killed_at_last
+from tests.build.planes import the_example
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import Refused
 from zerobeast.common.transport import Context
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "foreign_env_server.py"
-
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The endpoint of the example, run as its first lines say, in a process that cannot import this project."""
-    endpoint = f"ipc://{tmp_path_factory.mktemp('f')}/s"
-    command = [sys.executable, "-I", str(SCRIPT), endpoint]
-    server = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    with killed_at_last(server):
-        yield endpoint
-        assert server.poll() is None, server.communicate()[0]
+    with the_example(f"ipc://{tmp_path_factory.mktemp('f')}/s") as server:
+        yield server.endpoint
 
 
 @pytest.fixture

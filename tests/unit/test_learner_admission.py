@@ -51,6 +51,7 @@ def test_the_first_term_that_differs_from_the_runs_is_named(change: dict[str, An
     [
         {"policy": {"extras": [["logits", "<f4", [-1]]], "core_size": 0}},
         {"unroll_length": True},
+        *({name: np.zeros(3)} for name in ("policy", "env", "num_envs")),
         {"num_envs": 1 << 40},
         {"first": 0},
         {"env": {**ENV.to_wire(), "action": {**ENV.to_wire()["action"], "sizes": [2, 2]}}},

@@ -38,7 +38,7 @@ def env(**changes: Any) -> dict[str, Any]:
         (env(action=ArraySpace.discrete(3)), OURS, "env.action.sizes"),
         (env(env_id="Other-v0"), OURS, "env.env_id"),
         (env(env_id="Other-v0"), BOTH, ""),
-        (env(env_id="Third-v0"), BOTH, "env.env_id"),
+        *((env(env_id=stranger), BOTH, "env.env_id") for stranger in ("Third-v0", "Other-v0,Test-v0")),
         (env(env_id="Other-v0", obs=ArraySpace.box((3,))), BOTH, "env.obs.shape"),
     ],
 )

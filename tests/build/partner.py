@@ -53,8 +53,7 @@ def agreement(own: int) -> list[Any]:
     waits = own or (agreed is None and together.votes)
     store().set("missing", "")
     agreed = agreed or wait_until(lambda: together.agree(Vote(), 0.0))
-    nothing = together.agree(Vote(), 0.0)  # which is no reason to vote again
-    return [bool(waits), agreed.act, agreed.rows, nothing, together.votes]
+    return [bool(waits), agreed.act, agreed.rows, together.agree(Vote(), 0.0), together.votes]  # it votes no more now
 
 
 #: by name, what a rank of this number calls
@@ -82,7 +81,7 @@ def meet(
     host, _, port = at.removeprefix("tcp://").partition(":")
     stranger = crowd and TCPStore(host, int(port), is_master=False)
     try:
-        meeting.join(own, size, at, 20.0, {"version": version}, secret.encode())
+        meeting.join(own, size, at, 60.0, {"version": version}, secret.encode())
         return [CALLS[name](own) for name in calls]
     except BeastError as error:
         return [type(error).__name__, str(error)]

@@ -75,7 +75,7 @@ def reached(folder: Path, step: str) -> None:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What a process that is this one would take of the machine or leave to others, as calls."""
+    """What a process takes of the machine or leaves to others, as calls that change nothing of this one."""
     calls = list[tuple[Any, ...]]()
     for name in ("stay_on", "allow_files", "keep_freed_memory", "take_long_turns", "give_way"):
         monkeypatch.setattr(entry, name, lambda *given, name=name: calls.append((name, *given)))
@@ -91,6 +91,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[tuple[Any,
             patch.setattr(os, "environ", {**os.environ})
             patch.setattr(sys, "path", [*sys.path])
             patch.setattr(logging.getLogger(), "handlers", [])
+            patch.setattr(entry.gc, "freeze", lambda: None)
             return entry.main(role, ["--root", str(tmp_path), *map(str, flags)], {}, build=build)
 
     return run

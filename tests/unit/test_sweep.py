@@ -268,8 +268,7 @@ class Asked:
 
     def __init__(self, times: int, code: int, while_it_trains: Callable[[], None] = lambda: None) -> None:
         self.times, self.end, self.while_it_trains = times, Ending(code, finished=not code), while_it_trains
-        self.asked = list[tuple[int, ...]]()
-        self.stopped = False
+        self.asked = list[tuple[int, ...]]()  #: signals, and nothing to stop it
 
     @property
     def ending(self) -> Ending | None:
@@ -283,7 +282,7 @@ class Asked:
         self.asked.append(signals)
 
     def stop(self) -> None:
-        self.stopped = True
+        self.asked.append(())
 
 
 @pytest.fixture
@@ -333,7 +332,7 @@ def test_no_run_outlives_a_sweep_that_cannot_go_on(tmp_path: Path, begun: dict[s
     begun["a"] = lambda: a
     with opened(tmp_path / "lr") as journal, pytest.raises(StopIteration):
         Runner(tmp_path / "lr", [(0,), (1,)], journal, lambda _: next(reads)).run(TRIALS)
-    assert (a.asked, a.stopped) == ([(signal.SIGTERM,)], True)
+    assert a.asked == [(signal.SIGTERM,), ()]
 
 
 def test_a_run_that_is_gone_is_trained_again_and_one_that_cannot_be_read_is_left_out(

@@ -112,5 +112,7 @@ def the_example(endpoint: str) -> Iterator[Server]:
     """docs/examples/foreign_env_server.py, in a process that cannot import this project."""
     script = ROOT / "docs/examples/foreign_env_server.py"
     command = [sys.executable, "-I", str(script), endpoint]
-    with killed_at_last(subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)) as _:
+    process = subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with killed_at_last(process):
         yield env_server(endpoint, {"id": "CartPole-v1"})
+        assert process.poll() is None, process.communicate()[0]

@@ -11,7 +11,7 @@ from tests.helpers import ROOT, killed_at_last, python
 from zerobeast.common.process.usage import cores
 from zerobeast.services.learner.checkpoint import load_checkpoint
 
-#: tests/e2e/test_policy_client.py has programs for the placement `serve`
+#: tests/e2e/test_scripts_of_others.py has programs for the placement `serve`
 PLACEMENTS = (
     "--local.placement serial",
     "--local.placement fused",

@@ -1,6 +1,7 @@
 """Start and end of a service process."""
 
 import json
+import logging
 import os
 import re
 import resource
@@ -11,19 +12,26 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
-from tests.helpers import finished, killed_at_last, python, wait_until
+from tests.build.errors import refused
+from tests.helpers import finished, free_port, killed_at_last, python, wait_until
+from tests.integration import trivial_service
+from zerobeast.common.config.process import Instance
 from zerobeast.common.health.pages import fetch_page
 from zerobeast.common.health.status import ExitRecord, State, read
 from zerobeast.common.process.roles import ROLES
+from zerobeast.common.process.signals import handled
 from zerobeast.common.process.usage import PLENTY
+from zerobeast.common.service import entry
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.messages import PROTOCOL_VERSION
 from zerobeast.plan.processes import child_environ, service_command
 
 Start = Callable[..., subprocess.Popen[str]]
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @pytest.fixture
@@ -65,22 +73,37 @@ def reached(folder: Path, step: str) -> None:
     wait_until(lambda: steps.exists() and step in steps.read_text())
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "at", "steps"),
-    [
-        (signal.SIGTERM, "x", "open", "1 1 open drain close "),
-        (signal.SIGINT, "x", "open", "1 1 open drain close "),
-        (signal.SIGINT, "slow", "building", "1 1 building "),
-    ],
-)
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What a process takes of the machine or leaves to others, as calls that change nothing of this one."""
+    calls = list[tuple[Any, ...]]()
+    for name in ("stay_on", "allow_files", "keep_freed_memory", "take_long_turns", "give_way"):
+        monkeypatch.setattr(entry, name, lambda *given, name=name: calls.append((name, *given)))
+    return calls
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[tuple[Any, ...]]) -> Callable[..., int]:
+    """Run the trivial service in this process, with `tmp_path` as its root; returns the exit code."""
+
+    def run(*flags: str | Path, role: str = "trivial", build: entry.Build = trivial_service.build) -> int:
+        with handled(SIGNALS, lambda *_: pytest.fail("a signal came late")), monkeypatch.context() as patch:
+            patch.setattr(os, "environ", {**os.environ})
+            patch.setattr(sys, "path", [*sys.path])
+            patch.setattr(logging.getLogger(), "handlers", [])
+            patch.setattr(entry.gc, "freeze", lambda: None)
+            return entry.main(role, ["--root", str(tmp_path), *map(str, flags)], {}, build=build)
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(("early", "steps"), [("", "1 1 open drain close "), ("early-", "1 1 building ")])
 def test_a_signal_ends_it_with_0_after_draining_if_there_is_a_service(
-    start: Start, tmp_path: Path, number: signal.Signals, name: str, at: str, steps: str
+    here: Callable[..., int], tmp_path: Path, name: str, early: str, steps: str
 ) -> None:
-    process = start("--name", name)
-    reached(tmp_path, at)
-    process.send_signal(number)
-    code, errors = finish(process)
-    assert (code, "Traceback" in errors, "KeyboardInterrupt" in errors) == (0, False, False)
+    assert here("--status-file", tmp_path / "trivial.json", "--name", early + name) == 0
+    assert read(tmp_path / "trivial.json").end == ExitRecord("stopped", f"by {name}")
     assert (tmp_path / "steps").read_text() == steps
 
 
@@ -109,6 +132,7 @@ def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_
     assert list(status.parent.glob("*.new")) == []
     page = wait_until(lambda: (page := fetch_page(found["health"])) and page.get("state") == "ready" and page)
     assert page["pid"] == process.pid
+    assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH, "it keeps its core for longer, as it may compute"
     limits = Path(f"/proc/{process.pid}/limits").read_text()
     assert re.search(rf"Max open files\s+{min(hard, PLENTY)}\s+{hard}\s", limits), "as many as the system allows"
     process.terminate()
@@ -127,24 +151,81 @@ def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_
         ("extra", 2, ["torch is not installed: pip install 'zerobeast[torch]'"]),
         ("x y", 2, ["argument 'y': expected a flag such as --learner.batch_size 32"]),
         ("quits", 1, ["code that is not ours has called sys.exit(0)"]),
-        ("bug", 1, []),
     ],
 )
-def test_a_failure_is_sentences_and_its_exit_code_and_a_bug_keeps_its_traceback(
-    start: Start, tmp_path: Path, name: str, code: int, lines: list[str]
+def test_a_failure_is_sentences_and_its_exit_code(
+    here: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int, lines: list[str]
 ) -> None:
     status = tmp_path / "status.json"
-    found, errors = finish(start("--status-file", status, "--index", "3", "--name", *name.split()))
-    assert found == code
+    assert here("--status-file", status, "--name", *name.split()) == code
     state: State = "crashed" if code == 1 else "failed"
-    end = ExitRecord(state, "\n".join(lines) or "KeyError: 'bug'", code)
-    assert read(status).end == end
+    assert read(status).end == ExitRecord(state, "\n".join(lines), code)
+    errors = capsys.readouterr().err
     assert [line for line in errors.splitlines() if line.startswith("trivial: ")] == [f"trivial: {x}" for x in lines]
-    assert ("Traceback" in errors, "KeyError: 'bug'" in errors) == (name == "bug", name == "bug")
+    assert "Traceback" not in errors
     assert name in {"extra", "x y"} or "close" in (tmp_path / "steps").read_text()
-    if name in {"lost", "bug"}:  # sentences and a traceback
+
+
+def test_a_bug_keeps_its_traceback_and_a_full_disk_for_the_log_changes_no_exit_code(
+    start: Start, here: Callable[..., int], tmp_path: Path
+) -> None:
+    status = tmp_path / "status.json"
+    with pytest.raises(KeyError):
+        here("--status-file", status, "--name", "bug")
+    assert read(status).end == ExitRecord("crashed", "KeyError: 'bug'", 1)
+    assert "close" in (tmp_path / "steps").read_text()
+    for name, code in (("lost", 75), ("bug", 1)):  # sentences and a traceback
         with Path("/dev/full").open("w") as full:
-            assert start("--name", name, stderr=full).wait() == code, "also if the log is on a full disk"
+            assert start("--name", name, stderr=full).wait() == code
+
+
+@pytest.mark.parametrize(
+    ("role", "threads", "calls"),
+    [
+        ("actor", 1, []),
+        ("learner", 4, [("take_long_turns",)]),
+        ("evaluator", 1, [("take_long_turns",), ("give_way", 15)]),
+    ],
+)
+def test_what_a_process_has_of_the_cpu_is_fixed_before_its_service_is_imported(
+    here: Callable[..., int], taken: list[Any], tmp_path: Path, role: str, threads: int, calls: list[Any]
+) -> None:
+    flags = ("--broker.threads", "3", "--learner.threads", "4", "--core", "1")
+    assert here("--name", "SIGTERM", *flags, role=role) == 0
+    assert taken == [("stay_on", 1), ("allow_files",), ("keep_freed_memory",), *calls]
+    assert (tmp_path / "steps").read_text().startswith(f"{threads} {threads} ")
+
+
+def test_services_of_one_process_have_pages_and_status_files_of_their_own(
+    here: Callable[..., int], tmp_path: Path
+) -> None:
+    port, found = free_port(2), dict[str, tuple[str, Any]]()
+
+    class Looks(trivial_service.Trivial):
+        def take(self) -> None:
+            address = read(tmp_path / f"{self.role}-3.json").health
+            found[self.role] = address, fetch_page(address)["role"]
+            self.outcome = "all is done"
+            self.stop()
+
+    kinds = [type(role, (Looks,), {"role": role}) for role in ("broker", "actor")]
+    flags = ("--status-file", tmp_path / "worker-3.json", "--health.port", str(port))
+    assert here(*flags, role="worker", build=lambda _, *given: [kind(*given) for kind in kinds]) == 0
+    expected = {"broker": port, "actor": port + 1}
+    assert found == {role: (f"127.0.0.1:{number}", role) for role, number in expected.items()}
+    assert [read(tmp_path / f"{role}-3.json").end.state for role in expected] == ["finished"] * 2
+
+
+def test_help_and_health_start_no_service(here: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    assert here("--help") == 0
+    assert "--learner.batch_size" in capsys.readouterr().out
+    assert entry.main("broker", ["health", "--endpoint", f"127.0.0.1:{free_port()}"], {}) == 2
+
+
+def test_a_process_has_the_services_of_its_role_and_several_have_not_one_key() -> None:
+    assert [type(each).__name__ for each in entry.services_of("actor", RunConfig(), Instance(index=0))] == ["Actor"]
+    with refused():
+        entry.services_of("worker", RunConfig.model_validate({"security": {"secret": "a"}}), Instance(index=0))
 
 
 @pytest.mark.parametrize("wrong", ["health.port", "status file"])
@@ -170,18 +251,6 @@ def test_a_service_starts_on_a_full_disk_and_announces_itself_once_there_is_room
     process.terminate()
     code, errors = finish(process)
     assert (code, "No space left on device" in errors) == (0, True)
-
-
-@pytest.mark.parametrize(
-    ("role", "threads", "policy"), [("learner", "4", os.SCHED_BATCH), ("actor", "1", os.SCHED_OTHER)]
-)
-def test_what_a_service_has_of_the_cpu_is_fixed_before_it_is_imported(
-    start: Start, tmp_path: Path, role: str, threads: str, policy: int
-) -> None:
-    process = start("--broker.threads", "3", "--learner.threads", "4", ROLE=role)
-    reached(tmp_path, "open")
-    assert (tmp_path / "steps").read_text().startswith(f"{threads} {threads} ")
-    assert os.sched_getscheduler(process.pid) == policy, "it keeps its core for longer if it computes"
 
 
 def test_a_relative_root_stays_where_it_was(start: Start, tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
-"""What an env-server refuses, and sessions that take long to make; the contract of a plane has the rest."""
+"""What an env-server refuses, and sessions that take long to make or only greet; a contract has the rest."""
 
+import os
+import resource
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,9 +20,9 @@ from tests.helpers import bring, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import BeastError, ConfigError, LocalProtocolError
 from zerobeast.common.settings import EnvConfig
-from zerobeast.common.transport import Context
+from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire import ArraySpace, action_record, session
-from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Header, Kind, Reason
+from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Header, Kind, Plane, Reason
 from zerobeast.services.envserver import sessions
 from zerobeast.services.envserver.backend import GROUP, Backend, VectorRequest
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
@@ -221,3 +224,60 @@ def test_whatever_a_backend_raises_ends_its_own_session_alone(context: Context, 
             client.reset()
         other.reset()
         assert len(server.table) == 1
+
+
+STEPS: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 1, "seed": 0}
+
+
+def test_a_storm_of_greetings_starts_few_processes_at_a_time(
+    context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_IN_THE_MAKING", 2)
+    with running(endpoint, workers=1) as server, ExitStack() as stack:
+        ports = [ClientPort(context, Plane.STEPS, endpoint, random_id()) for _ in range(12)]
+        most = 0
+
+        def all_wait() -> bool:
+            nonlocal most
+            for port in ports:
+                port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, "env": {"id": COUNTER}},)))
+            making = [held.state.env for held in list(server.table) if held.welcome is None]
+            most = max(most, sum(bool(env.files) for env in making))
+            return len(server.table) == len(ports)
+
+        for port in ports:
+            stack.callback(port.close)
+        wait_until(all_wait)
+        stack.close()
+        wait_until(lambda: len(server.table) == 0)
+        assert most <= 2
+
+
+def reply(port: ClientPort, **changes: Any) -> Header:
+    """The answer to HELLO, which is repeated until there is one."""
+
+    def answer() -> Header | None:
+        port.send(Header(Kind.HELLO, port.sender, body=({**STEPS, **changes},)))
+        heard = port.receive()
+        return heard.header if heard and heard.header.kind is not Kind.HERE else None
+
+    return wait_until(answer)
+
+
+def test_a_server_without_file_descriptors_refuses_and_goes_on(context: Context, endpoint: str) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with running(endpoint, workers=1) as server, ExitStack() as stack:
+        first, second = (
+            stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id()))) for _ in range(2)
+        )
+        assert reply(first).kind is Kind.WELCOME
+        wait_until(lambda: second.send(Header(Kind.BYE, second.sender)) and server.port.hears(second.sender))
+        taken = {int(file) for file in os.listdir("/proc/self/fd")}
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(set(range(len(taken) + 1)) - taken), limits[1]))
+        try:
+            refused = reply(second, env={"id": COUNTER})
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert refused.body[0] == Reason.ENVIRONMENT
+        # a HELLO that was still in flight has opened a session after all
+        wait_until(lambda: second.send(Header(Kind.BYE, second.sender)) and len(server.table) == 1)

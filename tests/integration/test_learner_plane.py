@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.build.learners import POLICY, B, Opener, T, feed, rollout_rows
+from tests.build.learners import POLICY, B, Opener, T, rollout_rows
 from tests.helpers import wait_until
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import YIELDS_S
 from zerobeast.services.learner.together import Alone
 from zerobeast.services.learner.update import Trainer
 
-BOX = EnvSpec("Test-v0", ArraySpace.box((4,)), ArraySpace.box((1,), low=(0.0,), high=(1.0,)), frame_skip=4)
 FIVE = {"env": EnvSpec("Test-v0", ArraySpace.box((5,)), ArraySpace.discrete(2), frame_skip=4).to_wire()}
 
 
@@ -55,22 +54,6 @@ def test_a_hello_behind_rollouts_that_find_no_room_is_answered(endpoint: str, op
         actor.push(1, rollout_rows(4))  # sent again, though it need not be
     run.drive(actors, lambda: all(1 in actor.acked for actor in actors))
     assert run.page["agent_steps"] == 5 * 4 * 5
-
-
-@pytest.mark.parametrize("first", [True, False], ids=["as the first", "as the second"])
-def test_terms_that_do_not_fit_are_refused_and_those_that_do_are_welcome(open_run: Opener, first: bool) -> None:
-    run = open_run()
-    if not first:
-        feed(run.learner, run.actor(), range(1, 2))
-    hostile = [{name: np.zeros(3)} for name in ("policy", "env", "num_envs")]
-    other = {"env": BOX.to_wire() | {"env_id": "Other-v0"}}
-    for terms in ({"unroll_length": 6}, {"num_envs": 5}, other, *hostile, *([] if first else [{"env": BOX.to_wire()}])):
-        wrong = run.actor(**terms)
-        with pytest.raises(ConfigError):
-            run.greet(wrong)
-        assert wrong.replies[-1].body[0] == Reason.TERMS
-    run.welcomed()
-    assert run.page["peers"] == (1 if first else 2)
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])

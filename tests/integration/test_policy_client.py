@@ -1,5 +1,6 @@
-"""A program that steps its own environment, with a real broker: the learner gets what an actor would have sent."""
+"""Programs of others: one steps its own environment, and one that imports nothing of this project serves some."""
 
+import math
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -13,11 +14,13 @@ import pytest
 from tests.build.alignment import ROLLOUTS, CountingAlgorithm, N, StubLearner, T, play
 from tests.build.envs import Clock
 from tests.build.errors import refused as expected
+from tests.build.planes import the_example
 from tests.helpers import ROOT, free_port, in_thread, killed_at_last, node, wait_until
+from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.own_env import OwnEnv
 from zerobeast.clients.policy_client import PolicyClient
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import EnvError, PeerLost
+from zerobeast.common.errors import EnvError, PeerLost, Refused
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, Keys, make_keys
 from zerobeast.common.wire.messages import Header, Kind
@@ -241,3 +244,45 @@ def test_bad_calls_are_refused_and_change_nothing(open_stage: Opener) -> None:
     begun, *_ = stage.rollouts()
     assert begun["first"][0, :3].tolist() == [True, True, False], "an episode that was given up is followed by another"
     assert {length for _, length in stage.learner.episodes} == {Clock.LENGTH}
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with the_example(f"ipc://{tmp_path_factory.mktemp('f')}/s") as server:
+        yield server.endpoint
+
+
+@pytest.fixture
+def envs(context: Context, endpoint: str) -> Iterator[EnvClient]:
+    with EnvClient(context, endpoint, {"id": "CartPole-v1"}, num_envs=5, seed=3) as client:
+        yield client
+
+
+def test_episodes_restart_by_the_rule_and_are_reported_whole(envs: EnvClient) -> None:
+    obs = envs.reset()["obs"]
+    over, steps, ends = np.zeros(5, bool), np.zeros(5, int), 0
+    for turn in range(510):
+        actions = np.full(5, turn // 7 % 2)
+        actions[0] = obs[0] @ np.array([0.05, 0.2, 1.0, 0.4], np.float32) > 0  # this pole is balanced
+        rows, episodes, _ = envs.step(actions)
+        obs, steps = rows["obs"], np.where(over, 0, steps + 1)
+        np.testing.assert_array_equal(rows["first"], over)
+        np.testing.assert_array_equal(rows["reward"], np.where(over, 0, 1))
+        outside = (np.abs(obs[:, 0]) > 2.4) | (np.abs(obs[:, 2]) > math.radians(12))
+        np.testing.assert_array_equal(rows["terminated"], outside & ~over)
+        np.testing.assert_array_equal(rows["truncated"], (steps == 500) & ~outside)
+        over = rows["terminated"] | rows["truncated"]
+        assert sorted(episodes) == sorted((float(n), int(n)) for n in steps[over])
+        ends += over.sum()
+        assert over[0] == (turn == 499)
+    assert ends > 10
+
+
+def test_a_seed_begins_anew_and_what_it_does_not_have_is_refused(envs: EnvClient) -> None:
+    first = envs.reset(seed=7)["obs"]
+    assert not np.array_equal(envs.reset()["obs"], first)
+    np.testing.assert_array_equal(envs.reset(seed=[7, 8, 9, 10, 11])["obs"], first)
+    for asked in ({"options": {}}, {"mask": np.ones(5, bool)}, {"seed": [1]}):
+        with pytest.raises(Refused):
+            envs.reset(**asked)
+    assert envs.step(np.zeros(5))[0]["reward"].all()

@@ -1,8 +1,9 @@
-"""Several ranks learn as one process does that has the whole batch, and a rank that is missing is named."""
+"""Several ranks learn as one process does that has the whole batch, and a rank that is missing or wrong is named."""
 
 import json
 import socket
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.build.partner import CALLS, meet
 from tests.build.ranks import FOUR, NAN_AT, ROWS, SETTINGS, learning_of
-from tests.helpers import ROOT, finished, free_port, python
+from tests.helpers import ROOT, finished, free_port, killed_at_last, python
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.rl.ops import listeners, meeting, ranks
+from zerobeast.services.learner.together import Act
 
 UPDATES = 8
 Found = dict[tuple[int, int], dict[str, Any]]
@@ -106,20 +109,6 @@ def met(folder: Path, name: str) -> list[Any]:
     return [json.loads((folder / f"{name}-{rank}.json").read_text()) for rank in range(2)]
 
 
-def test_ranks_that_differ_are_refused_on_both_sides(folder: Path) -> None:
-    assert [(error, sentence[:8]) for error, sentence in met(folder, "differ")] == [("ConfigError", "version:")] * 2
-
-
-def test_a_rank_without_the_secret_of_this_start_takes_no_part(folder: Path) -> None:
-    assert [error for error, _ in met(folder, "stranger")] == ["PeerLost"] * 2
-
-
-def test_ranks_do_not_begin_while_others_are_connected_to_them(folder: Path) -> None:
-    (error, sentence), (other, _) = met(folder, "crowd")
-    assert error == other == "PeerLost"
-    assert "3 connections" in sentence
-
-
 def test_ranks_do_not_begin_while_others_are_connected_to_what_gloo_listens_at(folder: Path) -> None:
     assert "2 connections" in str(met(folder, "knock"))
 
@@ -145,14 +134,6 @@ def test_ranks_that_were_killed_meet_again_at_the_same_file(folder: Path) -> Non
     assert met(folder, "killed") == met(folder, "again") == [[["127.0.0.1", False]]] * 2
 
 
-@pytest.mark.parametrize("name", ["again", "tcp"])
-def test_a_rank_that_ends_is_named_with_the_collective_also_if_the_store_has_gone_with_it(
-    folder: Path, name: str
-) -> None:
-    sentence = json.loads((folder / f"{name}-lost.json").read_text())
-    assert [part for part in ("sum of ones", "rank 0") if part not in sentence] == []
-
-
 def test_a_port_in_use_is_refused_and_an_address_without_a_listener_is_named() -> None:
     with socket.create_server(("127.0.0.1", free_port())) as taken:
         place = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
@@ -161,3 +142,79 @@ def test_a_port_in_use_is_refused_and_an_address_without_a_listener_is_named() -
     (error,) = joining(place, 1)
     assert isinstance(error, PeerLost)
     assert "rank 0" in str(error)
+
+
+#: what each call returns on both ranks
+OF_BOTH = {
+    "total": [2, 1],
+    "joined": [[0], [1]],
+    "mean": 1.75,  # of 1 and three times 2
+    "moments": [4, 5.0, 11.0],  # of 0, 4, 8 and 8
+    "gradients": [1.5, 1.5, 0.0],
+    "gradients by weight": [1.75, 1.75, 0.0],
+    "texts": ["two", ""],
+    "of the first": "first",
+    "patience": True,
+    "agreement": [True, Act.ADD, 3, None, False],
+}
+
+
+@pytest.fixture(scope="module")
+def partner() -> Iterator[subprocess.Popen[str]]:
+    process = python("-m", "tests.build.partner", stdin=subprocess.PIPE, stderr=None)
+    with killed_at_last(process):
+        yield process
+
+
+@pytest.fixture
+def both(partner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, Any]]:
+    """Meet the partner at a place, as the rank of this number; what has come of that here and there."""
+    for name, value in {"GLOO_SOCKET_IFNAME": "lo", "TORCH_NCCL_BLOCKING_WAIT": "1"}.items():
+        monkeypatch.setenv(name, value)  # which a meeting sets, and does not take back
+    for module, name, seconds in ((meeting, "LOOK_S", 0.05), (ranks, "ALIVE_S", 0.0), (ranks, "NAMING_S", 0.05)):
+        monkeypatch.setattr(module, name, seconds)
+
+    def run(number: int, place: str, here: dict[str, Any], there: dict[str, Any]) -> tuple[Any, Any]:
+        assert partner.stdin is not None
+        assert partner.stdout is not None
+        print(json.dumps({"own": 1 - number, "at": place, **there}), file=partner.stdin, flush=True)
+        own = meet(number, place, **here)
+        return own, json.loads(partner.stdout.readline())
+
+    return run
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_each_rank_gets_what_belongs_to_both(both: Callable[..., Any], tmp_path: Path, number: int) -> None:
+    calls = {"calls": [*CALLS]}
+    here, there = both(number, f"file://{tmp_path}/meeting", calls, calls)
+    assert dict(zip(CALLS, here, strict=True)) == dict(zip(CALLS, there, strict=True)) == OF_BOTH
+    assert ranks.of_the_first(b"own", "alone again") == b"own"
+
+
+@pytest.mark.parametrize(
+    ("there", "kind", "named"),
+    [
+        ({"version": "2"}, "ConfigError", "version:"),
+        ({"size": 3}, "PeerLost", "learner.ranks:"),
+        ({"secret": "t"}, "PeerLost", "secret"),
+        ({"crowd": True}, "PeerLost", "3 connections"),
+    ],
+    ids=str,
+)
+def test_ranks_do_not_begin_with_one_that_differs_or_while_others_are_connected(
+    both: Callable[..., Any], there: dict[str, Any], kind: str, named: str
+) -> None:
+    (error, sentence), (other, _) = both(0, f"tcp://127.0.0.1:{free_port()}", {}, there)
+    assert (error, other) == (kind, kind)
+    assert named in sentence
+
+
+def test_a_rank_that_ends_is_named_with_the_collective_also_if_the_store_has_gone_with_it(
+    folder: Path, both: Callable[..., Any], tmp_path: Path
+) -> None:
+    (error, sentence), there = both(0, f"file://{tmp_path}/meeting", {"calls": ["total"]}, {})
+    assert (error, there) == ("PeerLost", [])
+    gone = json.loads((folder / "tcp-lost.json").read_text())
+    for said, parts in ((sentence, ("rank 1", "'total'")), (gone, ("rank 0", "'sum of ones'"))):
+        assert [part for part in parts if part not in said] == []

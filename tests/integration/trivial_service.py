@@ -2,8 +2,8 @@
 
 import errno
 import os
+import signal
 import sys
-import threading
 from pathlib import Path
 
 from zerobeast.common.config.process import Instance
@@ -45,6 +45,9 @@ class Trivial(Service):
     def take(self) -> None:
         if self.wish == "away":
             self.stop()
+        if self.wish in ("SIGTERM", "SIGINT"):
+            os.kill(os.getpid(), signal.Signals[self.wish])
+            self.wish = ""
 
     def drain(self) -> None:
         self.note("drain")
@@ -56,9 +59,9 @@ class Trivial(Service):
 def build(_process: str, config: RunConfig, instance: Instance) -> list[Service]:
     service = Trivial(config, instance)
     service.note(" ".join(os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")))
-    if config.name == "slow":  # such as importing torch
+    if config.name.startswith("early-"):
         service.note("building")
-        threading.Event().wait(60)
+        os.kill(os.getpid(), signal.Signals[config.name.removeprefix("early-")])
     if config.name == "extra":
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     return [service]

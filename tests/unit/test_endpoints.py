@@ -1,16 +1,20 @@
-"""Addresses: read, numbered, resolved, and refused with a sentence."""
+"""Addresses as users write them and as sockets have them, and which key an id belongs to."""
 
 import socket
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.build.errors import refused
 from zerobeast.common.endpoints import MAX_IPC_PATH, Endpoint
-from zerobeast.common.errors import ConfigError, PeerLost
+from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError, VersionMismatch
+from zerobeast.common.transport.subscriptions import MAX_IDS, Owners
+from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, pack_header, unpack_header
 
 
 @pytest.mark.parametrize(
@@ -114,3 +118,26 @@ def test_loopback_and_paths_stay_on_this_machine_and_names_have_to_be_looked_up(
 ) -> None:
     place = Endpoint.parse(text)
     assert (place.is_loopback, place.is_name) == (is_loopback, is_name)
+
+
+def test_a_client_id_belongs_to_the_first_key_that_uses_it_and_ever_new_ones_cost_a_key_its_own() -> None:
+    owners = Owners()
+    for sender in range(1, MAX_IDS + 3):
+        owners.check(sender, "mine" if sender == 1 else "yours")
+    owners.check(1, "mine")
+    for sender, key in ((1, "yours"), (3, "mine")):
+        with refused(kind=RemoteProtocolError, reason="sender"):
+            owners.check(sender, key)
+    owners.check(2, "mine")
+
+
+def test_a_message_of_any_version_is_held_to_the_key_of_its_sender() -> None:
+    owners, header = Owners(), Header(Kind.BYE, 1)
+    mine, yours = (partial(owners.check, key=key) for key in ("mine", "yours"))
+    assert unpack_header(pack_header(header), mine) == header
+    newer = msgpack.packb([PROTOCOL_VERSION + 1, 1, 1])
+    with pytest.raises(VersionMismatch):
+        unpack_header(newer, mine)
+    for data in (pack_header(header), newer):  # or the owner would be told that its version is wrong
+        with refused(kind=RemoteProtocolError, reason="sender"):
+            unpack_header(data, yours)

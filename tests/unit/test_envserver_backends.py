@@ -237,6 +237,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("envpool/CartPol-v1", {}, "envpool/CartPole-v1"),
     ("envpool/gfootball/academy_empty_goal-v1", {}, "gfootball/academy_empty_goal"),
     ("football/academy_emty_goal", {}, "football/academy_empty_goal"),
+    ("gfootball/academy_emty_goal", {}, "football/academy_empty_goal"),
     ("../../etc/passwd", {}, "'../../etc/passwd'"),
     *((raw, {}, "ALE/Pong-v5 or PongNoFrameskip-v4") for raw in ("Pong-v4", "ALE/Pong-v4")),
 ]

@@ -1,4 +1,4 @@
-"""Which processes a run on one machine consists of, and what each is told."""
+"""The processes of a run: what each is given, and what is learned does not depend on where its services are."""
 
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from zerobeast.launcher.child import Child
 from zerobeast.launcher.hosts import Host
 from zerobeast.plan import placement
 from zerobeast.plan.processes import child_environ
+from zerobeast.testing import placement as contract
+from zerobeast.testing.rules import Rule
 
 
 def told(child: Child, flag: str) -> str:
@@ -100,3 +102,17 @@ def test_children_are_told_that_their_file_may_decide_what_no_file_may_and_nobod
     file.write_text(dump(config).replace("mine:Own-v0", "evil:Own-v0"))
     with pytest.raises(ConfigError, match="env"):
         load(told_it, {})
+
+
+FLAGS = {
+    "apart": ("--local.actors", "3", "--local.env_servers", "2", "--learner.ranks", "2"),
+    "fused": ("--actor.env_groups", "6", "--local.workers", "2", "--health.port", "9000"),
+    "serial": ("--actor.env_groups", "2"),
+    "serve": (),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("rule", contract.RULES, ids=str)
+def test_contract(tmp_path: Path, rule: Rule, name: str) -> None:
+    rule(load(["--name", "x", "--root", str(tmp_path), "--local.placement", name, *FLAGS[name]], {}))

@@ -1,6 +1,7 @@
 """The file of hosts, and the workers on them."""
 
 import io
+import json
 import os
 import shutil
 import signal
@@ -199,15 +200,40 @@ def test_a_connection_is_kept_by_a_line_every_turn(home: Path, monkeypatch: pyte
         assert shell.wait(10) == 2, "settings that no worker takes end it"
 
 
-def test_the_workers_of_a_killed_supervisor_end(home: Path) -> None:
-    program(home / "python", "case $* in *import*) exit;; esac; exec sleep 60")
+def described(home: Path) -> list[str]:
+    """argv of the process that looks after a host of a run that is about to start."""
     config = load(["--root", str(home), "--name", "x", "--security.keys", str(home)], {})
-    for part in FOR_WORKERS:
+    for part in (*FOR_WORKERS, "x/config.yaml"):
         (home / part).parent.mkdir(exist_ok=True)
         (home / part).touch()
-    config.folder.mkdir()
-    (config.folder / "config.yaml").touch()
-    *argv, options = command(Host("one", 1, "~/python"), 0, config)
+    return command(Host("one", 1, "~/python"), 0, config)
+
+
+@pytest.mark.parametrize(
+    ("reached", "codes", "code"),
+    [(False, [], 75), (True, [255, 2], 2), (True, [255, -signal.SIGTERM], 0)],
+)
+def test_a_host_is_connected_to_again_until_it_refuses_settings_or_the_run_ends(
+    home: Path, monkeypatch: pytest.MonkeyPatch, reached: bool, codes: list[int], code: int
+) -> None:
+    program(home / "python", f"exit {int(not reached)}")
+    left = iter(codes)
+
+    def connect(*_: object) -> int:
+        if (ended := next(left)) < 0:
+            os.kill(os.getpid(), -ended)
+        return ended
+
+    monkeypatch.setattr(hosts, "connect", connect)
+    monkeypatch.setattr(hosts, "PAUSE_S", 0.0)
+    options = json.loads(described(home)[-1]) | {"supervisor_pid": os.getppid()}
+    assert hosts.main([json.dumps(options)]) == code
+    assert [*left] == []
+
+
+def test_the_workers_of_a_killed_supervisor_end(home: Path) -> None:
+    program(home / "python", "case $* in *import*) exit;; esac; exec sleep 60")
+    *argv, options = described(home)
     own = f"json.dumps(json.loads({options!r}) | {{'supervisor_pid': os.getpid()}})"
     script = f"import json, os, subprocess; subprocess.run({argv} + [{own}])"
     supervisor = python("-c", script, stderr=None)

@@ -38,7 +38,7 @@ def env(**changes: Any) -> dict[str, Any]:
         (env(action=ArraySpace.discrete(3)), OURS, "env.action.sizes"),
         (env(env_id="Other-v0"), OURS, "env.env_id"),
         (env(env_id="Other-v0"), BOTH, ""),
-        (env(env_id="Third-v0"), BOTH, "env.env_id"),
+        *((env(env_id=stranger), BOTH, "env.env_id") for stranger in ("Third-v0", "Other-v0,Test-v0")),
         (env(env_id="Other-v0", obs=ArraySpace.box((3,))), BOTH, "env.obs.shape"),
     ],
 )
@@ -51,6 +51,7 @@ def test_the_first_term_that_differs_from_the_runs_is_named(change: dict[str, An
     [
         {"policy": {"extras": [["logits", "<f4", [-1]]], "core_size": 0}},
         {"unroll_length": True},
+        *({name: np.zeros(3)} for name in ("policy", "env", "num_envs")),
         {"num_envs": 1 << 40},
         {"first": 0},
         {"env": {**ENV.to_wire(), "action": {**ENV.to_wire()["action"], "sizes": [2, 2]}}},

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.build.errors import refused
+from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Keys, make_keys
@@ -78,3 +80,11 @@ def test_ranks_meet_beyond_loopback_only_with_keys_or_the_flag_insecure(
     join(insecure=True)
     join(keys=str(tmp_path))
     assert met == [(f"tcp://{host}:29500", b""), (f"tcp://{host}:29500", Keys(str(tmp_path), "learner").secret)]
+
+
+def test_a_rank_has_a_number_below_that_of_all_and_a_place_to_meet() -> None:
+    config = RunConfig.model_validate({"learner": {"ranks": 2, "rank_endpoints": "ipc:///tmp/a"}})
+    with refused("index", value="2"):
+        Rank.of(config, Instance(index=2), {})
+    with refused():
+        Rank.of(config, Instance(), {"RANK": "1"}).join(config, "cpu", lambda: False, {})

@@ -1,4 +1,4 @@
-"""The agent's network: which torso it has, how it reads observations, and what it sees beside them."""
+"""The network of an agent: its torso, how it reads observations, what it sees beside them, and what does not fit it."""
 
 import re
 from dataclasses import replace
@@ -10,15 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from tests.build.batches import MINATAR, REACH
+from tests.build.batches import ENDLESS, HYBRID, MINATAR, REACH
 from tests.build.errors import refused
 from tests.build.nets import CARTPOLE, FOOTBALL, TORSOS
 from tests.helpers import ROOT
+from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import NetConfig, Reading, RunConfig
-from zerobeast.common.wire import ArraySpace, EnvSpec
+from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec
+from zerobeast.common.wire.records import oversize, rollout_record
 from zerobeast.rl.algos.impala.algorithm import Impala
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.fit import refuse_unfit
 from zerobeast.rl.nets.actions import action_features
 from zerobeast.rl.nets.torso import make_torso
 from zerobeast.testing.network import network, observations, steps
@@ -244,3 +247,45 @@ def test_the_size_of_a_network_that_computes_with_its_weights_is_not_limited(mon
 
     monkeypatch.setattr(Impala, "network", computing)
     assert make_algorithm(RunConfig.model_validate({"net": {"max_parameters": 1}}), CARTPOLE).network()
+
+
+ATARI = EnvSpec("Pong-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), 4, 4)
+HUGE = EnvSpec("Huge-v0", ArraySpace.box((4096, 4096, 3), "|u1"), ArraySpace.discrete(6))
+
+
+def run(algo: str, net: dict[str, Any] | None = None, **settings: Any) -> RunConfig:
+    return RunConfig.model_validate({"algo": algo, "net": net or {}, algo: settings})
+
+
+@pytest.mark.parametrize(
+    ("config", "env", "said"),
+    [
+        (run("sac"), CARTPOLE, r"algo sac .* CartPole-v1 .* dqn, .* ppo"),
+        (run("ddpg"), replace(REACH, action=ENDLESS), "Reach-v0 .* algo a2c, impact, "),
+        (run("td3"), replace(REACH, action=HYBRID), "Reach-v0 .* algo a2c, impact, impala, "),
+        (run("dqn"), REACH, "algo dqn .* algo a2c, ddpg, .*, td3, vmpo$"),
+        (run("sac", {"core": "lstm"}), REACH, "net.core"),
+        (run("ppo", {"squash_actions": True}), replace(REACH, action=ENDLESS), "net.squash_actions"),
+        (run("sac", {"torso": "deep"}), REACH, "net.torso deep"),
+        (run("a2c", {"torso": "shallow"}), MINATAR, "net.torso shallow.* minatar .*10x10x4"),
+        (run("vmpo"), HUGE, "Huge-v0.* 50331712 .* 16777216"),
+        (run("impala", entropy_target=2.0), CARTPOLE, r"impala.entropy_target .* 0\.6931"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused_before_a_network_is_made(config: RunConfig, env: EnvSpec, said: str) -> None:
+    for refuse in (refuse_unfit, make_algorithm):  # the launcher's and the services' way
+        with pytest.raises(ConfigError, match=said) as refused:
+            refuse(config, env)
+        assert refused.value.args[0].count("; ") == 0, "one cause is said once"
+
+
+def test_rollouts_too_large_to_send_are_refused_with_the_largest_that_fit() -> None:
+    assert oversize(CARTPOLE, None, 20, 16) is None
+    sentence = oversize(ATARI, None, 1000, 64)
+    assert sentence is not None
+    [envs, length] = [int(way.rpartition(" ")[2]) for way in sentence.partition("at most ")[2].split(" or ")]
+    assert (oversize(ATARI, None, 1000, envs), oversize(ATARI, None, length, 64)) == (None, None)
+    assert oversize(ATARI, None, 1000, envs + 1)
+    assert oversize(ATARI, None, length + 1, 64)
+    assert rollout_record(ATARI, PolicySpec((), 0), length).row_bytes * 64 <= 256 << 20
+    assert "learner.unroll_length" in str(oversize(ATARI, None, 10**5, 64)), "one row of these is too large"

@@ -3,6 +3,9 @@
 import json
 import os
 import shutil
+import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +23,8 @@ from zerobeast.common.config.confirmed import remember
 from zerobeast.common.config.layers import Given
 from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.files import run_files
+from zerobeast.common.process import signals
 from zerobeast.discovery.run import newest
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.plan.parent import Parent
@@ -254,6 +259,80 @@ def test_each_run_has_a_free_place_and_one_that_is_not_done_runs_again(tmp_path:
     shutil.rmtree(tmp_path / "lr" / "b")
     swept((0,))
     assert trained == ["a", "b", "c", "b"]
+
+
+class Asked:
+    """A run that trains until it has been asked to end so many times."""
+
+    config = SimpleNamespace(total_steps=1000)
+
+    def __init__(self, times: int, code: int, while_it_trains: Callable[[], None] = lambda: None) -> None:
+        self.times, self.end, self.while_it_trains = times, Ending(code, finished=not code), while_it_trains
+        self.asked = list[tuple[int, ...]]()  #: signals, and nothing to stop it
+
+    @property
+    def ending(self) -> Ending | None:
+        return self.end if len(self.asked) >= self.times else None
+
+    def wait(self, _timeout: float) -> bool:
+        self.while_it_trains()
+        return self.ending is not None
+
+    def ask(self, *signals: int) -> None:
+        self.asked.append(signals)
+
+    def stop(self) -> None:
+        self.asked.append(())
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], Asked]]:
+    """How to start each run, by its name."""
+    begin = dict[str, Callable[[], Asked]]()
+    monkeypatch.setattr(runner, "settle", lambda request, *_, **__: request)
+    monkeypatch.setattr(runner, "StartedRun", lambda request, _environ: begin[request.value("name")]())
+    monkeypatch.setattr(runner, "TURN_S", 0.0)
+    monkeypatch.setattr(runner, "LINES_S", 0.0)
+    return begin
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["it trains", "it starts"])
+def test_a_signal_ends_all_runs_and_another_one_at_once_and_they_go_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: dict[str, Callable[[], Asked]], early: bool
+) -> None:
+    monkeypatch.setattr(signals, "AT_ONCE_S", 0.0)
+    interrupt = partial(os.kill, os.getpid(), signal.SIGINT)
+    a, b, said = Asked(1, 0), Asked(2, 130, interrupt), list[str]()
+    begun |= {"a": lambda: a, "b": lambda: (early and interrupt(), b)[1]}
+    with opened(tmp_path / "lr") as journal:
+        policy = tmp_path / "lr" / "a" / run_files.TO_EVALUATE / "40.pt"
+        policy.parent.mkdir(parents=True)
+        policy.touch()
+        found = Runner(tmp_path / "lr", [(0,), (1,)], journal, said.append)
+        assert found.run(TRIALS) == signal.SIGINT
+        assert (found.failed, journal.done) == ({}, set()), "the last policy of the first is not evaluated yet"
+    assert (a.asked[0], b.asked) == ((signal.SIGTERM,), [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)])
+    assert any("a:" in line and "b:" in line for line in said) != early, "how far both are"
+
+
+def test_a_run_that_cannot_be_started_fails_and_the_others_go_on(
+    tmp_path: Path, begun: dict[str, Callable[[], Asked]]
+) -> None:
+    begun |= {"a": partial(read, tmp_path / "none", []), "b": lambda: {}["key"], "c": lambda: Asked(0, 0)}
+    with opened(tmp_path / "lr") as journal:
+        found = Runner(tmp_path / "lr", [(0,)], journal, lambda _: None)
+        assert found.run(TRIALS) == 0
+        assert (found.failed.keys(), journal.done) == ({"a", "b"}, {"c"})
+    entries = map(json.loads, (tmp_path / "lr" / JOURNAL).read_text().splitlines())
+    assert [entry["code"] for entry in entries if entry["event"] == "end"] == [2, 1, 0]
+
+
+def test_no_run_outlives_a_sweep_that_cannot_go_on(tmp_path: Path, begun: dict[str, Callable[[], Asked]]) -> None:
+    a, reads = Asked(1, 143), iter([None])
+    begun["a"] = lambda: a
+    with opened(tmp_path / "lr") as journal, pytest.raises(StopIteration):
+        Runner(tmp_path / "lr", [(0,), (1,)], journal, lambda _: next(reads)).run(TRIALS)
+    assert a.asked == [(signal.SIGTERM,), ()]
 
 
 def test_a_run_that_is_gone_is_trained_again_and_one_that_cannot_be_read_is_left_out(

@@ -115,8 +115,8 @@ class Endpoint:
     def refuse_open(self, *, guarded: bool) -> None:
         """Raise ConfigError if a server here could be reached by other machines and nothing guards it."""
         if not (guarded or self.is_loopback):
-            expected = "--security.keys (`beast keygen` makes them), or --insecure if no untrusted machine reaches it"
-            sentence = f"{self} would be open to every machine that reaches it: expected {expected}"
+            expected = "--security.keys (`beast keygen` makes them), or --insecure if no untrusted machine can reach it"
+            sentence = f"{self} would be open to every machine that can reach it: expected {expected}"
             raise ConfigError(sentence, path="security.keys", value=str(self), expected=expected)
 
     def refuse_wildcard(self) -> None:

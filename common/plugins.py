@@ -91,7 +91,7 @@ def reference_of(group: str, name: str, what: str, expected: str = "one") -> str
     first, *others = entries = installed(group)[name]
     if others:
         brought = " and ".join(f"{entry.value} of {entry.dist.name if entry.dist else '?'}" for entry in entries)
-        raise ConfigError(f"{what}: two packages bring one of this name, {brought}: expected {expected}")
+        raise ConfigError(f"{what}: two packages have one of this name, {brought}: expected {expected}")
     return first.value
 
 
@@ -185,7 +185,9 @@ def home_of(module: ModuleType, what: str) -> str:
     """
     spec, file, home = getattr(module, "__spec__", None), _file_of(module), module.__name__
     if home == MAIN[0] and spec is None and file.suffix != ".py":
-        raise ConfigError(f"{what} is defined in a notebook or on the command line, expected one in a file *.py")
+        raise ConfigError(
+            f"{what} is defined in a notebook or on the command line, expected a definition in a .py file"
+        )
     home = spec.name if home == MAIN[0] and spec else home
     alone = home == MAIN[0] or ("." not in home and file.suffix == ".py" and file.name != "__init__.py")
     if _is_installed(file):

@@ -75,12 +75,12 @@ def _first_line(entry: EntryPoint) -> str:
 def add_root(parser: argparse.ArgumentParser) -> None:
     """Add --root, whose default is the environment variable of the setting."""
     root = str(run_files.root_of(None))
-    parser.add_argument("--root", default=root, help="folder of run folders; default %(default)s")
+    parser.add_argument("--root", default=root, help="folder that contains the run folders; default %(default)s")
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; --help explains")
+        raise ConfigError(f"{message}; see --help")
 
 
 def parser(prog: str, description: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -102,12 +102,12 @@ def finite(text: str) -> float:
     with contextlib.suppress(ValueError):
         if math.isfinite(number := float(text)):
             return number
-    raise argparse.ArgumentTypeError(f"{text!r}, expected a finite number")
+    raise argparse.ArgumentTypeError(f"got {text!r}, expected a finite number")
 
 
 def positive(text: str) -> int:
     """A whole number, at least 1, from a flag."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}, expected a whole number, at least 1")
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number, at least 1")
     return number

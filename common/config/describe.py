@@ -126,7 +126,7 @@ def settings_help(
     for name in OPEN if of_all else ():
         rest = {path: field for path, field in of_parts(name).items() if path not in shown}
         parts += _group(f"{name}: settings of other parts", rest, None, {})
-    parts += [] if of_all else ["", "Settings of another algorithm: --algo NAME --help; those of all: --help all"]
+    parts += [] if of_all else ["", "Settings of another algorithm: --algo NAME --help; of all algorithms: --help all"]
     parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}. --env is short for --env.id.", WIDTH)]
     return "\n".join(parts).strip("\n")
 

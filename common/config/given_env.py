@@ -23,13 +23,13 @@ def id_and_arguments(env: Any) -> tuple[str, dict[str, Any]]:
     """
     if isinstance(env, partial):
         if env.args:
-            raise ConfigError(path="env", value=env, expected="its arguments by name")
+            raise ConfigError(path="env", value=env, expected="a partial with keyword arguments only")
         env_id, arguments = id_and_arguments(env.func)
         return env_id, {**arguments, **env.keywords}
     if isinstance(env, str):
         return _found(env), {}
     if not callable(env):
-        raise ConfigError(path="env", value=env, expected=f"what makes it, as its class {type(env).__name__}, {APART}")
+        raise ConfigError(path="env", value=env, expected=f"a class or function, such as {type(env).__name__}, {APART}")
     try:
         return reference_to(env, "env"), {}
     except ConfigError as error:
@@ -51,8 +51,8 @@ def _found(env_id: str) -> str:
     found, is_theirs = [name for name in ids if env_id in ids[name]], home in (*own, *MAIN)
     found += [name for name in (home, MAIN[0]) if is_theirs and None in ids.get(name, ())]
     if is_theirs and not found:
-        expected = f"module:{env_id}, of a file that does so"
-        sentence = f"env {env_id!r} is registered here alone: expected {expected}"
+        expected = f"module:{env_id}, with a file that registers it"
+        sentence = f"env {env_id!r} is registered only in this process: expected {expected}"
         raise ConfigError(sentence, path="env", value=env_id, expected=expected)
     return f"{home_of(own[found[0]], 'env')}:{env_id}" if found else env_id
 

@@ -24,7 +24,7 @@ def checked(config: RunConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     live = paths(config)
     if (ranks := config.learner.ranks) > 1:  # which would have to change them before the same batch
-        raise ConfigError(path="learner.ranks", value=ranks, expected="1 for settings that change while it trains")
+        raise ConfigError(path="learner.ranks", value=ranks, expected="1 to change settings while the run trains")
     expected = f"one of {', '.join(live) or 'none'}"
     mistakes: list[BeastError] = [
         ConfigError(

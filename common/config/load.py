@@ -162,7 +162,7 @@ def _preset(
             preset = Given("preset", name, f"chosen for {env_id} and {spec.name}")
         tree = presets.of(spec, presets.read(str(preset.value), spec))
         if not given["preset"].value and "-" not in preset.value and spec.name not in tree:
-            why = "which has no preset of its own and gets those settings of the run that suit IMPALA"
+            why = "which has no preset of its own and gets the settings that suit IMPALA"
             preset = preset._replace(where=f"{preset.where}, {why}")
         return preset, list(from_tree(tree, f"preset {preset.value}", mistakes))
     except ConfigError as error:

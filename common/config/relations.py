@@ -35,23 +35,23 @@ def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
 def _run(config: RunConfig) -> Iterator[Clash]:
     """Settings of a run that clash."""
     if config.actor.envs_per_group > config.broker.max_batch_rows:
-        yield "broker.max_batch_rows", "actor.envs_per_group", "at least as many, or no request fits a batch"
+        yield "broker.max_batch_rows", "actor.envs_per_group", "at least that many, otherwise no request fits a batch"
     if config.local.env_servers > config.local.actors:
-        yield "local.env_servers", "local.actors", "at most as many: an actor here uses one, the rest would idle"
+        yield "local.env_servers", "local.actors", "at most that many: each actor uses one, and the rest would idle"
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
-        widest = f"at most {MAX_SQUASHED_LOG_STD:g}, the widest that squashed actions begin with"
+        widest = f"at most {MAX_SQUASHED_LOG_STD:g}, the largest initial value for squashed actions"
         yield "net.action_log_std", "net.squash_actions", widest
     if config.security.secret and not config.security.keys:
-        yield "security.secret", "security.keys", "none, as it is of no use without the public ones"
+        yield "security.secret", "security.keys", "none, because it is useless without the public keys"
 
 
 def _evaluations(config: RunConfig) -> Iterator[Clash]:
     """Settings that clash with evaluations, if there are any."""
     path = "evaluate.every_steps" if config.evaluate.every_steps else "evaluate.times"
     if config.evaluates and config.local.placement == "serial":
-        yield path, "local.placement", "0, as an evaluator is a process"
+        yield path, "local.placement", "0, because an evaluator needs its own process"
     if config.evaluates and config.deterministic and config.stop_at_return is not None:
-        why = "as the end would depend on how long an evaluation takes"
+        why = "because the last step would depend on the duration of an evaluation"
         yield "stop_at_return", DETERMINISTIC, path, f"at most two of the three, {why}"
 
 
@@ -61,15 +61,15 @@ def _memory(config: RunConfig) -> Iterator[Clash]:
     if net.memory == "none":
         return
     if net.core != "lstm":
-        yield "net.core", "net.memory", "lstm, because the memory holds hidden states of one"
+        yield "net.core", "net.memory", "lstm, because the memory stores its hidden states"
     if net.memory_neighbours > net.memory_size:
-        yield "net.memory_neighbours", "net.memory_size", "at most as many as there are entries"
+        yield "net.memory_neighbours", "net.memory_size", "at most that number of entries"
     if config.learner.unroll_length < 2:
-        yield "learner.unroll_length", "net.memory", "at least 2, as the last step of a rollout is not remembered"
+        yield "learner.unroll_length", "net.memory", "at least 2, because the last step of a rollout is never stored"
     if net.memory == "momentum" and not own.contrastive_rate:
-        yield "memory.contrastive_rate", "net.memory", "more, because that loss is its signal"
+        yield "memory.contrastive_rate", "net.memory", "above 0, because that loss is its signal"
     if own.familiar < (least := own.refresh_every * min(own.steps_per_batch, config.learner.batch_size)):
-        expected = f"at least {least}, or steps would leave before their rarity is measured"
+        expected = f"at least {least}, otherwise steps leave the buffer before their rarity is measured"
         yield "memory.familiar", "memory.refresh_every", "memory.steps_per_batch", expected
     yield from _of_its_algorithm(config)
 
@@ -79,45 +79,53 @@ def _of_its_algorithm(config: RunConfig) -> Iterator[Clash]:
     algo, own, share = config.section, config.algorithm, config.memory.replay_share
     if config.net.memory == "td_error":
         if name := own.rescaled_by:
-            yield "net.memory", f"{algo}.{name}", "another signal, because values are not in units of rewards"
+            yield "net.memory", f"{algo}.{name}", "another signal, because values are not in the units of rewards"
         if (name := own.normalized_by) and len(config.env.tasks) > 1:
-            expected = "another signal, because only values of the first environment are sent"
+            expected = "another signal, because only the values of the first environment are sent"
             yield "net.memory", f"{algo}.{name}", expected
     if share and not own.corrects_age:
-        yield "memory.replay_share", "algo", "0, because it learns from new rollouts alone, or has its own replay"
+        yield (
+            "memory.replay_share",
+            "algo",
+            "0, because the algorithm only learns from new rollouts or has its own replay",
+        )
     if share and (name := own.reused_by):
-        yield "memory.replay_share", f"{algo}.{name}", "0 for one of them, as each would replay the other's"
+        yield "memory.replay_share", f"{algo}.{name}", "0 for one of them, otherwise each replays the other's rollouts"
 
 
 def _opponent(config: RunConfig) -> Iterator[Clash]:
     """Settings that clash with `env.opponent`."""
     if config.env.opponents and not config.env.opponent:
-        yield "env.opponents", "env.opponent", "none, because nobody acts for them"
+        yield "env.opponents", "env.opponent", "none, because no policy acts for them"
     if config.env.opponent == PAST and not config.learner.checkpoint_every_steps:
-        yield "learner.checkpoint_every_steps", "env.opponent", "more, because these checkpoints are played against"
+        yield "learner.checkpoint_every_steps", "env.opponent", "above 0, because these checkpoints are the opponents"
     if config.deterministic and config.env.opponent:
-        yield "env.opponent", DETERMINISTIC, "none, because opponents are drawn"
+        yield "env.opponent", DETERMINISTIC, "none, because opponents are drawn at random"
 
 
 def _ranks(config: RunConfig) -> Iterator[Clash]:
     """Settings that clash with `learner.ranks`."""
     if config.learner.batch_size % config.learner.ranks:
-        yield "learner.batch_size", "learner.ranks", "a multiple, because each learns from as many rollouts"
+        yield "learner.batch_size", "learner.ranks", "a multiple, because all ranks learn from equally many rollouts"
     alone = {
-        "sync.rule": (config.sync.parsed.measured, "the first rank gets no rollouts of the others"),
-        DETERMINISTIC: (config.deterministic, "it does not order what several ranks receive"),
-        "local.placement": (config.local.placement in ("serial", "serve"), "it has one learner"),
-        "net.memory": (config.net.memory != "none", "each rank would store only steps of its own rollouts"),
+        "sync.rule": (config.sync.parsed.measured, "the first rank does not see the rollouts of the others"),
+        DETERMINISTIC: (config.deterministic, "rollouts are not ordered across ranks"),
+        "local.placement": (config.local.placement in ("serial", "serve"), "there is only one learner"),
+        "net.memory": (config.net.memory != "none", "each rank would only store steps of its own rollouts"),
     }
     for path, (used, why) in alone.items():
         if config.learner.ranks > 1 and used:
-            yield "learner.ranks", path, f"1, as {why}"
+            yield "learner.ranks", path, f"1, because {why}"
 
 
 def _deterministic(config: RunConfig, groups: Groups | None) -> Iterator[Clash]:
     """Settings that clash with `deterministic`."""
     if config.deterministic and config.sync.parsed.name not in ("always", "never"):
-        yield "sync.rule", DETERMINISTIC, "always or never, because news of a version come whenever they do"
+        yield (
+            "sync.rule",
+            DETERMINISTIC,
+            "always or never, because announcements of new versions arrive at arbitrary times",
+        )
     for path, (value, why) in implied(config, groups).items():
         if value_at(config, path) != value:
             yield path, DETERMINISTIC, f"{as_text(value)}, so that {why}"
@@ -132,18 +140,18 @@ def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, st
     """
     if not config.deterministic:
         return {}
-    in_turn, same = "acting and learning take turns", "sums are made in the same order"
+    in_turn, same = "acting and learning take turns", "sums are computed in the same order"
     needed: dict[str, tuple[Any, str]] = {
         "actor.collect_ahead": (False, in_turn),
         "learner.window": (1, in_turn),
         "learner.publish_every": (1, "every version acts"),
-        "broker.max_batch_rows": (config.actor.envs_per_group, "the request of a group is a batch of its own"),
+        "broker.max_batch_rows": (config.actor.envs_per_group, "every request of an env group is a batch"),
     }
     for role in ("learner", "broker"):
         needed |= {f"{role}.{name}": (value, same) for name, value in ONE_THREAD.items()}
     if groups is not None:
         envs = groups(config) * config.actor.envs_per_group
-        needed["learner.batch_size"] = envs, "a batch has one rollout of every environment of the run"
+        needed["learner.batch_size"] = envs, "a batch has one rollout from every environment of the run"
     return needed
 
 

@@ -50,4 +50,4 @@ def _raw_frames(config: RunConfig) -> Iterator[str]:
         module, _, game = task.partition(":")
         if module == "ale_py" or preset.fitting(game, config.spec).startswith("atari"):
             usual = f"ALE/{re.split('NoFrameskip|Deterministic|-', game.removeprefix('ALE/'))[0]}-v5"
-            yield f"env.id {task} has raw colour frames, as {module} makes them; {usual} has Atari's usual ones"
+            yield f"env.id {task} sends raw colour frames, as made by {module}; {usual} has the usual preprocessing"

@@ -196,7 +196,7 @@ def _of_flag(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[Be
     if text is None and setting is not None and setting.annotation is bool:
         text = "true"
     if text is None:
-        what = f"a {'file' if path == CONFIG else 'value'} behind it"
+        what = f"a {'file' if path == CONFIG else 'value'} after it"
         mistakes.append(ConfigError(f"{flag.where}: expected {what}", path=path, expected=what, layer=flag.where))
         return []
     return [Given(path, scalar(setting, text) if setting else text, flag.where)]

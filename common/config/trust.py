@@ -70,7 +70,7 @@ def _was_passed(one: Given) -> bool:
 
 
 def _refusal(path: str, value: Any, where: str) -> ConfigError:
-    sentence = f"{short(value)} {guard_at(path).what}, and a file alone may not decide that"
+    sentence = f"{short(value)} {guard_at(path).what}, which a file alone may not decide"
     expected = f"give {shlex.join(flag_of(path, value))} as well"
     return ConfigError(f"{where}: {sentence}: {expected}", path=path, value=value, expected=expected, layer=where)
 

@@ -23,7 +23,7 @@ def refuse_links_outside(folder: Path) -> None:
             for path in (os.path.join(place, name) for name in (*folders, *files)):
                 if path != os.path.join(own, run_files.STORE) and (why := _refusal(path, own)):
                     raise ConfigError(
-                        f"{path} {why}, which the folder of a run may not have: remove it", path=str(path)
+                        f"{path} {why}, which is not allowed in the folder of a run: remove it", path=str(path)
                     )
 
 

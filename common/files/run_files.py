@@ -69,9 +69,7 @@ def refuse_other(folder: Path) -> None:
       OSError: it cannot be read.
     """
     if not is_run(folder) and {path.name for path in folder.iterdir()} - BEFORE_CONFIG:
-        raise ConfigError(
-            f"{folder} is not the folder of a run: expected none of that name, or an empty one", path=str(folder)
-        )
+        raise ConfigError(f"{folder} is not the folder of a run: expected a new or an empty folder", path=str(folder))
 
 
 def places(name: str, root: Path | str) -> list[Path]:
@@ -139,7 +137,7 @@ def named(run: str, root: Path | str) -> Path:
     if (which == "best" or which.isdecimal()) and os.path.isfile(path):
         return path
     those = [str(steps) for steps, _ in kept(folder)] + ["best"] * (folder / BEST_CHECKPOINT).is_file()
-    others = f"one of {', '.join(those)}" if those else f"{name} for its newest, as it keeps no others"
+    others = f"one of {', '.join(those)}" if those else f"{name}, its newest and only checkpoint"
     raise ConfigError(
         f"run {folder.name} has no checkpoint {which}, expected {others}", path="run", value=run, expected=others
     )

@@ -27,7 +27,7 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Check the services of a process, or those whose pages --endpoint names; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog=f"python -m zerobeast.services.{role} health",
-        description="Ask a running service how it is. Exit code: 0 it takes work, 1 it does not, 2 unreachable.",
+        description="Show the state of a running service. Exit code: 0 it accepts work, 1 it does not, 2 unreachable.",
     )
     add_flags(parser)
     flags = parser.parse_args(argv)
@@ -43,9 +43,11 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Flags that every health command has."""
-    parser.add_argument("--endpoint", action="append", metavar="HOST:PORT", help="of a health page; may be repeated")
-    parser.add_argument("--json", action="store_true", help="everything that is known, as JSON")
-    parser.add_argument("--watch", action="store_true", help=f"again every {WATCH_PERIOD_S:g} s, until Ctrl-C")
+    parser.add_argument(
+        "--endpoint", action="append", metavar="HOST:PORT", help="address of a health page; may be repeated"
+    )
+    parser.add_argument("--json", action="store_true", help="print all data as JSON")
+    parser.add_argument("--watch", action="store_true", help=f"repeat every {WATCH_PERIOD_S:g} s until Ctrl-C")
 
 
 def own_pages(process: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ TROUBLES = {
     "moves": "moves",
     "setbacks": "setbacks",
     "env_errors": "env errors",
-    "env_timeouts": "env processes hung",
+    "env_timeouts": "hung env processes",
     "nonfinite_updates": "non-finite updates",
     "write_errors": "failed writes",
 }

@@ -14,21 +14,21 @@ from zerobeast.common.health.sliding_window import SlidingWindow
 
 #: role -> hop -> meaning, in the order in which an experience passes them
 HOPS: dict[str, dict[str, str]] = {
-    "envserver": {"env_step": "from a request to the observations of a whole env group"},
+    "envserver": {"env_step": "from a request to the observations of the whole env group"},
     "actor": {
-        "env_round_trip": "from sending actions to having observations",
-        "broker_round_trip": "from sending observations to having actions",
-        "credit_wait": "a full unroll waits for the learner to use an earlier one",
+        "env_round_trip": "from sending actions to receiving observations",
+        "broker_round_trip": "from sending observations to receiving actions",
+        "credit_wait": "a full unroll waits until the learner has used an earlier one",
     },
     "broker": {
-        "batch_wait": "a request waits for its batch to close and the device to be free",
+        "batch_wait": "a request waits until its batch is closed and the device is free",
         "forward": "one batch through the network",
     },
     "learner": {
         "rollout_queue": "from a rollout's arrival to the update that uses its last row",
         "learner_wait": "the learner waits for a full batch",
         "update": "one batch: assembly, loss, gradient, optimiser",
-        "publish": "weights are copied out and handed to the subscribers",
+        "publish": "weights are copied and sent to the subscribers",
     },
 }
 DECADES = range(-5, 2)  #: 10 us to 50 s

@@ -41,7 +41,9 @@ def hop_table(services: Sequence[ServiceView]) -> str:
                 times = [milliseconds(passed.quantile_s(part)) for part in (0.5, 0.9)]
                 rows.append([f"{role} {name}", *times, meaning])
     for peer, seconds in hops.wires(pages).items():
-        rows.append([f"wire to {peer}", f"~{milliseconds(seconds)}", "", "the round trip less the server's part, mean"])
+        rows.append(
+            [f"wire to {peer}", f"~{milliseconds(seconds)}", "", "mean round trip minus the time in the server"]
+        )
     return aligned([["hop", "median", "90 %", "what"], *rows], {"hop", "what"}) if rows else ""
 
 

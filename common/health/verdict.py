@@ -34,7 +34,7 @@ SERVING = ("learner", "broker")
 #: by role: what the run is if its services are busy all the time, and what to do
 LIMITS = {
     "broker": ("inference-bound", "add a broker or a GPU"),
-    "envserver": ("environment-bound", "add env-servers, or threads and workers to them"),
+    "envserver": ("environment-bound", "add env-servers, or give them more threads or workers"),
     "actor": ("environment-bound", "add actors"),
 }
 MOST, MOST_TEXT = 3, 200  #: causes of each kind in a sentence; characters of a cause that a service words itself
@@ -77,11 +77,11 @@ def remark(services: Sequence[ServiceView]) -> Verdict | None:
     done = learner.get("finished") or (steps and total and steps >= total)
     if done or any(view.finished for view in services if view.role == "learner"):
         left = max((number(view.page, "evaluations_waiting") or 0 for view in services), default=0)
-        waiting = f", and {count(left)} policies wait for their evaluation" if left else ""
+        waiting = f", with {count(left)} policies still to be evaluated" if left else ""
         return Verdict(f"finished: the run has reached its last step{waiting}", good=True)
     if away > len(services) and not learner:
         words = "".join(view.note for view in services if view.role == "learner")
-        return _unhealthy(f"the learner's page cannot be asked from here; last seen: {words}")
+        return _unhealthy(f"the learner's health page cannot be reached from here; last seen: {words}")
     if sentence := _starting(services):
         return Verdict(sentence, good=False)
     if cause := _missing(services) or _unready(services) or _stalled(services):
@@ -107,9 +107,9 @@ def _starting(services: Sequence[ServiceView]) -> str:
 def _missing(services: Sequence[ServiceView]) -> str:
     peers = any(number(view.page, "peers") for view in _of(services, "learner"))
     if _serves(services) and _of(services, "learner") and (peers or _of(services, "broker")):
-        return "" if peers else "no actor and nothing like one is connected"
+        return "" if peers else "no actor or client is connected"
     missing = [role for role in ROLES if not any(view.role == role and view.page for view in services)]
-    return f"no {' and no '.join(missing)} answers" if missing else ""
+    return f"no answer from {', '.join(missing)}" if missing else ""
 
 
 def _unready(services: Sequence[ServiceView]) -> str:
@@ -142,7 +142,7 @@ def _refusing(services: Sequence[ServiceView]) -> Iterator[str]:
     refused = {view.name: _counts(view.page.get("refused_since_progress")) for view in services}
     for name in sorted(refused, key=lambda each: -sum(refused[each].values()))[:MOST]:
         if reasons := sorted(refused[name].items(), key=lambda entry: -entry[1])[:MOST]:
-            yield f"{name} refuses what it is sent ({', '.join(f'{count(many)} x {why}' for why, many in reasons)})"
+            yield f"{name} refuses messages ({', '.join(f'{count(many)} x {why}' for why, many in reasons)})"
 
 
 def _counts(page: Any) -> dict[str, float]:
@@ -156,11 +156,11 @@ def _beginning(services: Sequence[ServiceView]) -> str:
     learner = _of(services, "learner")[0].page
     making = sum(number(view.page, "sessions_making") or 0.0 for view in _of(services, "envserver"))
     if making and not number(learner, "agent_steps_per_s"):
-        return f"{STARTING}: environments of {count(making)} sessions are being made"
+        return f"{STARTING}: environments of {count(making)} sessions are being created"
     if (fill := number(learner, "replay_fill")) is not None and fill < 1:
-        return f"{STARTING}: the replay has {share(fill)} of the steps that it needs before the first update"
+        return f"{STARTING}: the replay has {share(fill)} of the steps needed for the first update"
     if (lasts := number(learner, "computing_s") or 0.0) > LASTING_S:
-        return f"training-bound: an update or a checkpoint has taken {figures.duration(lasts)} so far: a GPU helps"
+        return f"training-bound: the current update or checkpoint has taken {figures.duration(lasts)}: use a GPU"
     if number(learner, "waiting_fraction") is None or not number(learner, "agent_steps_per_s"):
         return f"{STARTING}: no update yet"
     return ""
@@ -182,14 +182,14 @@ def _lags(services: Sequence[ServiceView]) -> str:
     if stale is None or stale < WASTEFUL:
         return ""
     full = _full(services)
-    dropped = f"{share(stale)} of the rollouts are older than learner.max_policy_lag allows and are dropped"
-    advice = "take fewer actors or environments, or raise learner.batch_size or learner.max_policy_lag"
+    dropped = f"{share(stale)} of the rollouts exceed learner.max_policy_lag and are dropped"
+    advice = "use fewer actors or environments, or raise learner.batch_size or learner.max_policy_lag"
     return f"training-bound: {dropped}{full and f', and {full}'}: {advice}"
 
 
 def _cpu_bound(services: Sequence[ServiceView]) -> str:
     full, most = _full(services), max(services, key=_cpu)
-    return f"CPU-bound: {full}, most with {most.name} ({share(_cpu(most))}): add cores or a GPU" if full else ""
+    return f"CPU-bound: {full}, {most.name} uses most ({share(_cpu(most))}): add cores or a GPU" if full else ""
 
 
 def _full(services: Sequence[ServiceView]) -> str:
@@ -198,8 +198,10 @@ def _full(services: Sequence[ServiceView]) -> str:
     waits = sum(number(view.page, "cpu_pressure") or 0.0 for view in services) / len(services)
     if not cores or (used < FULL * cores and waits < CROWDED):
         return ""
-    more = f" (this run uses {used:.1f}, and processes wait {share(waits)} of the time)" if waits >= CROWDED else ""
-    return f"the {cores} cores are full{more}" if cores > 1 else f"the only core is full{more}"
+    more = (
+        f" (this run uses {used:.1f}; processes wait for a core {share(waits)} of the time)" if waits >= CROWDED else ""
+    )
+    return f"all {cores} cores are busy{more}" if cores > 1 else f"the only core is busy{more}"
 
 
 def _cores(services: Sequence[ServiceView]) -> int:
@@ -221,22 +223,22 @@ def _more(services: Sequence[ServiceView], role: str, advice: str) -> str:
 
 def _training_bound(learner: Mapping[str, Any]) -> str:
     """A sentence if the learner never waits, or rollouts wait for updates as a replay bounds samples per insert."""
-    spent = f"{decimal(number(learner, 'update_ms'))} ms an update"
+    spent = f"{decimal(number(learner, 'update_ms'))} ms per update"
     if (limited := number(learner, "ratio_limited_fraction") or 0.0) > MOSTLY:
         ratio = f"{number(learner, 'samples_per_insert') or 0.0:.3g} samples per insert"
-        waits = f"rollouts wait {share(limited)} for updates ({ratio}, {spent})"
-        return f"training-bound: {waits}: a GPU or a lower samples_per_insert helps"
+        waits = f"rollouts wait for updates {share(limited)} of the time ({ratio}, {spent})"
+        return f"training-bound: {waits}: use a GPU or a lower samples_per_insert"
     if (number(learner, "waiting_fraction") or 0.0) > NEVER_WAITS:
         return ""
     queue = f"{count(number(learner, 'queue_rows'))} of {count(number(learner, 'queue_capacity'))}"
-    return f"training-bound: the learner never waits (queue {queue}, {spent}): a GPU or a smaller network helps"
+    return f"training-bound: the learner never waits (queue {queue}, {spent}): use a GPU or a smaller network"
 
 
 def _server_bound(services: Sequence[ServiceView]) -> str:
     """A sentence if services of a role are busy all the time; the one nearest to the learner comes first."""
     for role, (kind, advice) in LIMITS.items():
         if (busy := _mean(services, role, "busy_fraction") or 0.0) > BUSY:
-            return f"{kind}: {role} busy {share(busy)}: {_more(services, role, advice)}"
+            return f"{kind}: {role} is busy {share(busy)} of the time: {_more(services, role, advice)}"
     return ""
 
 
@@ -249,16 +251,16 @@ def _transit(services: Sequence[ServiceView]) -> str:
     peer = max(wires, key=lambda name: wires[name])
     if wires[peer] < MOSTLY * step_s:
         return ""
-    return f"{milliseconds(wires[peer])} of the {milliseconds(step_s)} of a step are the way to the {peer} and back"
+    return f"{milliseconds(wires[peer])} of {milliseconds(step_s)} per step are network time to the {peer} and back"
 
 
 def _latency_bound(services: Sequence[ServiceView]) -> str:
     if transit := _transit(services):
-        return f"latency-bound: {transit}: move them closer or add env groups"
+        return f"latency-bound: {transit}: move the services closer together or add env groups"
     waiting = _mean(services, "learner", "waiting_fraction")
     broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
     if broker is None:
-        return f"latency-bound: the learner waits {share(waiting)} for services whose pages cannot be asked from here"
+        return f"latency-bound: the learner waits {share(waiting)} of the time, and other services are out of reach"
     idle, more = f"learner waits {share(waiting)}, brokers busy {share(broker)}", "add agents"
     if not _serves(services):
         idle, more = f"{idle}, env-servers busy {share(env)}", _more(services, "actor", "add actors or env groups")

@@ -10,7 +10,7 @@ from zerobeast.common.errors import ConfigError, LocalProtocolError, raising
 from zerobeast.common.wire.codec import pack
 
 MAX_NESTING = 24  #: levels of lists and dicts
-PLAIN = f"text, finite numbers of at most 64 bits, True, False, None, or lists and dicts of these, {MAX_NESTING} deep"
+PLAIN = f"text, finite 64-bit numbers, True, False, None, or lists and dicts of these, at most {MAX_NESTING} deep"
 
 
 def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
@@ -22,7 +22,7 @@ def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
     if isinstance(value, dict) and nesting:
         if strange := [key for key in value if not isinstance(key, str)]:
             raise ConfigError(
-                f"{place} has the key {strange[0]!r:.100}, expected keys that are text", path=place, value=strange[0]
+                f"{place} has the key {strange[0]!r:.100}, expected text as keys", path=place, value=strange[0]
             )
         return {key: plain(part, f"{place}.{key}", nesting - 1) for key, part in value.items()}
     if isinstance(value, list | tuple) and nesting:
@@ -45,7 +45,7 @@ def arguments(most: int) -> BeforeValidator:
         with raising(ValueError, "", ConfigError):
             given = {name: plain(part, str(name)) for name, part in value.items()}
         if (size := len(pack(given))) > most:
-            file = "the name of a file, which the environment reads"
+            file = "the name of a file that the environment reads"
             raise ValueError(f"{size:,} bytes, expected at most {most:,}, or {file}")
         return given
 

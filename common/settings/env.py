@@ -36,7 +36,9 @@ def _entries(value: Any) -> tuple[str, ...]:
         return ()
     if isinstance(parts, list | tuple) and all(type(part) in (str, int) and part != "" for part in parts):
         return tuple(map(str, parts))
-    raise ValueError("expected names of entries such as mission or mission,camera.text, or numbers in a Tuple")
+    raise ValueError(
+        "expected names of Dict entries such as mission or mission,camera.text, or indices of Tuple entries"
+    )
 
 
 def filled(options: Any, progress: float) -> Any:
@@ -48,8 +50,8 @@ def filled(options: Any, progress: float) -> Any:
     return progress if options == PROGRESS else options
 
 
-SIZES = f"at most {MAX_SIZES} sizes such as 10,10,7, each at least 1 and at most {MAX_CHOICES}"
-NUMBERS = f"numbers of agents such as 1 or 2,3, counted from 0 and below {MAX_AGENTS}"
+SIZES = f"at most {MAX_SIZES} sizes such as 10,10,7, each from 1 to {MAX_CHOICES}"
+NUMBERS = f"agent indices such as 1 or 2,3, from 0 to {MAX_AGENTS - 1}"
 Shape = Annotated[tuple[int, ...], whole_numbers(MAX_SIZES, MAX_CHOICES, SIZES)]
 Agents = Annotated[tuple[int, ...], whole_numbers(MAX_AGENTS, MAX_AGENTS - 1, NUMBERS, least=0)]
 Entries = Annotated[tuple[str, ...], BeforeValidator(_entries)]
@@ -58,7 +60,7 @@ Sizes = Annotated[tuple[Whole, ...], Field(min_length=2, max_length=2 + MAX_SIZE
 
 
 class EnvConfig(OpenSection):
-    """Which environment, and what it is made with."""
+    """The environment and how it is made."""
 
     section, chosen_by = "env", ("id",)
     is_bound = shapes = True
@@ -66,8 +68,8 @@ class EnvConfig(OpenSection):
     id: str = setting(
         "PongNoFrameskip-v4",
         "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, football/<scenario>, gfootball/<scenario>, envpool/<id>, "
-        "pettingzoo/<family>/<game>, module:Name or file.py:Name; zipf(ID,ID;1): episodes in one of several; "
-        "with commas: one policy for several",
+        "pettingzoo/<family>/<game>, module:Name or file.py:Name; several, with commas: one policy for all; "
+        "zipf(ID,ID;1): draw one of several for each episode",
         decides=ENVIRONMENT,
         max_length=MAX_ID_LENGTH,
         short="env",
@@ -77,46 +79,49 @@ class EnvConfig(OpenSection):
         {}, "arguments of the environment's constructor: text, numbers, lists and mappings", decides=ARGUMENTS
     )
     action_mask: str = setting(
-        "", "key of the action mask (1: legal) in a Dict observation or in the info of a step", decides=PLAIN
+        "", "key of the action mask (1: legal action) in a Dict observation or in the info dict", decides=PLAIN
     )
     options: Annotated[dict[str, JsonValue], arguments(MAX_OPTIONS)] = setting(
         {},
-        f"options of every reset of the environment; a value {PROGRESS} is the share of total_steps trained, 0 to 1",
+        f"options passed to every reset; {PROGRESS} as a value stands for the share of total_steps trained, 0 to 1",
         decides=TEXT._replace(matters=lambda options, _: not is_plain(filled(options, 0.0)), always=False),
         bound=False,
     )
     progress: float | None = setting(
         None,
-        f"{PROGRESS} in env.options while it trains, instead of the share of total_steps",
+        f"fixed value of {PROGRESS} in env.options during training; empty: the share of total_steps trained",
         ge=0,
         le=1,
         shapes=False,
     )
     leave_out: Entries = setting(
         (),
-        "entries of a Dict or Tuple observation that are not sent, such as texts: mission,camera.text",
+        "entries to drop from a Dict or Tuple observation, such as text: mission,camera.text",
         decides=PLAIN,
     )
     pad_obs: Shape = setting(
-        (), "pad observations with zeros to this shape; empty: beast train pads environments of one run that differ"
+        (), "zero-pad observations to this shape; empty: beast train pads if the environments of a run differ"
     )
     pad_actions: int = setting(
-        0, "pad discrete actions to this number, which masks forbid; 0: as for pad_obs", ge=0, le=MAX_CHOICES
+        0, "pad discrete actions to this number and mask the extra ones; 0: chosen as for pad_obs", ge=0, le=MAX_CHOICES
     )
     sizes: dict[str, Sizes] = setting(
         {},
-        "of several or padded environments, as beast train finds it: number of choices, first choice, shape of a box",
+        "filled in by beast train, for several or padded environments: action count, first action, obs shape of each",
         decides=PLAIN,
         shapes=False,
     )
     agents: int = setting(
-        0, "agents of each environment, which share one policy; 0: 1, or what beast train finds", ge=0, le=MAX_AGENTS
+        0,
+        "agents per environment, which share one policy; 0: detected by beast train, otherwise 1",
+        ge=0,
+        le=MAX_AGENTS,
     )
-    agent_id: bool = setting(False, "of several agents: an observation has the number of its agent")
+    agent_id: bool = setting(False, "multi-agent: add the agent's index to each observation")
     opponent: str = setting(
         "",
-        "of several agents: who acts for the other side, which is not learned from: latest, past (one of this run's "
-        "numbered checkpoints in each episode), RUN, RUN:<agent steps>, RUN:best or a path; empty: all are one side",
+        "multi-agent: the policy of the other side, which is not trained on: latest, past (in each episode one of this "
+        "run's numbered checkpoints), RUN, RUN:<agent steps>, RUN:best or a path; empty: there is no other side",
         decides=PLAIN,  # a checkpoint is data, and its settings are judged as those of any file
         max_length=1000,
         bound=False,
@@ -124,7 +129,7 @@ class EnvConfig(OpenSection):
     )
     opponents: Agents = setting(
         (),
-        "numbers of the agents on the other side, as 1 or 2,3; empty: half, the other half in every 2nd environment",
+        "indices of the agents on the other side, such as 1 or 2,3; empty: half of them, alternating by environment",
         bound=False,
         shapes=False,
     )
@@ -144,7 +149,7 @@ class EnvConfig(OpenSection):
         if not all(ids):
             raise ValueError("expected an environment id such as PongNoFrameskip-v4, or several with commas")
         if len(set(ids)) < len(ids):
-            raise ValueError("expected each environment once")
+            raise ValueError("expected no environment twice")
         return ",".join(ids)
 
     @property
@@ -185,10 +190,12 @@ class EnvConfig(OpenSection):
             return None
         agents, own = self.agents, self.opponents
         if agents < 2:
-            raise ConfigError(path="env.opponent", value=self.opponent, expected="an environment of several agents")
+            raise ConfigError(path="env.opponent", value=self.opponent, expected="an environment with several agents")
         if own and (max(own) >= agents or len(set(own)) == agents):
             raise ConfigError(
-                path="env.opponents", value=",".join(map(str, own)), expected=f"some of the agents 0 to {agents - 1}"
+                path="env.opponents",
+                value=",".join(map(str, own)),
+                expected=f"some, but not all, of the agents 0 to {agents - 1}",
             )
         if num_envs % agents:
             raise ConfigError(

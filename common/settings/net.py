@@ -46,7 +46,7 @@ def _part_of(group: str, *others: str) -> AfterValidator:
 Torso = Annotated[str, _part_of(NETWORKS, "auto")]
 Core = Annotated[str, _part_of(CORES, "none")]
 Memory = Annotated[str, _part_of(MEMORIES, "none")]
-WIDTHS = f"at most {MAX_LAYERS} widths such as 256,128, each at least 1 and at most {MAX_WIDTH}"
+WIDTHS = f"at most {MAX_LAYERS} widths such as 256,128, each from 1 to {MAX_WIDTH}"
 Widths = Annotated[tuple[int, ...], whole_numbers(MAX_LAYERS, MAX_WIDTH, WIDTHS)]
 
 
@@ -58,49 +58,55 @@ class NetConfig(OpenSection):
 
     torso: Torso = setting(
         "auto",
-        "shallow, deep, football or minatar for images, mlp for vectors, auto: what fits; or that of a package, "
-        "module:Class or file.py:Class",
+        "shallow, deep, football or minatar for images, mlp for vectors; auto: chosen by the observations; "
+        "or a package's torso, module:Class or file.py:Class",
         decides=CODE,
     )
     pixels: Literal["auto", "all", "none"] = setting(
         "auto",
-        "scale bytes by 1/255; auto: those in the shape of an image with bounds of 0 and 255; all: all bytes, and any "
-        "matrix is an image",
+        "scale bytes by 1/255; auto: image-shaped bytes with bounds 0 and 255; all: all bytes, and every matrix is an "
+        "image",
     )
-    normalize_obs: bool = setting(False, "centre and scale observations by running statistics, kept with the weights")
-    hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's own", ge=0, le=MAX_WIDTH)
-    hidden_sizes: Widths = setting((), "width of each dense layer of mlp, as 256,128; empty: two of net.hidden_size")
+    normalize_obs: bool = setting(
+        False, "normalise observations by running mean and standard deviation, saved with the weights"
+    )
+    hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's default", ge=0, le=MAX_WIDTH)
+    hidden_sizes: Widths = setting(
+        (), "widths of the dense layers of mlp, such as 256,128; empty: two of net.hidden_size"
+    )
     activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
-        "auto", "after the layers in front of the heads; auto: the torso's own, tanh for mlp and relu for all others"
+        "auto", "activation of the layers before the heads; auto: the torso's default, tanh for mlp and relu otherwise"
     )
     core: Core = setting(
         "none",
-        "what remembers, behind the torso: none, lstm, or that of a package, module:Class or file.py:Class",
+        "recurrent core after the torso: none, lstm, or a package's core, module:Class or file.py:Class",
         decides=CODE,
     )
     core_width: int = setting(256, "width of the core", ge=1, le=65_536)
     memory: Memory = setting(
         "none",
-        "add an episodic memory to the LSTM, which keeps what is rare by momentum, knn or td_error, or anything by "
-        "uniform; or by the signal of a package, module:NAME",
+        "episodic memory for the LSTM, by the signal that picks what it keeps: momentum, knn or td_error for rare "
+        "steps, uniform for random ones, or a package's signal, module:NAME",
         decides=CODE,
     )
-    memory_size: int = setting(512, "entries of the episodic memory", ge=1, le=1_000_000)
-    memory_key_size: int = setting(32, "width of their keys", ge=1, le=4096)
-    memory_neighbours: int = setting(8, "nearest entries that are reinstated, by weight", ge=1, le=1024)
+    memory_size: int = setting(512, "capacity of the episodic memory, in entries", ge=1, le=1_000_000)
+    memory_key_size: int = setting(32, "width of an entry's key", ge=1, le=4096)
+    memory_neighbours: int = setting(
+        8, "k: nearest entries read at each step, averaged by the similarity of their keys", ge=1, le=1024
+    )
     last_action_reward: Literal["auto", "always", "never"] = setting(
-        "auto", "append the last action and the last reward to the torso's features; auto: in front of a core"
+        "auto", "append the last action and the last reward to the torso's features; auto: only with a core"
     )
     action_std: Literal["free", "state"] = setting(
-        "free", "standard deviation of real actions: free: a parameter (Schulman et al. 2017); state: an output"
+        "free", "standard deviation of continuous actions; free: a parameter (Schulman et al. 2017); state: an output"
     )
     action_log_std: float = setting(
-        0.0, "initial log standard deviation of real actions; 0: half their box", ge=-4, le=1
+        0.0, "initial log standard deviation of continuous actions, in units of half the action range", ge=-4, le=1
     )
-    squash_actions: bool = setting(False, "tanh keeps real actions inside their bounds, instead of clipping them")
+    squash_actions: bool = setting(False, "keep continuous actions within their bounds by tanh instead of clipping")
     max_parameters: int = setting(
         50_000_000,
-        "largest network that is built; the sizes of its layers follow from what environments send",
+        "maximum number of parameters; layer sizes depend on the observations that environments send",
         ge=1,
         le=LIMIT,
         about=About.CAPACITY,
@@ -130,30 +136,35 @@ class NetConfig(OpenSection):
 class MemoryConfig(Section):
     """How the learner fills the episodic memory of `net.memory` (Fernandes et al. 2025, unless noted)."""
 
-    familiar: int = setting(1024, "steps in the familiarity buffer, first in, first out", ge=2, le=100_000)
-    steps_per_batch: int = setting(8, "steps that are written to it from each batch, each of another rollout", ge=1)
+    familiar: int = setting(1024, "capacity of the familiarity buffer (FIFO), in steps", ge=2, le=100_000)
+    steps_per_batch: int = setting(
+        8, "steps written to that buffer from each batch, each from a different rollout", ge=1
+    )
     refresh_every: int = setting(
         16,
-        "batches between two epochs of the contrastive loss, after which rarity is measured and keys are computed anew",
+        "batches between refreshes: an epoch of the contrastive loss, then new rarity scores and new keys",
         ge=1,
         le=LIMIT,
     )
-    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: there is none", ge=0, le=1)
-    contrastive_temperature: float = setting(0.2, "of the contrastive loss (Zhou et al. 2022)", ge=1e-3)
+    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: no such loss", ge=0, le=1)
+    contrastive_temperature: float = setting(0.2, "temperature of the contrastive loss (Zhou et al. 2022)", ge=1e-3)
     negatives_below: float = setting(
         1.0,
-        "entries are negatives of each other only if the cosine of their keys is below this; 1: all are",
+        "two entries are negatives only if the cosine similarity of their keys is below this; 1: all pairs are",
         ge=-1,
         le=1,
     )
     momentum: float = setting(
-        0.9, "beta of the moving average of an entry's contrastive losses; 0: the last", ge=0, lt=1
+        0.9, "beta of the moving average of an entry's contrastive losses; 0: only the latest loss", ge=0, lt=1
     )
     decay: float = setting(
-        0.999, "factor on the priorities of what is remembered, for each entry that is offered", gt=0, le=1
+        0.999, "decay factor of all priorities in the memory, applied each time an entry is offered", gt=0, le=1
     )
     replay_share: float = setting(
-        0.0, "share of a batch that is remembered rollouts, drawn by priority, beside the new ones", ge=0, le=0.9
+        0.0,
+        "share of each batch that is remembered rollouts, drawn by priority and added to the new ones",
+        ge=0,
+        le=0.9,
     )
 
 
@@ -251,5 +262,5 @@ def _in_words(space: ArraySpace, net: NetConfig) -> str:
         values = "scaled by 1/255"
     elif space.full_bytes:
         values = "as they are (net.pixels all would scale them by 1/255)"
-    what = "numbers" if not convolved else "picture" if scale != 1.0 else "planes of numbers"
+    what = "numbers" if not convolved else "image" if scale != 1.0 else "planes of numbers"
     return f"{what}, {values}, {own or ('convolutions' if convolved else 'MLP')}"

@@ -19,7 +19,7 @@ from zerobeast.common.settings.sync_rule import SyncConfig
 from zerobeast.common.wire.messages import MAX_WINDOW
 from zerobeast.common.wire.seeds import MAX_ENV_SEED, counted
 
-BY_CORES = "0: by the number of cores in `beast train`, 1 elsewhere"
+BY_CORES = "0: chosen by `beast train` from the number of cores, otherwise 1"
 Precision = Literal["auto", "float32", "bfloat16"]
 Placement = Literal["auto", "apart", "fused", "serial", "serve"]
 CONNECTED = Idle(("apart", "fused", "serial"), "`beast train` connects its services itself")
@@ -32,27 +32,37 @@ class EnvServerConfig(Section):
     about = About.CAPACITY
 
     endpoint: Address = setting(
-        "tcp://127.0.0.1:5550", "where actors connect", decides=REACH, about=About.PEERS, of_host=True, idle=CONNECTED
+        "tcp://127.0.0.1:5550",
+        "endpoint to bind, to which actors connect",
+        decides=REACH,
+        about=About.PEERS,
+        of_host=True,
+        idle=CONNECTED,
     )
-    threads: int = setting(0, f"C++ threads of an Atari session, at least 1 per 4 games; {BY_CORES}", ge=0, le=1024)
-    workers: int = setting(0, f"processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
+    threads: int = setting(
+        0, f"C++ threads of an Atari session, at least 1 per 4 environments; {BY_CORES}", ge=0, le=1024
+    )
+    workers: int = setting(0, f"worker processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
     in_process: bool = setting(
         False, "step pure-Python environments in the env-server's process: breakpoints work, a crash ends the server"
     )
-    max_envs: int = setting(8192, "maximum number of environments, over all sessions", ge=1, le=2**20)
-    max_workers: int = setting(128, "maximum number of environment processes, over all sessions", ge=1, le=65_536)
+    max_envs: int = setting(8192, "maximum number of environments in all sessions", ge=1, le=2**20)
+    max_workers: int = setting(128, "maximum number of environment processes in all sessions", ge=1, le=65_536)
     max_episodes_per_process: int = setting(
-        0, "replace an environment process after so many episodes, for simulators that leak; 0: never", ge=0, le=LIMIT
+        0,
+        "replace an environment process after this many episodes, for simulators that leak memory; 0: never",
+        ge=0,
+        le=LIMIT,
     )
     max_process_memory_mb: int = setting(
         0,
-        "replace an environment process at an episode's end once it takes this, with what it has started; 0: never",
+        "MB that an environment process with its children may use until it is replaced after an episode; 0: no limit",
         ge=0,
         le=LIMIT,
     )
     step_timeout_s: float = setting(
         60.0,
-        "kill and replace a process in which an environment takes longer to be made, reset or stepped",
+        "seconds that making, resetting or stepping an environment may take before its process is killed and replaced",
         gt=0,
         le=LIMIT,
         shapes=True,
@@ -68,14 +78,18 @@ class ActorConfig(Section):
     """The service that drives environments and assembles rollouts."""
 
     env_groups: int = setting(
-        2, "groups that alternate: one steps while another is inferred (rlpyt, SEED)", ge=1, le=64
+        2, "env groups that alternate: one steps while another waits for inference (rlpyt, SEED)", ge=1, le=64
     )
     envs_per_group: int = setting(
-        16, "environments of a group, or their agents, which are stepped and inferred together", ge=1, le=4096
+        16, "rows of an env group, stepped and inferred together: environments, or agents if multi-agent", ge=1, le=4096
     )
-    collect_ahead: bool = setting(True, "keep acting while a rollout is learned from; false: wait for the new policy")
+    collect_ahead: bool = setting(True, "keep acting while the learner uses a rollout; false: wait for the new policy")
     connect_timeout_s: float = setting(
-        60.0, "exit with 75 if a service is unreachable for this long", gt=0, le=LIMIT, about=About.CAPACITY
+        60.0,
+        "seconds without an answer from a service after which to exit with code 75",
+        gt=0,
+        le=LIMIT,
+        about=About.CAPACITY,
     )
 
 
@@ -83,15 +97,22 @@ class BrokerConfig(Section):
     """The service that infers actions in batches."""
 
     endpoint: Address = setting(
-        "tcp://127.0.0.1:5555", "where actors connect", decides=REACH, about=About.PEERS, of_host=True, idle=CONNECTED
+        "tcp://127.0.0.1:5555",
+        "endpoint to bind, to which actors connect",
+        decides=REACH,
+        about=About.PEERS,
+        of_host=True,
+        idle=CONNECTED,
     )
-    max_batch_rows: int = setting(256, "maximum number of environments in a forward pass", ge=1, le=65_536)
-    max_batch_delay_s: float = setting(0.005, "longest that a request waits for others to join its batch", ge=0, le=10)
+    max_batch_rows: int = setting(256, "maximum number of rows (environments) in a forward pass", ge=1, le=65_536)
+    max_batch_delay_s: float = setting(
+        0.005, "seconds that a request may wait for others to join its batch", ge=0, le=10
+    )
     device: Device = setting(
         "auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=PLAIN, about=About.MACHINE
     )
     precision: Precision = setting(
-        "auto", "of the forward pass; auto: bfloat16 if the device is faster with it", about=About.MACHINE
+        "auto", "precision of the forward pass; auto: bfloat16 if the device is faster with it", about=About.MACHINE
     )
     threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024, about=About.CAPACITY)
 
@@ -101,52 +122,55 @@ class LearnerConfig(Section):
 
     endpoint: Address = setting(
         "tcp://127.0.0.1:5560",
-        "where actors and brokers connect",
+        "endpoint to bind, to which actors and brokers connect",
         decides=REACH,
         about=About.PEERS,
         of_host=True,
         idle=CONNECTED,
     )
     # both defaults are those of IMPALA: Espeholt et al. 2018, table G.1; presets have those of other algorithms
-    unroll_length: int = setting(20, "T: steps of a rollout", ge=1, le=10_000)
-    batch_size: int = setting(32, "B: rollouts of an update", ge=1, le=65_536)
+    unroll_length: int = setting(20, "T: agent steps in a rollout", ge=1, le=10_000)
+    batch_size: int = setting(32, "B: rollouts in a batch", ge=1, le=65_536)
     ranks: int = setting(
-        1, "processes that learn as one, each from its part of every batch", ge=1, le=1024, about=About.MACHINE
+        1, "data-parallel learner processes, each with an equal part of every batch", ge=1, le=1024, about=About.MACHINE
     )
     rank_endpoints: Addresses = setting(
-        "", "with ranks: where actors connect to those after the first, with commas", decides=REACH, about=About.PEERS
+        "",
+        "with ranks: endpoints of all ranks after the first, for actors, with commas",
+        decides=REACH,
+        about=About.PEERS,
     )
     meeting: Meeting = setting(
         "",
-        "with ranks: where they meet, tcp://host:port of the first or file:///path; empty: as set by torchrun",
+        "with ranks: rendezvous, tcp://host:port of the first rank or file:///path; empty: as set by torchrun",
         decides=PEERS,
         about=About.PEERS,
     )
     rank_timeout_s: float = setting(
-        60.0, "with ranks: how long one of them may stay away", gt=0, le=LIMIT, about=About.CAPACITY
+        60.0, "with ranks: seconds for which a rank may be unreachable", gt=0, le=LIMIT, about=About.CAPACITY
     )
     window: int = setting(
-        1, "messages that an env group may have in flight: bounds memory and lag", ge=1, le=MAX_WINDOW
+        1, "rollout messages that an env group may have in flight; bounds memory and policy_lag", ge=1, le=MAX_WINDOW
     )
     max_policy_lag: int = setting(
         20,
-        "drop rollouts whose oldest step is more published versions behind than this (with sync.rule always)",
+        "drop rollouts whose oldest step is more than this many published versions old; only with sync.rule always "
+        "and without a replay",
         ge=0,
         le=LIMIT,
     )
     device: Device = setting(
         "auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=PLAIN, about=About.MACHINE
     )
-    precision: Precision = setting("auto", "of the forward and backward passes; auto as for the broker")
+    precision: Precision = setting("auto", "precision of the forward and backward passes; auto: as for the broker")
     threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024, about=About.CAPACITY)
     on_nonfinite: Literal["skip", "stop"] = setting(
         "skip",
-        "if a loss or gradient is not finite: skip that step (ten such updates in a row end the run), or stop at once",
+        "on a non-finite loss or gradient: skip that step (ten such updates in a row end the run), or stop the run",
     )
     max_lost_episodes: float = setting(
         0.1,
-        "end the run when environment failures cost more than this share of 1,000 episodes, counted over the most "
-        "recent ones; 1: never",
+        "end the run if environment failures cost more than this share of the last 1,000 episodes; 1: never",
         ge=0,
         le=1,
         about=About.FILES,
@@ -154,15 +178,15 @@ class LearnerConfig(Section):
     )
     when_done: Literal["exit", "evaluated", "stay"] = setting(
         "exit",
-        "after the last step: exit, exit once all is evaluated, as do services that see the run's folder, or stay "
-        "idle for a supervisor that always restarts it",
+        "after the last step; exit: exit at once; evaluated: exit after the last evaluation, as do all services that "
+        "can read the run's folder; stay: remain idle, for supervisors that always restart a process",
         about=About.FILES,
         idle=ENDED,
     )
-    publish_every: int = setting(1, "publish every Nth version of the policy", ge=1, le=LIMIT)
+    publish_every: int = setting(1, "publish every Nth version of the weights", ge=1, le=LIMIT)
     store: str = setting(
         "",
-        "folder on a disk of the learner's machine for its replay; empty: in the run's folder",
+        "folder for the replay, on a local disk of the learner's machine; empty: in the run's folder",
         decides=PLACE,
         about=About.FILES,
         of_host=True,
@@ -170,15 +194,17 @@ class LearnerConfig(Section):
     checkpoint_every_s: float = setting(60.0, "seconds between checkpoints", gt=0, le=LIMIT, about=About.FILES)
     checkpoint_every_steps: int = setting(
         0,
-        "agent steps between checkpoints that are kept by their number, checkpoints/<agent_steps>.pt; 0: none",
+        "agent steps between numbered checkpoints, checkpoints/<agent_steps>.pt; 0: none",
         ge=0,
         le=LIMIT,
         about=About.VERSIONS,
     )
-    keep_checkpoints: int = setting(10, "the newest of these that stay", ge=1, le=1_000_000, about=About.VERSIONS)
+    keep_checkpoints: int = setting(
+        10, "number of numbered checkpoints to keep, the newest ones", ge=1, le=1_000_000, about=About.VERSIONS
+    )
     log_every_s: float = setting(
         5.0,
-        "seconds between rows of metrics.csv; in the first 30 s a tenth, at least 0.5",
+        "seconds between rows of metrics.csv; a tenth of that in the first 30 s, but at least 0.5",
         gt=0,
         le=LIMIT,
         about=About.FILES,
@@ -196,28 +222,37 @@ class LearnerConfig(Section):
 
 
 class EvaluateConfig(Section):
-    """Whole episodes of the policy: while it is trained, if asked for, and afterwards."""
+    """Evaluation of the policy in whole episodes, during training if requested, and afterwards."""
 
     about = About.FILES
 
-    times: int = setting(0, "evaluations while training, evenly over the run; 0: none", ge=0, le=10_000)
-    every_steps: int = setting(0, "agent steps between evaluations, instead of evaluate.times", ge=0, le=LIMIT)
-    episodes: int = setting(10, "whole episodes of an evaluation", ge=1, le=1_000_000)
+    times: int = setting(0, "number of evaluations during training, evenly spaced; 0: none", ge=0, le=10_000)
+    every_steps: int = setting(
+        0, "agent steps between evaluations, instead of evaluate.times; 0: use evaluate.times", ge=0, le=LIMIT
+    )
+    episodes: int = setting(10, "episodes per evaluation", ge=1, le=1_000_000)
     levels: str = setting(
         "",
-        "environments to evaluate in, with commas: levels by name, ends of the run's ids, other ids; empty: the run's",
+        "environments to evaluate in, with commas: names of levels, suffixes of the run's ids, or other ids; "
+        "empty: those of the run",
         decides=ENVIRONMENT,
         shapes=True,
     )
-    seed: int | None = setting(None, "of environments and actions; by default from the run's", ge=0, le=MAX_ENV_SEED)
+    seed: int | None = setting(
+        None, "seed of environments and actions; empty: derived from the run's seed", ge=0, le=MAX_ENV_SEED
+    )
     actions: Literal["greedy", "sampled"] = setting(
         "greedy",
-        "how the policy acts outside of training: greedy takes the most likely or best action, sampled draws one",
+        "how the policy acts outside training; greedy: the most likely or best action; sampled: a random one",
     )
     max_steps: int = setting(
-        30_000, "agent steps after which an episode is cut off and counted", ge=1, le=LIMIT, about=About.LEARNING
+        30_000,
+        "maximum agent steps per episode; longer ones are truncated and counted",
+        ge=1,
+        le=LIMIT,
+        about=About.LEARNING,
     )
-    video_every: int = setting(0, "record a video with every Nth evaluation; 0: none", ge=0, le=10_000)
+    video_every: int = setting(0, "record a video in every Nth evaluation; 0: none", ge=0, le=10_000)
 
     @property
     def greedy(self) -> bool:
@@ -239,45 +274,45 @@ class EvaluateConfig(Section):
 
 
 class LocalConfig(Section):
-    """Which processes `beast train` starts on this machine."""
+    """The processes that `beast train` starts on this machine."""
 
     about = About.MACHINE
 
     placement: Placement = setting(
         "auto",
-        "apart: a process for each service; fused: workers, each an env-server, an actor and a broker in one process; "
-        "serial: everything in one process; serve: a learner and a broker alone, for programs that step environments "
-        "themselves; auto: apart with a GPU, serial for a short run of a cheap environment, else fused",
+        "apart: one process per service; fused: workers, each an env-server, an actor and a broker in one process; "
+        "serial: everything in one process; serve: only a learner and a broker, for programs that step their own "
+        "environments; auto: apart with a GPU, serial for a short run of a cheap environment, otherwise fused",
     )
-    env_servers: int = setting(1, "apart: env-server processes", ge=1, le=256, idle=Idle(("fused", "serial", "serve")))
+    env_servers: int = setting(
+        1, "apart: number of env-server processes", ge=1, le=256, idle=Idle(("fused", "serial", "serve"))
+    )
     actors: int = setting(
         1,
-        "actors; fused: their env groups are spread over the workers, unless local.workers is given",
+        "number of actors; fused: their env groups are spread over the workers, unless local.workers is set",
         ge=1,
         le=256,
         idle=Idle(("serve",)),
     )
     workers: int = setting(
         0,
-        "fused: worker processes, each with the env groups of an actor; 0: one for each core, or for each group",
+        "fused: worker processes, each with the env groups of an actor; 0: one per core, or per env group if fewer",
         ge=0,
         le=256,
         idle=Idle(("apart", "serial", "serve")),
     )
     restarts: int | None = setting(
         None,
-        "how often processes that have died are started again, before the run ends: all learners, or one other; by "
-        "default 3 times, but no learner, only what a signal has ended, and nothing with `deterministic`",
+        "maximum number of restarts after a process died, the learner included; empty: 3, only for processes killed by "
+        "a signal and never for the learner, and 0 with `deterministic`",
         ge=0,
     )
     check: bool = setting(
         default=True,
-        meaning="let an environment play for half a second before this user's first run in it",
+        meaning="test an environment for half a second before this user's first run in it",
         shapes=True,
     )
-    log_mb: int = setting(
-        20, "size of a log at which it begins anew; the end of what was in it stays in <log>.1; 0: any", ge=0, le=LIMIT
-    )
+    log_mb: int = setting(20, "MB at which a log is rotated, with the old end in <log>.1; 0: no limit", ge=0, le=LIMIT)
 
     @property
     def log_bytes(self) -> int:
@@ -286,56 +321,63 @@ class LocalConfig(Section):
 
 
 class HealthConfig(Section):
-    """The HTTP page on which each service reports its state."""
+    """The HTTP health page of each service."""
 
     about = About.PEERS
 
-    host: str = setting("127.0.0.1", "address to serve it on", decides=REACH)
-    port: int = setting(0, "port; 0: a free one; `beast train`: the learner's, the others' follow", ge=0, le=65_535)
+    host: str = setting("127.0.0.1", "address to bind", decides=REACH)
+    port: int = setting(
+        0,
+        "port; in `beast train` of the learner, the other services follow; 0: any free port",
+        ge=0,
+        le=65_535,
+    )
     stall_after_s: float = setting(
         60.0,
-        "a service is `stalled` if it has had work for this long and got none of it done",
+        "seconds without progress, although there is work, after which a service counts as `stalled`",
         gt=0,
         le=LIMIT,
     )
 
 
 class SecurityConfig(Section):
-    """Encryption of tcp connections, and which peers are admitted."""
+    """Encryption of tcp connections and admission of peers."""
 
     about = About.PEERS
 
     keys: str = setting("", "folder of keys made by `beast keygen`; empty: no encryption", decides=PEERS, of_host=True)
     secret: str = setting(
         "",
-        "secret key file of this process; empty: secret/<role>.key_secret in that folder",
+        "secret key file of this process; empty: secret/<role>.key_secret in security.keys",
         decides=PEERS,
         of_host=True,
     )
     insecure: bool = setting(
         False,
-        "allow binding beyond loopback without keys: anyone who can connect can take part",
+        "allow binding to non-loopback addresses without keys: anyone who can connect can join the run",
         decides=PEERS,
         short="insecure",
     )
 
 
 class ParentConfig(Section):
-    """The run that this one began from, if there is one: what `beast train --from` writes."""
+    """The run that this one started from, as written by `beast train --from`."""
 
     about, is_bound = About.IDENTITY, True
 
-    run: str = setting("", "its name or folder, and which of its checkpoints", decides=PLAIN, of_host=True)
-    agent_steps: int = setting(0, "its agent steps by then, which do not count in this run", ge=0)
+    run: str = setting("", "name or folder of that run, and its checkpoint", decides=PLAIN, of_host=True)
+    agent_steps: int = setting(0, "agent steps of that checkpoint, not counted in this run", ge=0)
 
 
 class Run(Section):
     """The settings of a run, except those of its algorithm."""
 
     name: str = setting(
-        "", "name of the run and its folder; empty: <env>-<algorithm>-<date>", decides=PLAIN, about=About.IDENTITY
+        "", "name of the run and of its folder; empty: <env>-<algorithm>-<date>", decides=PLAIN, about=About.IDENTITY
     )
-    root: str = setting(run_files.ROOT, "folder of run folders", decides=PLACE, about=About.IDENTITY, of_host=True)
+    root: str = setting(
+        run_files.ROOT, "folder that contains the run folders", decides=PLACE, about=About.IDENTITY, of_host=True
+    )
     seed: int = setting(
         1,
         "random seed of environments, sampling and initial weights",
@@ -346,16 +388,19 @@ class Run(Section):
     )
     deterministic: bool = setting(
         default=False,
-        meaning="the same weights bit for bit whenever the run is repeated on this machine; slower",
+        meaning="bit-identical weights when the run is repeated on this machine; slower",
     )
-    total_steps: int = setting(10_000_000, "agent steps to train on, exactly", ge=1, le=LIMIT)
+    total_steps: int = setting(10_000_000, "agent steps to train for, exactly", ge=1, le=LIMIT)
     stop_at_return: float | None = setting(
-        None, "end once the mean return of an evaluation, or of the last 100 episodes if there are none, reaches this"
+        None,
+        "end the run at this mean return of an evaluation, or of the last 100 episodes if it has none; empty: never",
     )
-    algo: str = setting("impala", "algorithm", decides=CODE, bound=True, names=True)
+    algo: str = setting(
+        "impala", "algorithm: its name, module:NAME or file.py:NAME", decides=CODE, bound=True, names=True
+    )
     preset: str = setting(
         "",
-        "settings between the defaults and the YAML file; empty: the preset that fits environment and algorithm",
+        "named settings, above the defaults and below the YAML file; empty: chosen by environment and algorithm",
         decides=PLAIN,
         names=True,
     )
@@ -377,9 +422,9 @@ class Run(Section):
     @classmethod
     def _plain_name(cls, value: str) -> str:
         if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
-            raise ValueError("expected letters, digits, '.', '_' and '-', at most 100")
+            raise ValueError("expected at most 100 letters, digits, '.', '_' and '-'")
         if value == run_files.LATEST:
-            raise ValueError("expected another name: this one leads to the newest run")
+            raise ValueError("expected another name: this one is reserved for the newest run")
         return value
 
     @property

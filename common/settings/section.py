@@ -165,7 +165,7 @@ def _kind(base: type[Base], reference: str, what: str) -> type[Base] | ConfigErr
             expected = f"a default for {', '.join(bad)}, and names that {base.__name__} does not have"
             raise ConfigError(path=what, value=reference, expected=expected)
         if nested := [name for name, field in own.items() if isinstance(field.default, Section)]:
-            raise ConfigError(path=what, value=reference, expected=f"settings, no section such as {nested[0]}")
+            raise ConfigError(path=what, value=reference, expected=f"settings, not a section such as {nested[0]}")
     except ConfigError as error:
         return error
     return kind

@@ -19,7 +19,7 @@ ALGORITHM = "algorithm"
 class RunConfig(Run):
     """The settings of a run and of its algorithm. In text, the algorithm's section has the algorithm's name."""
 
-    algorithm: SerializeAsAny[AlgorithmSettings] = setting(None, "those of the algorithm that `algo` names")
+    algorithm: SerializeAsAny[AlgorithmSettings] = setting(None, "settings of the algorithm that `algo` names")
 
     @property
     def spec(self) -> AlgorithmSpec:

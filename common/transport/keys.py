@@ -148,7 +148,7 @@ def _certificate(file: Path) -> tuple[bytes, bytes | None]:
             raise ValueError("a key of another length")
     except (OSError, ValueError, LookupError, struct.error) as error:  # LookupError: a character that Z85 does not have
         why = error.strerror if isinstance(error, OSError) else ""
-        expected = "not there, or no certificate with keys of 40 characters of Z85"
+        expected = "missing, or not a certificate with keys of 40 Z85 characters"
         raise ConfigError(f"security.keys: {file} cannot be read: {why or expected}") from error
     return public, secret
 
@@ -164,4 +164,4 @@ def _refuse_open(file: Path) -> None:
     if status.st_mode & others:
         mode = stat.S_IMODE(status.st_mode)
         expected = "expected 600, or 440 if it is mounted"
-        raise ConfigError(f"security.keys: {file} has mode {mode:o} and is no secret: {expected}")
+        raise ConfigError(f"security.keys: {file} has mode {mode:o} and is not secret: {expected}")

@@ -112,7 +112,7 @@ class GroupPlane:
         with raising(ConfigError, f"{self.stream.server} offers an impossible {name!r}", RemoteProtocolError):
             offer = read(self.stream.terms.get(name))
         if before is not None and offer != before:
-            raise ConfigError(f"{self.stream.server} now offers {offer}, before it was {before}")
+            raise ConfigError(f"{self.stream.server} now offers {offer}, but offered {before} before")
         return offer
 
 

@@ -76,9 +76,7 @@ class Actor(Service):
           ConfigError: the run is deterministic, and this actor has no index.
         """
         if self.config.deterministic and self._index is None:
-            raise ConfigError(
-                path="index", expected="a number of this actor, by which a deterministic run orders its actors"
-            )
+            raise ConfigError(path="index", expected="an index, because a deterministic run orders its actors by index")
         self._peers.open(self.open_context(self.config.security), self.clock())
         self.resources.callback(self._peers.close)
         self.poller = self._peers.poller

@@ -150,7 +150,7 @@ class AgentShard(Shard):
         env = self._envs[0]
         names = list(getattr(env, "possible_agents", ()))
         if not names:
-            raise EnvError(f"env.id {env_id!r}: expected possible_agents, the names of all agents that there can be")
+            raise EnvError(f"env.id {env_id!r}: expected possible_agents, the names of all agents that can appear")
         if self._asked not in (0, len(names)):
             some = ", ".join(map(str, names[:10])) + ", ..." * (len(names) > 10)
             raise EnvError(f"env.agents is {self._asked}, but {env_id} has {len(names)} agents: {some}")
@@ -169,7 +169,7 @@ class AgentShard(Shard):
         obs = spec.obs
         parts = obs.spaces if isinstance(obs, CompositeSpace) and obs.kind == "dict" else (Part("obs", obs),)
         if AGENT in (part.name for part in parts):
-            raise EnvError(f"env.agent_id is true, but observations of {env_id} have an entry {AGENT!r} of their own")
+            raise EnvError(f"env.agent_id is true, but observations of {env_id} already have an entry {AGENT!r}")
         id_part = Part(AGENT, ArraySpace.discrete(len(names)))
         return replace(spec, obs=CompositeSpace("dict", (*parts, id_part)))
 
@@ -191,7 +191,7 @@ class AgentShard(Shard):
             own = [_entry(part, name, what) for part, what in zip(answer[:-1], CALLS["step"], strict=False)]
             over = self._write(start + n, self._readings[n], *own, (infos or {}).get(name))
             if not over and name not in now:
-                raise EnvError(f"agent {name!r} has left without having been terminated or truncated")
+                raise EnvError(f"agent {name!r} has left without terminated or truncated")
         self._open(i, {name: n for name, n in now.items() if name not in before}, obs, infos, kept=before)
         self._present[i], self._done[i] = now, not now
 
@@ -218,7 +218,7 @@ class AgentShard(Shard):
         """Names and numbers of the agents that act now. Raises EnvError if one is not among the possible ones."""
         names = list(self._envs[i].agents)
         if unknown := [name for name in names if name not in self._numbers]:
-            raise EnvError(f"agent {unknown[0]!r} is none of possible_agents: {', '.join(map(str, self._numbers))}")
+            raise EnvError(f"agent {unknown[0]!r} is not in possible_agents: {', '.join(map(str, self._numbers))}")
         return {name: self._numbers[name] for name in names}
 
 

@@ -26,7 +26,7 @@ from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.services.envserver.vector import Only
 
 ELSEWHERE = ("mode", "difficulty", "obs_type")  #: arguments that only gymnasium's single environments take
-ONE_BY_ONE = "makes games one by one, as raw frames or RAM (docs/environments.md has Atari's usual frames of them)"
+ONE_BY_ONE = "makes single games, with raw frames or RAM (docs/environments.md shows the usual preprocessing)"
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
 V5_STICKY_ACTIONS = 0.25  #: Machado et al. 2018, "Revisiting the Arcade Learning Environment"
 MAX_SEED = 2**31  # the emulator takes 31 bits
@@ -165,7 +165,7 @@ def _make(rom: str, config: Frames, num_envs: int, threads: int, **frames: Any) 
 
     kwargs: dict[str, Any] = dict(config.kwargs)
     if config.action_mask:
-        raise EnvError(f"env.action_mask {config.action_mask!r}: expected none, Atari games allow every action")
+        raise EnvError(f"env.action_mask {config.action_mask!r}: expected none, because Atari games allow every action")
     if found := [name for name in ELSEWHERE if name in kwargs]:
         what = f"env.kwargs: ale-py's vector environment, which makes {config.id}, has no {found[0]!r}"
         raise EnvError(f"{what}: --env ale_py:{config.id} takes it, and {ONE_BY_ONE}")
@@ -237,7 +237,9 @@ class RenderedAtari(AtariVectorEnv):
     def _see(self, obs: NDArray[Any], info: dict[str, Any], *, alike: bool = True) -> None:
         assert isinstance(self.infos, dict), "which `_keep` has made"
         if not alike or any(info[name][0] != self.infos[name][0] for name in COUNTS):
-            raise EnvError(f"env.id {self.spec.env_id!r}: two emulators of one seed differ, so that it cannot be shown")
+            raise EnvError(
+                f"env.id {self.spec.env_id!r}: two emulators with the same seed differ, so it cannot be rendered"
+            )
         self._picture = obs[0, -1]
 
     def close(self) -> None:

@@ -30,10 +30,10 @@ class VectorRequest(NamedTuple):
 
 def _no_single_environments(env_id: str, _kwargs: dict[str, Any]) -> Any:
     needed = (
-        "which env.leave_out, env.options, env.agent_id, {number} in env.kwargs, action masks, several agents, mixes "
-        "and masked resets need"
+        "but env.leave_out, env.options, env.agent_id, {number} in env.kwargs, action masks, several agents, mixes and "
+        "masked resets need them"
     )
-    raise EnvError(f"env.id {env_id!r}: its backend makes no single ones, {needed}")
+    raise EnvError(f"env.id {env_id!r}: its backend makes no single environments, {needed}")
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ def backend_at(reference: str, env_id: str) -> Backend:
 def refuse_arguments(given: Collection[str], known: Collection[str], whose: str) -> None:
     """Raise EnvError if there is an argument that `whose` environments do not take."""
     if strange := sorted(set(given) - set(known)):
-        raise EnvError(f"env.kwargs: {strange[0]!r} is not for {whose}, expected any of {', '.join(sorted(known))}")
+        what = f"env.kwargs: {strange[0]!r} is not an argument for {whose}"
+        raise EnvError(f"{what}, expected any of {', '.join(sorted(known))}")
 
 
 def unknown(env_id: str, reason: str) -> EnvError:

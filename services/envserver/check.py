@@ -96,7 +96,7 @@ def _refuse_to_wait(*_: Any) -> None:
 
 def _judged(config: RunConfig, envs: InlineEnvs | VectorEnv, made: list[Watched], seconds: float) -> Iterator[Found]:
     if not (made and isinstance(envs, Shard)):
-        yield "ok", "its backend steps many environments at once; single ones cannot be checked"
+        yield "ok", "its backend only makes vector environments, which cannot be checked one by one"
         return
     yield from (("ok", line) for line in readings(envs.spec, config.net))
     try:
@@ -105,7 +105,7 @@ def _judged(config: RunConfig, envs: InlineEnvs | VectorEnv, made: list[Watched]
     except EnvError as error:
         yield "error", str(error)
     except Exception as error:  # of the check itself: what it cannot judge may still be trained in
-        yield "warning", f"it could not be judged further: {described(error)}"
+        yield "warning", f"the check could not continue: {described(error)}"
 
 
 def _played(envs: Shard, made: list[Watched], seconds: float, most: float) -> Iterator[Found]:
@@ -183,7 +183,7 @@ def _unsaid(env: Any, envs: Shard) -> Iterator[str]:
     spaces, action = getattr(env.observation_space, "spaces", {}), envs.spec.action
     for name in spaces if isinstance(spaces, dict) and not envs.spec.action_mask else ():
         if MASK in str(name) and spaces[name].shape == (sum(action.choices),):
-            mask = f"--env.action_mask {name} makes it the mask"
+            mask = f"--env.action_mask {name} uses it as the mask"
             yield f"observation entry {name!r} looks like an action mask but is used as an ordinary input; {mask}"
     for low, high in (array.bounds for array in action.arrays if array.kind == "box"):
         if WIDE < (high - low).max() < UNBOUNDED:
@@ -202,7 +202,7 @@ def _odd(env: Watched) -> Iterator[tuple[str, str]]:
                 yield f"{name} type", f"{name} is of type {array.dtype}, in a Box of {box.dtype}"
             for at in map(tuple, np.argwhere((array < box.low) | (array > box.high))[:1]):
                 where, bounds = f" at {[*map(int, at)]}" * bool(at), f"{box.low[at]:g} to {box.high[at]:g}"
-                yield f"{name} bounds", f"{name} has {array[at]:g}{where}, outside of its Box of {bounds}"
+                yield f"{name} bounds", f"{name} has {array[at]:g}{where}, outside its Box of {bounds}"
     for name, end in zip(("terminated", "truncated"), env.answer[2:4], strict=False):
         for one in end.values() if isinstance(end, Mapping) else [end]:
             if not isinstance(one, bool | np.bool_):

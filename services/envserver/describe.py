@@ -67,7 +67,7 @@ def _described(config: RunConfig) -> dict[str, Any]:
     specs, counts, findings = zip(*map(partial(look, unpadded), tasks, seconds), strict=True)
     if len(set(counts)) > 1:
         listed = ", ".join(f"{count} in {spec.env_id}" for spec, count in zip(specs, counts, strict=True))
-        raise EnvError(f"env.id: environments of one run need the same number of agents, which is {listed}")
+        raise EnvError(f"env.id: the environments of a run need the same number of agents, but they have {listed}")
     padding = alike([*map(given.of, specs)])
     spec = padding.of(given.of(specs[0]))
     made = set(map(_listed, tasks))

@@ -44,7 +44,9 @@ class Football(PoolEnvs):
 
     def __init__(self, config: EnvConfig, num_envs: int, seed: int | None, **more: Any) -> None:
         if asked := sorted(SOURCE & config.kwargs.keys()):
-            raise EnvError(f"env.kwargs: {asked[0]!r} is not for {config.id}; expected g{config.id}, which has more")
+            raise EnvError(
+                f"env.kwargs: {asked[0]!r} is not an argument of {config.id}; expected g{config.id}, which takes more"
+            )
         super().__init__(config, num_envs, seed, **more)
 
     def task_of(self, env_id: str) -> str:
@@ -75,7 +77,7 @@ def score(scenario: str, goals: Any, conceded: Any) -> dict[str, Any]:
 
 
 def _refuse_pictures(config: EnvConfig, _seed: int) -> PoolEnvs:
-    raise EnvError(f"env.id {config.id!r} cannot be drawn: EnvPool's football has no pictures, g{config.id} has")
+    raise EnvError(f"env.id {config.id!r} cannot be rendered: EnvPool's football has no images, but g{config.id} has")
 
 
 def ids() -> list[str]:

@@ -10,28 +10,29 @@ Kind = TypeVar("Kind", bound=EnvConfig)
 
 
 class Stacked(EnvConfig):
-    """Which environment, and how many of its frames make an observation."""
+    """The environment, and how many frames are stacked in an observation."""
 
-    frame_stack: int = setting(4, "Atari, football: number of most recent frames that the policy gets", ge=1, le=16)
+    frame_stack: int = setting(4, "Atari, football: number of stacked frames in an observation", ge=1, le=16)
 
 
 class Frames(Stacked):
-    """Which environment, and how its frames are made."""
+    """The environment, and how its frames are made."""
 
-    noop_max: int = setting(30, "Atari: up to this many no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
+    noop_max: int = setting(30, "Atari: maximum number of no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)
     frame_skip: int = setting(4, "Atari: frames per action; the last two are max-pooled", ge=1, le=64)
     frame_size: int = setting(84, "Atari: side of the square greyscale frame, in pixels", ge=16, le=256)
     sticky_actions: float | None = setting(
         None,
-        "Atari: probability of repeating an action; by default 0.25 for ALE/<Game>-v5, else 0",
+        "Atari: probability of repeating the previous action; empty: 0.25 for ALE/<Game>-v5, otherwise 0",
         ge=0,
         le=1,
     )
     episodic_life: bool = setting(
-        default=False, meaning="Atari: a lost life terminates (statistics stay those of whole games)"
+        default=False,
+        meaning="Atari: losing a life sets terminated; returns and lengths are still those of whole games",
     )
     fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
-    full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's own")
+    full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's minimal set")
     max_episode_frames: int = setting(108_000, "Atari: frames after which an episode is truncated", ge=1, le=10**9)
 
 

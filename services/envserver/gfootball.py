@@ -116,7 +116,9 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Match:
     options.setdefault("stacked", options["representation"] != VECTORS)
     agents = _agents(env_id, scenario, options)
     if in_pixels and agents["right"]:
-        raise EnvError(f"env.kwargs: representation is {options['representation']!r}, which players on the right lack")
+        raise EnvError(
+            f"env.kwargs: representation is {options['representation']!r}, which right-side players do not have"
+        )
     with warnings.catch_warnings(action="ignore"):  # of gym's bounds and interface
         return Match(scenario, agents, options | {"render": is_drawn or in_pixels})
 
@@ -137,7 +139,7 @@ def _agents(env_id: str, scenario: str, options: dict[str, Any]) -> dict[str, in
         if type(agents[team]) is not int or not 0 <= agents[team] <= most:
             raise EnvError(f"env.kwargs: {name} is {agents[team]!r}, expected 0 to {most} in {env_id}")
     if not any(agents.values()):
-        raise EnvError(f"env.kwargs: no player of {env_id} is controlled, expected one at least")
+        raise EnvError(f"env.kwargs: no player of {env_id} is controlled, expected at least one")
     return agents
 
 

@@ -49,7 +49,7 @@ class Padding(NamedTuple):
         fits = len(shape) == len(self.obs) and all(map(operator.le, shape, self.obs))
         if not isinstance(space, ArraySpace) or not fits:
             found = f"a box of shape {list(shape)}" if shape else "no box"
-            expected = f"a box of {len(self.obs)} dimensions, none of which is larger"
+            expected = f"a box with {len(self.obs)} dimensions, none larger"
             what = f"env.pad_obs is {list(self.obs)}, but an observation of {spec.env_id} is {found}"
             raise EnvError(path=what, expected=expected)
         return replace(space, shape=self.obs, low=(min(0.0, *space.low),), high=(max(0.0, *space.high),))
@@ -58,7 +58,7 @@ class Padding(NamedTuple):
         space, count = spec.action, _choices(spec.action)
         if not isinstance(space, ArraySpace) or not 0 < count <= self.actions:
             found = f"but {spec.env_id} has {count or 'no'} discrete actions"
-            raise EnvError(f"env.pad_actions is {self.actions}, {found}, expected at most as many, and at least 1")
+            raise EnvError(f"env.pad_actions is {self.actions}, {found}, expected 1 to {self.actions} of them")
         return replace(space, sizes=(self.actions,))
 
 
@@ -77,7 +77,7 @@ def alike(specs: Sequence[EnvSpec]) -> Padding:
     padding = Padding.among(specs)
     if max(padding.obs, default=0) > MAX_CHOICES:  # which `env.pad_obs` does not take
         largest = max(specs, key=lambda spec: max(_shape(spec.obs)))
-        expected = f"sizes of at most {MAX_CHOICES}, since others are padded to it"
+        expected = f"sizes of at most {MAX_CHOICES}, because other environments are padded to it"
         raise EnvError(f"env.id {largest.env_id}: obs.shape is {list(_shape(largest.obs))}, expected {expected}")
     first, *others = map(padding.of, specs)
     for other in sorted(others, key=lambda other: _form(other) == _form(first)):  # sizes are not to blame for a kind

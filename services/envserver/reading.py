@@ -151,5 +151,5 @@ def given_mask(key: str, obs: Any, info: Any, action: Space) -> NDArray[np.bool_
         raise EnvError(f"env.action_mask {key!r}: a mask of {mask.size} entries, expected {size}")
     legal: NDArray[np.bool_] = mask.astype(np.bool_)
     if mask.dtype != np.bool_ and not (legal == mask).all():
-        raise EnvError(f"env.action_mask {key!r}: a mask holds something else than 0 and 1")
+        raise EnvError(f"env.action_mask {key!r}: a mask holds values other than 0 and 1")
     return legal

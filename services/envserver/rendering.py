@@ -135,7 +135,7 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
         envs = shard(config.id, make, 1, seed, config=config, **more)
     except EnvError as error:
         if "argument 'render_mode'" in str(error):
-            raise EnvError(f"env.id {config.id!r} cannot be drawn: what makes it takes no render_mode") from error
+            raise EnvError(f"env.id {config.id!r} cannot be rendered: its constructor takes no render_mode") from error
         if GRAPHICS.search(str(error)):
             library = f"MUJOCO_GL is {os.environ.get('MUJOCO_GL', 'not set')}; egl needs the library libEGL.so.1"
             raise EnvError(f"{error} ({library})") from error

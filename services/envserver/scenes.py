@@ -49,7 +49,7 @@ def drawn(env: Any, env_id: str) -> NDArray[np.uint8]:
     picture: NDArray[Any] = found if isinstance(found, np.ndarray) else np.zeros(0)
     shape, kind = tuple[int, ...](picture.shape), picture.dtype.kind
     if len(shape) != 3 or shape[2] not in (3, 4) or kind not in "fu" or not all(0 < n <= MAX_SIDE for n in shape[:2]):
-        raise EnvError(f"env.id {env_id!r} cannot be drawn: render() returned {short(found)}, expected an RGB array")
+        raise EnvError(f"env.id {env_id!r} cannot be rendered: render() returned {short(found)}, expected an RGB array")
     if kind == "f":
         picture = np.clip(picture, 0.0, 1.0) * 255
     return np.ascontiguousarray(picture[..., :3], np.uint8)

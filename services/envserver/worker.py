@@ -70,7 +70,7 @@ class Wear:
     def begin(self) -> None:
         """Note that episodes begin. Raises EnvError if the process takes all of the memory before the first."""
         if not self.begun and 0 < self.memory_bytes <= (taken := memory_bytes()):
-            expected = f"expected more than the {taken >> 20} MB that a process takes before its environments play"
+            expected = f"expected more than the {taken >> 20} MB that a process uses before its first step"
             raise EnvError(f"envserver.max_process_memory_mb {self.memory_bytes >> 20}: {expected}")
         self.begun = True
 

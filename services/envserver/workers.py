@@ -293,7 +293,7 @@ class WorkerVectorEnv(VectorEnv):
         if worker.deaths >= MAX_DEATHS:
             raise EnvError(
                 f"environment {self._env_id!r} lost its process {MAX_DEATHS} times without a step in between, "
-                f"the last time: {why}"
+                f"most recently: {why}"
             )
         worker.awaits = "spec" if worker.awaits else ""
         worker.since = time.monotonic() + backoff_s(worker.deaths + 2)  # a process costs more than an environment

@@ -56,7 +56,7 @@ class Results:
         """
         with raising(OSError, "", ConfigError), evaluations.table_lock(self._config.folder):  # no fault of the policy
             if not path.exists() or not os.path.samestat(path.stat(), played):
-                raise BeastError(f"{path}: it is gone, as the run was continued from an earlier step")
+                raise BeastError(f"{path}: it is gone, because the run was resumed from an earlier step")
             evaluations.append(self._config.folder, rows)
 
     def draw(self, rows: Sequence[Row], steps: int) -> None:

@@ -85,8 +85,8 @@ class Evaluator(Service):
             )
         if self._elsewhere and self.config.evaluate.video_every:
             raise ConfigError(
-                f"evaluate.video_every {self.config.evaluate.video_every} with --env_server: expected 0, because an "
-                "environment that is drawn is one in this process; `beast record` records afterwards"
+                f"evaluate.video_every {self.config.evaluate.video_every} with --env_server: expected 0, because "
+                "videos need an environment in this process; `beast record` can record them afterwards"
             )
         torch.set_num_threads(1)
         queue = self.config.folder / run_files.TO_EVALUATE

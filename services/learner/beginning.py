@@ -92,7 +92,7 @@ def resumed(
     for name, theirs, ours in _bound(config, env, algo, net):
         if theirs != ours:
             advice = "use the same again, another name, or start afresh"
-            raise CheckpointError(f"{path}: it was made with {name} {theirs}, this run has {ours}: {advice}")
+            raise CheckpointError(f"{path}: it was made with {name} {theirs}, but this run has {ours}: {advice}")
     _fit_replay(config, len(saved.get("ranks", ())) + 1)
     trainer = make(env)
     trainer.load(path, saved)

@@ -76,7 +76,9 @@ def _demand(start: bytes, folder: Path) -> None:
     except OSError:
         return  # what is to be written now fails as well, or the next check finds out
     if newest != start:
-        raise ConfigError(f"{folder}: a later start trains this run now: this one writes no more", path=str(folder))
+        raise ConfigError(
+            f"{folder}: another learner has taken over this run: this one stops writing", path=str(folder)
+        )
 
 
 def lead_away(config: RunConfig) -> None:

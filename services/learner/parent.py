@@ -62,7 +62,7 @@ class Parent:
         own, saved = learning.state(), self._state["learning"]
         for name, shape in _shapes({key: value for key, value in own.items() if key not in OF_ITS_RUN}):
             if (theirs := dict(_shapes(saved)).get(name, shape)) != shape:
-                why = f"{name!r} is of shape {list(theirs)} in it, {list(shape)} in this run"
+                why = f"{name!r} has shape {list(theirs)} there, but {list(shape)} in this run"
                 raise CheckpointError(f"{self._path}: what was learned does not fit: {why}; {self._remedy}")
         kept = {name for name in own if name in OF_ITS_RUN or _other_kind(own[name], saved.get(name))}
         what = f"{self._path}: what was learned does not fit; {self._remedy}"

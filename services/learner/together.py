@@ -60,7 +60,7 @@ class Rank:
         count = config.learner.ranks
         index = environ.get("RANK", "") if instance.index is None else str(instance.index)
         if count > 1 and (not index.isdecimal() or int(index) >= count):
-            expected = f"0 to {count - 1}, as learner.ranks is {count}, from --index or as RANK from torchrun"
+            expected = f"0 to {count - 1}, because learner.ranks is {count}, from --index or torchrun's RANK"
             raise ConfigError(path="index", value=index or None, expected=expected)
         number = int(index) if count > 1 else 0
         endpoints = config.learner.endpoints
@@ -112,7 +112,7 @@ def meeting_of(config: RunConfig, environ: Mapping[str, str]) -> str:
         return config.learner.meeting
     host, port = (environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
     if not host or not port:
-        why = "as there is no MASTER_ADDR and MASTER_PORT of torchrun either"
+        why = "because torchrun's MASTER_ADDR and MASTER_PORT are not set either"
         raise ConfigError(f"learner.meeting is empty: expected tcp://host:port of the first rank, {why}")
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 

@@ -23,7 +23,7 @@ def test_a_game_of_two_players_trains_while_its_process_is_killed_and_is_evaluat
         os.kill(next(child.pid for child in children if "spawn_main" in str(child.cmdline())), signal.SIGKILL)
         code, out, error = finished(process)
     assert code == 0, out[-3000:] + error[-3000:]
-    assert "2 agents in each environment, in all 8 in a group" in out
+    assert "2 agents per environment, 8 per env group" in out
     logs = [log.read_text() for log in (folder / "logs").iterdir()]
     assert any("a process of 4 environments" in log for log in logs), "it was killed, and replaced"
     [result] = played("four", "--root", tmp_path, "--episodes", "3")

@@ -78,7 +78,7 @@ def test_a_run_begins_from_another_under_changed_settings_also_from_python(tmp_p
     train = ("train", "--root", tmp_path, "--plain")
     done(*train, "--name", "base", *SMALL, "--algo", "ppo", "--total_steps", "3000")
     out = done(*train, "--from", "base", "--name", "harder", "--env.kwargs", '{"sutton_barto_reward": true}')
-    assert " begins with the weights of base after 3,000 agent steps" in out
+    assert " starts from the weights of base after 3,000 agent steps" in out
     tree = read_yaml(tmp_path / "harder" / "config.yaml", "")
     assert (tree["parent"], tree["total_steps"]) == ({"run": "base", "agent_steps": 3000}, 3000)
     assert steps(tmp_path / "harder") == 3000

@@ -1,9 +1,9 @@
 """find the fastest settings for this machine by short trials
 
-Groups of settings are varied one after the other, starting from the best combination so far; a change is kept if it is
-clearly faster. How much is learned per step can depend on the number of environments and groups and on the batch size:
-`--only threads,precision` leaves those unchanged. Every setting of `beast train` is a flag here too; one that is given
-stays as it is.
+Groups of settings are varied in turn, starting from the best combination so far. A change is kept if it is clearly
+faster. Learning per step can depend on the number of environments and env groups and on the batch size;
+`--only threads,precision` leaves those unchanged. Every setting of `beast train` is a flag here too, and settings that
+are given are not varied.
 """
 
 import os
@@ -80,9 +80,13 @@ Measure = Callable[[Values], Trial]
 def main(argv: list[str]) -> int:
     """Run `beast tune`. Raises ConfigError if a flag is wrong, or nothing trained at all."""
     parser = commands.parser("beast tune", __doc__)
-    parser.add_argument("--only", default=",".join(DIMENSIONS), help="what to vary; default %(default)s")
-    parser.add_argument("--seconds", type=float, default=15.0, help="to measure each combination; default %(default)g")
-    parser.add_argument("--warmup", type=float, default=6.0, help="seconds of training before; default %(default)g")
+    parser.add_argument("--only", default=",".join(DIMENSIONS), help="groups of settings to vary; default %(default)s")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="seconds to measure each combination; default %(default)g"
+    )
+    parser.add_argument(
+        "--warmup", type=float, default=6.0, help="seconds of training before measuring; default %(default)g"
+    )
     parser.add_argument("--out", type=Path, default=Path("tuned.yaml"), help="file to write; default %(default)s")
     options, flags = parser.parse_known_args(argv)
     names = _names(options.only)
@@ -103,7 +107,7 @@ def main(argv: list[str]) -> int:
 
     best = climb(_start(loaded.config, names), names, given, measure)
     if not best.rate:
-        raise ConfigError("none of the combinations trained; `beast train` with the same flags shows why")
+        raise ConfigError("no combination could be trained; `beast train` with the same flags shows why")
     write_atomically(options.out, yaml.safe_dump(nested(best.values), sort_keys=False), durable=True)
     write(f"fastest: {best.rate:.0f} agent steps a second; beast train --config {options.out}")
     return 0

@@ -84,7 +84,7 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
     by_default = (run or policy.checkpoint.parent) / f"export-{policy.agent_steps}"
     place = Path(out).expanduser().resolve() if out else by_default
     if place.exists():
-        raise ConfigError(f"{place} is there already: expected a new folder")
+        raise ConfigError(f"{place} already exists: expected a new folder")
     steps, kind = policy.agent_steps, policy.config.evaluate.actions
     if episodes:
         rows = [evaluate(policy, task, episodes).row() for task in policy.config.env.tasks]
@@ -94,7 +94,7 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
         rows = [row | best for row in found if row["agent_steps"] == steps and row.get("returns")]
     rows = [row | {name: without_folders(row[name]) for name in evaluations.TEXTS if row.get(name)} for row in rows]
     if not rows:
-        say("the card has no evaluation, because the run has none of this policy: --episodes 10 plays some")
+        say("the card has no evaluation, because the run has none of this policy: --episodes 10 evaluates it now")
     graph = _graph(policy, say) if "onnx" in kinds else None
     with explained(f"{place} cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _graph(policy: Policy, say: Callable[[str], None]) -> Graph:
     found = graph.export(policy)
     say(f"{weights.GRAPH}: largest difference from torch on random inputs {found.difference:.2g}")
     if not policy.config.evaluate.greedy:
-        say(f"{weights.GRAPH}: action is the greedy one, while evaluations are of sampled ones (evaluate.actions)")
+        say(f"{weights.GRAPH}: its actions are greedy, but the evaluations use sampled ones (evaluate.actions)")
     return found
 
 

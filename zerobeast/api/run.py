@@ -236,7 +236,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
           ConfigError: the run belongs to another process.
         """
         if not self._has_ended(0.0):
-            raise ConfigError(f"run {self.name!r} was started by another process, which has to end it")
+            raise ConfigError(f"run {self.name!r} was started by another process, which has to stop it")
 
     @property
     def _total(self) -> int:

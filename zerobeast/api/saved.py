@@ -63,9 +63,9 @@ def find(run: str | os.PathLike[str], root: str | os.PathLike[str] | None = None
       ConfigError: there is none.
     """
     if not isinstance(run, str | os.PathLike):
-        raise ConfigError(argument="run", value=run, expected="the name of a run, its folder, a checkpoint, or a run")
+        raise ConfigError(argument="run", value=run, expected="a run, its name or folder, or a checkpoint")
     if not isinstance(root, str | os.PathLike | None):
-        raise ConfigError(argument="root", value=root, expected="the folder of all runs")
+        raise ConfigError(argument="root", value=root, expected="the folder that contains the run folders")
     among = run_files.root_of(root)
     if (first := run_files.first(os.fspath(run), among, is_export)) and is_export(first):
         return first.resolve()
@@ -198,7 +198,7 @@ def evaluate(
     added_arguments = settings.pop("env_kwargs", None)
     if isinstance(run, Policy) and (given := plain_values({"algo": algo, **settings})):
         raise ConfigError(
-            f"{', '.join(dict(given))}: expected no settings, because a policy has its own; give them to load",
+            f"{', '.join(dict(given))}: expected no settings for a loaded policy; pass them to load",
             path=given[0][0],
             expected="no settings",
         )

@@ -1,11 +1,11 @@
-"""Play an environment at random for up to 8 seconds, in a process of its own, and say what is wrong with it.
+"""Play an environment with random actions for up to 8 seconds, in a separate process, and report problems.
 
-A line for each finding: what is ok, and how observations are read; warnings about what a run accepts and is seldom
-meant, such as values outside of their Box; and errors. A run begins with a short check of environments of your own that
-it does not know yet. Every setting is a flag here too, such as --env.kwargs '{"size": 5}', --env.action_mask KEY,
---env.leave_out ENTRY.
+Each finding is a line: `ok` for passed checks and for how observations are read; `warning` for things that a run
+accepts but that are rarely intended, such as values outside their Box; and `error`. A run starts with a short version
+of this check for custom environments that are new to it. Every setting is a flag here too, such as
+--env.kwargs '{"size": 5}', --env.action_mask KEY, --env.leave_out ENTRY.
 
-Exit code: 0 no errors; 1 errors; 2 there is no such environment.
+Exit code: 0 no errors; 1 errors; 2 no such environment.
 """
 
 import os
@@ -19,7 +19,7 @@ from zerobeast.plan.spaces import findings
 def main(argv: list[str]) -> int:
     """Run `beast check`. Raises ConfigError if there is no such environment."""
     parser = commands.parser("beast check", __doc__)
-    parser.add_argument("env", metavar="ENV", help="module:Name or file.py:Name of your own, or an id")
+    parser.add_argument("env", metavar="ENV", help="an id, or module:Name or file.py:Name for a custom environment")
     own, settings = parser.parse_known_args(argv)
     found = findings(gather([f"--env={own.env}", *settings], os.environ).config)
     for level, sentence in found:

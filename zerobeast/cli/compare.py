@@ -1,11 +1,11 @@
-"""A table of the results of runs.
+"""Compare the results of runs in a table.
 
-RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs that differ in their
-seed alone, or in settings that do not affect learning, are one row: n of them, the mean and interquartile mean (IQM) of
-their last values, each with its 95 % bootstrap interval. Greedy and sampled evaluations have separate tables. With
---threshold, how many reached it, and the median of the agent steps and the time until then, in which those that never
-did count as the slowest. Returns in Atari games are human-normalised as well. Columns are those of
-metrics.csv and evaluations.csv.
+RUN is the name of a run, its folder, a folder of runs, or a pattern such as 'CartPole-*'. Runs that differ only in
+their seed, or in settings that do not affect learning, share a row: their number n, and the mean and interquartile mean
+(IQM) of their last values, each with a 95 % bootstrap interval. Greedy and sampled evaluations have separate tables.
+With --threshold, a row also has the number of runs that reached it, and the median agent steps and time until then;
+runs that never reached it count as the slowest. Returns in Atari games are also human-normalised. The columns of
+metrics.csv and evaluations.csv are available.
 """
 
 import json
@@ -25,10 +25,14 @@ def main(argv: list[str]) -> int:
     """Run `beast compare`. Raises ConfigError if the runs cannot be compared."""
     parser = commands.parser("beast compare", __doc__)
     add_runs(parser)
-    parser.add_argument("--threshold", type=commands.finite, metavar="R", help="when the runs reached this")
-    parser.add_argument("--at", type=commands.positive, metavar="STEPS", help="values after so many agent steps")
-    parser.add_argument("--each", action="store_true", help="a row for each run")
-    parser.add_argument("--json", action="store_true", help="JSON instead of Markdown")
+    parser.add_argument(
+        "--threshold", type=commands.finite, metavar="R", help="also show when the runs reached this value"
+    )
+    parser.add_argument(
+        "--at", type=commands.positive, metavar="STEPS", help="use the values after this many agent steps"
+    )
+    parser.add_argument("--each", action="store_true", help="one row per run")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
     flags, remarks = vars(parser.parse_args(argv)), list[str]()
     as_json, names = flags.pop("json"), flags.pop("runs")
     runs, of = chosen(names, flags.pop("root"), flags.pop("of"), flags["env"], remarks.append)

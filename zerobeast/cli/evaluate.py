@@ -1,11 +1,11 @@
-"""Play whole episodes with the policy of a run, in environments of their own.
+"""Evaluate the policy of a run in whole episodes, in separate environments.
 
-RUN is the name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file. What is not
-given is as in `evaluate` of the run's settings, by default 10 episodes of up to 30,000 agent steps with greedy actions.
-Without --seed they are the same each time, but others than those of the run's own evaluations, by which RUN:best was
-chosen; with the same --seed, any run gets the same environments and actions. Episodes of up to 16 environments are
-listed in the order in which they end. Levels are those of the run, unless --env is given. With --opponent, the other
-side acts by that run; `win` is the share of games won, a draw counts half.
+RUN is the name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file. The defaults are
+the run's `evaluate` settings: if unchanged, 10 episodes of up to 30,000 agent steps with greedy actions. Without
+--seed, the episodes are the same every time, but differ from those of the run's own evaluations, which selected
+RUN:best. With the same --seed, every run gets the same environments and random numbers. Up to 16 environments are
+stepped at a time, and episodes are listed in the order in which they end. Levels are those of the run, unless --env is
+given. With --opponent, that run acts for the other side; `win` is the share of games won, and a draw counts half.
 
 Every setting of the run is a flag here too, such as --broker.device cpu or --env.sticky_actions 0.25.
 """
@@ -36,7 +36,7 @@ QUIET_S = 5.0  #: between two lines about the progress while no episode ends
 def main(argv: list[str]) -> int:
     """Run `beast evaluate`. Raises BeastError if the run cannot be evaluated."""
     parser = commands.parser("beast evaluate", __doc__)
-    parser.add_argument("--json", action="store_true", help="a JSON object for each environment instead of a table")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per environment instead of a table")
     own, request = playing(parser, argv, "evaluate.episodes", "env.opponent")
     policy = open_policy(place := find(own.run, request.value("root")), request)
     episodes = policy.config.evaluate.episodes
@@ -56,15 +56,15 @@ def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tup
     """
     parser.add_argument("run", metavar="RUN", help="name of a run, its folder, or a checkpoint: see above")
     add = partial(parser.add_mutually_exclusive_group().add_argument, dest="evaluate.actions", action="store_const")
-    add("--greedy", const="greedy", help="take the likeliest or best actions")
-    add("--sample", const="sampled", help="draw actions as in training after its first random steps")
+    add("--greedy", const="greedy", help="take the most likely or best actions")
+    add("--sample", const="sampled", help="sample actions as in training after the initial random steps")
     for path in (*more, "evaluate.levels", "evaluate.max_steps", "evaluate.seed"):
         parser.add_argument(f"--{path.partition('.')[2]}", dest=path, metavar="VALUE", help=TREE[path].description)
     own, flags = parser.parse_known_args(argv)
     request = Request.of_flags(flags, os.environ)
     if request.value("deterministic") is not None:
         raise ConfigError(
-            "--deterministic is of training; expected --greedy, with the likeliest or best actions",
+            "--deterministic applies to training; expected --greedy, which takes the most likely or best actions",
             path="deterministic",
         )
     asked = {path: value for path, value in vars(own).items() if path in TREE and value is not None}

@@ -1,9 +1,9 @@
-"""Export the policy of a run as a folder for others, with a model card, in the layout of the Hugging Face hub.
+"""Export the policy of a run to a folder with a model card, in the layout of the Hugging Face hub.
 
-RUN is the name of a run, or the path of its folder or of a checkpoint. A KIND is safetensors: the weights, which
-`beast evaluate FOLDER` and zerobeast.load read; or onnx: the acting step as a graph, compared with torch; or both, with
-a comma. Nothing in the folder is pickled. The card has the run's own evaluation of this policy, if there is one and no
---episodes are asked for, and the run's video of it goes with it.
+RUN is the name of a run, or the path of its folder or of a checkpoint. KIND is safetensors: the weights, for
+`beast evaluate FOLDER` and zerobeast.load; or onnx: the acting step as a graph, verified against torch; or both, with a
+comma. Nothing in the folder is pickled. Without --episodes, the card shows the run's own evaluation of this policy, if
+there is one, and the folder includes the run's video of it.
 
 Every setting of the run is a flag here too. Needs the extra zerobeast[export].
 """
@@ -22,9 +22,19 @@ def main(argv: list[str]) -> int:
     """Run `beast export`. Raises BeastError if the run cannot be exported."""
     parser = commands.parser("beast export", __doc__)
     parser.add_argument("run", metavar="RUN")
-    parser.add_argument("--to", default=KINDS[0], metavar="KIND", help="safetensors or onnx; default %(default)s")
-    parser.add_argument("--out", metavar="FOLDER", help="a new one; by default export-<agent steps> in that of the run")
-    parser.add_argument("--episodes", type=commands.positive, default=0, metavar="N", help="evaluate the policy now")
+    parser.add_argument(
+        "--to", default=KINDS[0], metavar="KIND", help="safetensors, onnx or both, with a comma; default %(default)s"
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="folder to create; default: export-<agent steps> in the run's folder"
+    )
+    parser.add_argument(
+        "--episodes",
+        type=commands.positive,
+        default=0,
+        metavar="N",
+        help="evaluate the policy in N episodes for the card",
+    )
     own, flags = parser.parse_known_args(argv)
     request = Request.of_flags(flags, os.environ)
     policy = open_policy(

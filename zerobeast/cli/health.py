@@ -1,4 +1,4 @@
-"""The state of a run: one line per service, and which of them limits the throughput.
+"""Show the state of a run: one line per service, and the service that limits the throughput.
 Reports on the newest run in --root or, if none responds, on the compose project of this folder.
 Exit code: 0 the run trains; 1 a service is missing, starting, unhealthy or stalled, or the
 run cannot be saved; 2 no service can be reached.
@@ -22,13 +22,13 @@ from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kub
 def main(argv: list[str]) -> int:
     """Run `beast health`. Raises ConfigError if there is nothing to look at."""
     parser = commands.parser("beast health", __doc__)
-    parser.add_argument("role", nargs="?", choices=SERVICES, help="only the services of one role")
+    parser.add_argument("role", nargs="?", choices=SERVICES, help="show only the services of this role")
     parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
     commands.add_root(parser)
     parser.add_argument("--remote", action="store_true", help=run.REMOTE)
     parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
-    parser.add_argument("--project", metavar="NAME", help="a compose project of another name")
-    parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {NAMESPACE} of a cluster")
+    parser.add_argument("--project", metavar="NAME", help="the compose project of this name")
+    parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {NAMESPACE} of a Kubernetes cluster")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="another namespace of the cluster")
     add_flags(parser)
     flags = parser.parse_args(argv)
@@ -46,7 +46,7 @@ def _of_pages(services: Sequence[ServiceView]) -> Verdict:
     """The verdict on pages that were named one by one: on the run, unless some roles are missing."""
     missing = [role for role in ROLES if role not in {view.role for view in services}]
     if missing and all(view.role for view in services):  # a page that does not answer may be of any role
-        return _of_some(services, f"no verdict on the run: it takes an --endpoint of {' and '.join(missing)} too")
+        return _of_some(services, f"no verdict on the run without an --endpoint of {' and '.join(missing)}")
     return judge(services)
 
 
@@ -76,6 +76,6 @@ def _views(flags: argparse.Namespace) -> list[ServiceView]:
         if here:
             return here
         raise ConfigError(
-            f"nothing to look at: no run in {root}, and {error}; or give --endpoint host:port of a health page",
+            f"nothing to report on: no run in {root}, and {error}; --endpoint host:port names a health page",
             path="endpoint",
         ) from error

@@ -5,11 +5,11 @@
 
   beast train                                        Pong, in runs/<env>-<algorithm>-<date>
   beast train --env CartPole-v1 --total_steps 500000
-  beast train --env CartPole-v1 --algo ppo --help    every setting and its value for this command line
+  beast train --env CartPole-v1 --algo ppo --help    all settings with their values for this command line
   beast train --name X                               resume run X from its checkpoint
   beast evaluate X --episodes 10
 
-Every command has --help. Services can be started by hand as well:
+Every command has --help. Services can also be started by hand:
 
   python -m zerobeast.services.broker --help
 """
@@ -33,20 +33,20 @@ from zerobeast.common.process.terminal import write
 from zerobeast.version import __version__
 
 COMMANDS = {
-    "train": "train on this machine: env-server, actor, broker and learner, with one live view",
-    "check": "play an environment at random, and say what is wrong with it",
-    "evaluate": "play whole episodes with the policy of a run",
-    "record": "a video of episodes, with what the policy expects and prefers drawn in",
-    "watch": "the live view of a run that another terminal has started",
-    "runs": "every run in a folder: state, steps, scores, age, size",
-    "plot": "learning curves as a picture, with intervals over seeds",
-    "compare": "a table of the results of runs, with intervals",
+    "train": "train on this machine, with a live view of all services",
+    "check": "play an environment with random actions and report problems",
+    "evaluate": "evaluate the policy of a run in whole episodes",
+    "record": "record a video of episodes, with the policy's values and action probabilities",
+    "watch": "show the live view of a run that was started elsewhere",
+    "runs": "list the runs in a folder: state, steps, scores, age, size",
+    "plot": "plot learning curves, with confidence intervals over seeds",
+    "compare": "compare the results of runs in a table, with confidence intervals",
     "export": "export a policy: weights with a model card, or an ONNX graph",
-    "track": "hand the rows of a run to an experiment tracker",
-    "health": "one line per service of a run, and which of them limits the throughput",
-    "slurm": "write, and submit, the batch script of a run for a Slurm cluster",
+    "track": "send the metrics of a run to an experiment tracker",
+    "health": "show the services of a run and the one that limits the throughput",
+    "slurm": "write the batch script of a run for a Slurm cluster, and submit it",
     "keygen": "make keys for encrypted tcp",
-    "sweep": "train many runs, each on its own cores: every combination of settings, or random draws",
+    "sweep": "train a grid or random sample of settings, each run on its own cores",
 }
 #: commands of the package zerobeast-tools, in case it is not installed
 TOOLS = dict.fromkeys(("tune", "bench", "chaos"), "needs zerobeast-tools: pip install ./tools in a clone of ZeroBeast")

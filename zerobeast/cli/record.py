@@ -1,16 +1,17 @@
 """Record episodes of the policy of a run as a video.
 
-RUN is the name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file. Beside what the
-environment shows are the return so far, the value that the policy expects, and the probabilities or values of its
-actions, if it has any; the action that was taken is orange. The environment draws itself, as gymnasium's do with
-render_mode rgb_array, without a display too; Atari games are shown in colour.
+RUN is the name of a run, the path of its folder, or a checkpoint: RUN:best, RUN:AGENT_STEPS or a file. Next to the
+environment's picture, the video shows the return so far, the policy's value estimate, and the probabilities or values
+of the actions, if the policy has any; the action taken is orange. The environment renders itself, as gymnasium's do
+with render_mode rgb_array, so no display is needed. Atari games are shown in colour.
 
-By default the video is videos/<agent steps>.mp4 in the folder of the run, or <name>-<agent steps>.mp4 beside a file of
-another place. Episode i begins with seed S + i, as environment i of beast evaluate --seed S, which has at most 16;
-without --seed, S is that of the run's own evaluations. With --greedy it is the first episode of that environment, as
-far as rounding in a batch allows; drawn actions are the same only in beast evaluate --seed S --episodes 1.
+By default the video is videos/<agent steps>.mp4 in the folder of the run, or <name>-<agent steps>.mp4 next to a
+checkpoint file that is not in a run's folder. Episode i starts with seed S + i, like environment i of
+`beast evaluate --seed S`, which has at most 16 environments. Without --seed, S is the seed of the run's own
+evaluations. With --greedy, the video shows the first episode of that environment, except for rounding differences in
+batches; sampled actions are the same only with `beast evaluate --seed S --episodes 1`.
 
-What is not given is as in `evaluate` of the run's settings. Every setting of the run is a flag here too, such as
+The defaults are the run's `evaluate` settings. Every setting of the run is a flag here too, such as
 --env.sticky_actions 0.25 or, for MuJoCo, --env.kwargs '{"width": 240, "height": 240}'.
 """
 
@@ -29,9 +30,11 @@ def main(argv: list[str]) -> int:
     """Run `beast record`. Raises BeastError if there is no video."""
     parser = commands.parser("beast record", __doc__)
     parser.add_argument(
-        "--episodes", type=commands.positive, default=1, metavar="N", help="of each environment; default 1"
+        "--episodes", type=commands.positive, default=1, metavar="N", help="episodes per environment; default 1"
     )
-    parser.add_argument("--out", metavar="FILE", help=".mp4, or a .gif of at most 2 MB; default: see above")
+    parser.add_argument(
+        "--out", metavar="FILE", help="file to write: .mp4, or .gif of at most 2 MB; default: see above"
+    )
     own, request = playing(parser, argv)
     policy = open_policy(find(own.run, request.value("root")), request)
     path, found = recorded(policy, own.out, own.episodes, _announce)

@@ -1,12 +1,12 @@
-"""Every run in a folder, the one that was written to last first, and how far each sweep there is.
+"""List the runs in a folder, most recently written first, and the progress of each sweep.
 
-Scores are mean returns, of evaluations if the run has some, or else of the last 100 training episodes. A run is
-  running   while a launcher or a learner of this machine holds its lock
-  done      after total_steps, or at stop_at_return
-  stopped   with a checkpoint, from which `beast train --name` goes on
-  failed    if it was started and has no checkpoint
-  unknown   if its folder does not show that
-Its age is the time since something was last written. --json has the runs of sweeps too, as SWEEP/RUN.
+Scores are mean returns: of evaluations if the run has any, otherwise of the last 100 training episodes. States are
+  running   a launcher or learner on this machine holds the run's lock
+  done      the run has reached total_steps or stop_at_return
+  stopped   there is a checkpoint, from which `beast train --name` resumes
+  failed    the run was started but has no checkpoint
+  unknown   the folder does not show the state
+The age is the time since the last write. --json also lists the runs of sweeps, as SWEEP/RUN.
 """
 
 import json
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     """Run `beast runs`. Raises ConfigError if there is no such folder."""
     parser = commands.parser("beast runs", __doc__)
     commands.add_root(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON list instead of a table")
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
     flags = parser.parse_args(argv)
     now = time.time()
     root = Path(flags.root).expanduser()

@@ -1,14 +1,14 @@
-"""Write a run's batch script, for `sbatch` of a Slurm cluster, into the run's folder.
+"""Write the batch script of a run for a Slurm cluster (`sbatch`) into the run's folder.
 
   beast slurm [--nodes N] [--cores C] [--submit] [--name NAME] [settings]
 
-All nodes must share that folder's file system and have this Python environment at the same path. The script starts one
-learner on the job's first node, beside it an evaluator if the run has evaluations, and one worker per core on all
-nodes, each with an env-server, an actor and a broker. They find the learner by the address of its node, and everything
-between nodes is encrypted with keys of the run.
+All nodes must share the file system of that folder and have this Python environment at the same path. The script starts
+one learner on the first node of the job, an evaluator on the same node if the run has evaluations, and one worker per
+core on all nodes. A worker is an env-server, an actor and a broker. Workers reach the learner at the address of its
+node, and all traffic between nodes is encrypted with keys of the run.
 
-The job ends with the run. When it is requeued, for example because a node failed, it resumes from the checkpoint; so
-does another job for the same --name.
+The job ends with the run. A requeued job, for example after a node failure, resumes from the checkpoint, and so does
+another job with the same --name.
 """
 
 import contextlib
@@ -45,12 +45,14 @@ SAVE_S = 120  #: how long before the time limit the learner is asked to end
 class SlurmFlags(RunFlags):
     """Flags of the command itself."""
 
-    nodes: int = setting(2, "nodes of the job", ge=1, le=10_000)
-    cores: int = setting(4, "cores of each node, with a worker on each", ge=1, le=1024)
-    time: str = setting("", "sbatch's limit of the job: the learner saves before, and it is requeued", decides=PLAIN)
-    partition: str = setting("", "where to submit it", decides=PLAIN)
-    sbatch: str = setting("", 'more options of sbatch in one line, such as "--gres=gpu:1 --account=me"', decides=REACH)
-    submit: bool = setting(default=False, meaning="submit it now")
+    nodes: int = setting(2, "number of nodes", ge=1, le=10_000)
+    cores: int = setting(4, "cores per node, with one worker on each", ge=1, le=1024)
+    time: str = setting(
+        "", "time limit of the job, as for sbatch; the learner saves before it, and the job is requeued", decides=PLAIN
+    )
+    partition: str = setting("", "partition to submit to; empty: the cluster's default", decides=PLAIN)
+    sbatch: str = setting("", 'more sbatch options, such as "--gres=gpu:1 --account=me"', decides=REACH)
+    submit: bool = setting(default=False, meaning="submit the script now")
 
 
 def main(argv: list[str]) -> int:
@@ -82,8 +84,8 @@ def _demand_disk(config: RunConfig) -> None:
     """Raise ConfigError if the run's folder, which all nodes share, can hold no replay but has to."""
     if config.algorithm.replays and not config.learner.store and (why := unfit(config.folder)):
         raise ConfigError(
-            f"algo {config.section} keeps a replay, for which it needs a disk, but {config.folder} {why}: "
-            f"give a folder on a disk of the nodes with --learner.store",
+            f"algo {config.section} needs a local disk for its replay, but {config.folder} {why}: "
+            f"name a folder on a disk of the nodes by --learner.store",
             path="learner.store",
         )
 
@@ -92,7 +94,7 @@ def _demand_no_job(config: RunConfig) -> None:
     """Raise ConfigError if nothing can be submitted here, or a job of this run is queued or runs already."""
     if shutil.which("sbatch") is None:
         raise ConfigError(
-            "--submit: there is no sbatch here; without it the script is written and nothing else done", path="submit"
+            "--submit: sbatch is not installed here; without --submit only the script is written", path="submit"
         )
     jobs = ""
     with contextlib.suppress(ConfigError):  # sbatch will report what is wrong

@@ -1,17 +1,16 @@
-"""Train every run that a file describes, so many at a time, each on its own cores, in <root>/<name>/.
+"""Train all runs that a file describes, in <root>/<name>/, several at a time, each on its own cores.
 
-The same command goes on after Ctrl-C, or after a crash: runs that are done are left alone, others continue from their
-checkpoints, and those that failed are tried again. At the end it prints what `beast compare` prints of the runs that
-are done.
+After Ctrl-C or a crash, the same command resumes the sweep: finished runs are skipped, other runs resume from their
+checkpoints, and failed runs are retried. At the end it prints the output of `beast compare` for the finished runs.
 
-The flags below may stand in the file too, without --. Two sweeps at a time need cores of their own: taskset -c 0-7
-beast sweep FILE. Every setting of the runs is a flag here too; a value that imports a module has to be repeated as one,
-such as --env my_module:MyEnv.
+The flags below are also allowed in the file, without --. Two concurrent sweeps need separate cores:
+taskset -c 0-7 beast sweep FILE. Every setting of the runs is a flag here too; a value in the file that imports a module
+has to be repeated as a flag, such as --env my_module:MyEnv.
 
-Exit code: 0 all runs are done; 1 a run failed, others have gone on; 2 bad input, nothing was started; 130 and 143 after
-Ctrl-C and SIGTERM, with checkpoints.
+Exit code: 0 all runs finished; 1 a run failed, the others went on; 2 bad input, nothing was started; 130 after Ctrl-C
+and 143 after SIGTERM, with checkpoints.
 
-An example of a file:
+Example file:
 """
 
 import sys
@@ -33,7 +32,7 @@ EXAMPLE = "\n".join((spec.__doc__ or "").splitlines()[2:])
 def main(argv: list[str]) -> int:
     """Run `beast sweep`. Raises ConfigError if nothing was started."""
     parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}", "\n".join(flags_help(spec.SweepSettings)).strip())
-    parser.add_argument("file", type=Path, metavar="FILE", help="YAML: see above")
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML file: see above")
     own, flags = parser.parse_known_args(argv)
     sweep, trials, places = planned(own.file, Request.of_flags(flags, own=spec.SweepSettings))
     if sweep.own.dry_run:

@@ -1,5 +1,5 @@
-"""Hand the rows and videos of a run to an experiment tracker. What it has got from this folder it does
-not get again, unless this process was killed meanwhile. Trackers have their own variables, such as
+"""Send the metrics and videos of a run to an experiment tracker. Data that were already sent from this folder are
+not sent again, unless this process was killed in between. Trackers have their own environment variables, such as
 WANDB_MODE=offline. Needs the extra zerobeast[trackio] or zerobeast[wandb].
 """
 
@@ -20,11 +20,15 @@ def main(argv: list[str]) -> int:
     """Run `beast track`. Raises BeastError if there is no such run or tracker, or not everything could be written."""
     parser = commands.parser("beast track", __doc__)
     parser.add_argument("run", metavar="RUN", help="name of a run, or its folder")
-    parser.add_argument("--to", required=True, help="trackio, wandb, or module:Class of your own")
-    parser.add_argument("--project", default=PROJECT, help="under which the tracker shows the run; default %(default)s")
-    parser.add_argument("--follow", action="store_true", help="until Ctrl-C, as `beast train --track` does")
+    parser.add_argument("--to", required=True, help="trackio, wandb, or your own module:Class")
+    parser.add_argument("--project", default=PROJECT, help="project of the run in the tracker; default %(default)s")
+    parser.add_argument(
+        "--follow", action="store_true", help="keep sending until Ctrl-C, as `beast train --track` does"
+    )
     commands.add_root(parser)
-    parser.add_argument("--parent", type=int, default=0, help="process whose end ends this one; 0: none")
+    parser.add_argument(
+        "--parent", type=int, default=0, help="exit when this process is no longer the parent; 0: never"
+    )
     own = parser.parse_args(argv)
     folder, make, asked = run_files.find(own.run, own.root), tracker(own.to), list[int]()
 

@@ -1,17 +1,17 @@
-"""Train a run: start every service on this machine, show the run, and end it.
+"""Train: start all services on this machine, show the progress of the run, and stop the services at its end.
 
   beast train [--name NAME] [--fresh] [--plain] [settings]
   beast train --from RUN [--name NAME] [settings]
   beast train --preset torchbeast [TorchBeast's flags] [settings]
-  beast train [settings] --dry_run > FILE    what a run would have, as a file for --config
-  beast train [settings] --help   every setting and its value for this command line; --help all: of all algorithms
+  beast train [settings] --dry_run > FILE    write the settings of the run to a file for --config
+  beast train [settings] --help   all settings with their values for this command line; --help all: of all algorithms
 
-A run that exists is resumed with its saved settings. With --from, a new run begins with the weights and settings of
-another, of which those that are given are changed, and counts its steps anew. Workers on --hosts need --local.placement
-serve, and as --learner.endpoint an address of this machine that they can reach.
+An existing run is resumed with its saved settings. With --from, a new run starts from the weights and settings of
+another run; flags override these settings, and the count of agent steps starts at 0. Workers on --hosts need
+--local.placement serve, and a --learner.endpoint with an address of this machine that they can reach.
 
 Exit code: 0 trained to the end; 2 bad input; 75 a service could not be reached; 1 a service failed; 130 after Ctrl-C
-and 143 after SIGTERM, with a checkpoint; Ctrl-C again, a second later, ends everything at once.
+and 143 after SIGTERM, both with a checkpoint. Another Ctrl-C at least a second later kills all services at once.
 """
 
 import contextlib
@@ -52,9 +52,11 @@ from zerobeast.plan.spaces import padded, spec_for
 class TrainFlags(RunFlags):
     """Flags of the command itself."""
 
-    dry_run: bool = setting(default=False, meaning="print the settings that the run would have, and start nothing")
-    plain: bool = setting(default=False, meaning="a line every few seconds instead of the live view")
-    hosts: str = setting("", "file of machines for workers by ssh: host, number of workers, its Python", decides=REACH)
+    dry_run: bool = setting(default=False, meaning="print the settings of the run without starting it")
+    plain: bool = setting(default=False, meaning="print a line every few seconds instead of the live view")
+    hosts: str = setting(
+        "", "file of ssh machines for workers, one per line: host, number of workers, Python", decides=REACH
+    )
 
 
 def main(argv: list[str]) -> int:

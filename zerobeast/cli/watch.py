@@ -1,8 +1,8 @@
-"""The live view of a run, from another terminal: until the run ends, or until Ctrl-C, which leaves the run alone.
+"""Show the live view of a run that was started elsewhere, until the run ends. Ctrl-C leaves the run alone.
 
-Of a sweep it shows one run at a time, the newest.
+For a sweep it shows the newest run.
 
-Exit code: 0 the run has ended; 2 nothing runs there.
+Exit code: 0 the run has ended; 2 no service of the run is running.
 """
 
 import contextlib
@@ -30,10 +30,10 @@ MISSES = 3  #: looks that find nothing, one after the other, until a run counts 
 def main(argv: list[str]) -> int:
     """Run `beast watch`. Raises ConfigError if there is no such run, or nothing runs there."""
     parser = commands.parser("beast watch", __doc__)
-    parser.add_argument("run", nargs="?", metavar="RUN", help="a run, a sweep, or its folder; default: the newest")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a run, a sweep, or its folder; default: the newest run")
     commands.add_root(parser)
     parser.add_argument("--remote", action="store_true", help=REMOTE)
-    parser.add_argument("--plain", action="store_true", help="a line every few seconds instead of the live view")
+    parser.add_argument("--plain", action="store_true", help="print a line every few seconds instead of the live view")
     flags, settings = parser.parse_known_args(argv)
     root = Path(flags.root).expanduser()
     place = run_files.first(flags.run, root, lambda at: (at / run_files.SWEEP).is_file()) if flags.run else root
@@ -46,9 +46,9 @@ def main(argv: list[str]) -> int:
     config = gather(["--config", str(folder / run_files.CONFIG), *settings], {}, read_only=True).config
     if not runs(folder, remote=flags.remote):
         done = f"{count(metrics.last(folder).get('agent_steps', 0))} of {config.total_steps:,} agent steps"
-        elsewhere = "" if flags.remote else "; --remote asks other machines too"
+        elsewhere = "" if flags.remote else "; --remote also looks on other machines"
         raise ConfigError(
-            f"run {folder.name!r}: nothing runs there now; it has done {done}{elsewhere}", path="run", value=folder.name
+            f"run {folder.name!r} is not running; it has done {done}{elsewhere}", path="run", value=folder.name
         )
     learner, seconds = watch(folder, config, plain=flags.plain, remote=flags.remote)
     finished = metrics.is_over(folder, config.total_steps)

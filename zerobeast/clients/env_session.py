@@ -169,7 +169,7 @@ class EnvSession:
         """Begin the session; until the first RESET is answered this may happen again, since nothing can be lost."""
         spec = EnvSpec.from_wire(self._stream.terms.get("env"))
         if self._welcomed and spec != self.spec:
-            raise ConfigError(f"the {self.server} has {spec}, expected {self.spec}, as it had before")
+            raise ConfigError(f"the {self.server} has {spec}, expected {self.spec} as before")
         self._welcomed, self.spec = True, spec
         self._actions = np.zeros(self.num_envs, action_record(spec.action).dtype)
         if self._first is not None:

@@ -95,7 +95,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         if type(agents) is not int or not 0 < agents <= MAX_AGENTS:
             raise ConfigError(argument="agents", value=agents, expected=f"1 to {MAX_AGENTS}")
         if context is not None and keys is not None:
-            raise ConfigError("keys are given beside a context, expected one of them: a context has its keys")
+            raise ConfigError("keys and a context are given, expected one of them: a context has its own keys")
         self.timeout_s = timeout_s
         self._env = OwnEnv.of(env) if isinstance(env, EnvSpec) else env
         self.spec = self._env.spec
@@ -162,7 +162,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         """`start` for several agents together: agent -> first observation; returns agent -> action."""
         for agent in observations:
             if self._playing_now(agent) is not None:
-                raise EnvError(f"start of agent {agent} during an episode of it, expected end or abandon before")
+                raise EnvError(f"start of agent {agent} during its episode, expected end or abandon first")
         rows = {agent: self._row(agent, masks, obs, first=True) for agent, obs in observations.items()}
         until = time.monotonic() + self.timeout_s
         self._until_free(rows, until)  # the last row of an earlier episode may still be in progress
@@ -207,7 +207,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
 
     def _episode_of(self, agent: int) -> _Episode:
         if (episode := self._playing_now(agent)) is None:
-            raise EnvError(f"agent {agent} has no episode in progress, expected start before anything else")
+            raise EnvError(f"agent {agent} has no episode in progress, expected start first")
         return episode
 
     def _row(self, agent: int, masks: Masks | None, obs: Any, reward: float = 0.0, *, first: bool = False) -> Row:

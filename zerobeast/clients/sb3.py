@@ -35,7 +35,7 @@ class SB3VecEnv(VecEnv):  # type: ignore[misc]
             raise ConfigError(
                 argument="autoreset_mode",
                 value=getattr(mode, "name", mode),
-                expected="SAME_STEP: a VecEnv ends and begins in one step",
+                expected="SAME_STEP: a VecEnv resets within the last step of an episode",
             )
         self.envs: Any = envs
         self.render_mode, self._actions = envs.render_mode, np.zeros(0)

@@ -102,7 +102,7 @@ def of_compose(project: Sequence[str] = ()) -> list[ServiceView]:
     listing = output(["docker", "compose", *project, "ps", "--all", "--format", "json"])
     containers = [entry for entry in _entries(listing) if entry.get("Service") in PROCESSES]
     if not containers:
-        raise ConfigError("no container of a compose project here: `docker compose up` starts one")
+        raise ConfigError("no container of a compose project is running here: `docker compose up` starts one")
     containers.sort(key=lambda entry: (str(entry["Service"]), str(entry["Name"])))
     return gather(_of_container, containers)
 
@@ -146,7 +146,9 @@ def of_kubernetes(namespace: str = NAMESPACE) -> list[ServiceView]:
     with raising(ConfigError, what, ValueError, LookupError, TypeError, AttributeError):
         containers = sorted(container for pod in json.loads(listing)["items"] for container in _containers(pod))
     if not containers:
-        raise ConfigError(f"no pod of a run in namespace {namespace}: `kubectl apply -k` starts one, -n names another")
+        raise ConfigError(
+            f"no pod of a run in namespace {namespace}: `kubectl apply -k` starts one, -n names another namespace"
+        )
     return gather(_of_pod, containers)
 
 

@@ -15,7 +15,7 @@ from zerobeast.common.text import in_line
 from zerobeast.discovery.containers import LAST_LINE, gather
 
 AT_ONCE = 64  #: pages asked at a time
-REMOTE = "ask services on other machines too, at the addresses that the folder of the run names"  #: help of --remote
+REMOTE = "also query services on other machines, at the addresses in the run's folder"  #: help of --remote
 
 
 def services_of(folder: Path, *, remote: bool) -> list[ServiceView]:
@@ -32,7 +32,7 @@ def services_of(folder: Path, *, remote: bool) -> list[ServiceView]:
         raise ConfigError(f"run {folder.name!r}: there is no folder {folder}")
     files = sorted((folder / run_files.SERVICES).glob("*.json"))
     if not files:
-        raise ConfigError(f"run {folder.name!r}: no service has announced itself in {folder / run_files.SERVICES}")
+        raise ConfigError(f"run {folder.name!r}: no service has registered in {folder / run_files.SERVICES}")
     views = gather(lambda file: list(_views(file, remote=remote)), files, AT_ONCE)
     hosts = ", ".join(sorted({view.note for view in views if view.role == ELSEWHERE}))[:LAST_LINE]
     where = "whose pages answer on their machines alone" if remote else "on other machines, to ask with --remote"

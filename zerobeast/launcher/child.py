@@ -155,7 +155,7 @@ class Child:
         code, end = self.poll(), self.end
         assert code is not None and end, "it still runs"  # noqa: PT018
         if not self.spec.log.parent.exists():
-            return f"the folder of the run has been removed while it trained: {self.spec.log.parents[1]}"
+            return f"the folder of the run was removed during training: {self.spec.log.parents[1]}"
         if end.state == "failed":
             return end.sentence + f" ({self.spec.name} ended with exit code {code})" * (code != ConfigError.exit_code)
         lines = (last_lines(self._older_log) if self._rotated else []) + last_lines(self.spec.log, self._log_start)

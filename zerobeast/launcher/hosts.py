@@ -111,7 +111,7 @@ def read_hosts(path: Path) -> list[Host]:
             sentence = f"{path}, line {number}: got {line.strip()!r}, expected: host workers [python]"
             mistakes.append(ConfigError(sentence, path="hosts", value=line.strip(), layer=f"{path}, line {number}"))
     if mistakes or not found:
-        raise ConfigError.of(mistakes or [ConfigError(f"--hosts {path}: it names no host", path="hosts")])
+        raise ConfigError.of(mistakes or [ConfigError(f"--hosts {path}: expected at least one host", path="hosts")])
     return found
 
 

@@ -73,7 +73,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
     local, name, why = config.local, config.local.placement, "local.placement is set"
     if name == "auto":
         name, why = (
-            ("apart", "a GPU infers for all")
+            ("apart", "a GPU runs inference for all actors")
             if gpu
             else ("serial", f"{config.total_steps:,} steps of a cheap environment finish sooner in one process")
             if _is_short(config)

@@ -65,7 +65,7 @@ def prepared(settled: Settled[Any], say: Say, *, several: bool = False, later: b
         config = secure(config, several=several)
         if parent is not None:
             parent.write(config.folder)
-            say(f"{config.name} begins with the weights of {parent.run} after {parent.entry.agent_steps:,} agent steps")
+            say(f"{config.name} starts from the weights of {parent.run} after {parent.entry.agent_steps:,} agent steps")
         write_atomically(config.folder / run_files.CONFIG, dump(config), durable=True)
         confirmed.remember(config.folder, trust.decisive(config))
         if not later:
@@ -96,7 +96,7 @@ def secure(config: RunConfig, *, several: bool) -> RunConfig:
     keys = config.folder.absolute() / run_files.KEYS
     if keys.exists():  # perhaps since the folder was made, by somebody else
         raise ConfigError(
-            f"{keys} {PEERS.what}, and a folder alone may not decide that: give --security.keys {keys} as well",
+            f"{keys} {PEERS.what}, which a folder alone may not decide: give --security.keys {keys} as well",
             path="security.keys",
             value=str(keys),
         )

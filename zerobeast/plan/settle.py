@@ -33,14 +33,14 @@ Say = Callable[[str], None]
 class RunFlags(Section):
     """Flags of commands that begin or continue a run."""
 
-    fresh: bool = setting(default=False, meaning="start over; the run of that name is moved aside, nothing is deleted")
-    trust_folder: bool = setting(default=False, meaning="continue a run whose folder belongs to another user")
+    fresh: bool = setting(default=False, meaning="start over; an existing run of that name is moved aside, not deleted")
+    trust_folder: bool = setting(default=False, meaning="resume a run whose folder belongs to another user")
     track: str = setting(
-        "", "hand the run to an experiment tracker: trackio, wandb, or module:Class of your own", decides=CODE
+        "", "send the run to an experiment tracker: trackio, wandb, or your own module:Class", decides=CODE
     )
-    track_project: str = setting(PROJECT, "under which the tracker shows the run", decides=PLAIN)
+    track_project: str = setting(PROJECT, "project of the run in the tracker", decides=PLAIN)
     from_run: str = setting(
-        "", "--from for short: RUN, RUN:<agent steps> or RUN:best, with whose weights a new run begins", decides=PLAIN
+        "", "start a new run from the weights of RUN, RUN:<agent steps> or RUN:best; short: --from", decides=PLAIN
     )
 
 
@@ -96,7 +96,7 @@ def settle(request: Request, now: datetime, *, say: Say = say, parent: Parent | 
     for note in (*loaded.notes, *_ineffective(given)):
         say(note)
     if saved and loaded.config.preset != saved.preset:
-        say(f"preset {loaded.config.preset} has no effect: a run that continues keeps the settings of {file}")
+        say(f"preset {loaded.config.preset} has no effect: a resumed run keeps the settings of {file}")
         identity["preset"] = saved.preset
     return Settled(loaded.config.model_copy(update=identity), loaded.own, saved, loaded.origins)
 
@@ -125,8 +125,8 @@ def _forked(parent: Parent, request: Request, now: datetime, say: Say) -> Settle
     config = config.model_copy(update={"name": config.name or run_folder.default_name(config, now)})
     if run_folder.trained(config.folder) and not loaded.own.fresh:
         raise ConfigError(
-            f"name {config.name!r}: there is such a run in {config.folder.parent.absolute()}, and --from begins a new "
-            f"one: give another --name, or --fresh; without --from that run continues",
+            f"name {config.name!r}: this run exists in {config.folder.parent.absolute()}, and --from starts a new one: "
+            f"give another --name, or --fresh; without --from the run is resumed",
             path="name",
             value=config.name,
         )
@@ -160,7 +160,7 @@ def _refuse(loaded: Loaded) -> None:
     players = 0 if placement_of(config).name == "serve" else tasks
     for least, what in ((ranks * (ranks > 1), "of learner.ranks"), (players, "environment of env.id")):
         if groups < least:
-            given = f"actor.env_groups {config.actor.env_groups}: {groups} env groups in all"
+            given = f"actor.env_groups {config.actor.env_groups}: {groups} env groups in total"
             expected = f"at least {least}: one for each {what}"
             sentence = f"{given}, expected {expected}"
             raise ConfigError(sentence, path="actor.env_groups", value=config.actor.env_groups, expected=expected)
@@ -174,10 +174,10 @@ def values(config: RunConfig, origins: Mapping[str, str]) -> Iterator[str]:
             yield f"{origin}: {', '.join(texts)}"
     padding = {f"env.{name}": size for name, size in config.env.padding.items() if f"env.{name}" not in origins}
     if config.env.agents > 1:
-        yield f"{config.env.agents} agents in each environment, in all {config.actor.envs_per_group} in a group"
+        yield f"{config.env.agents} agents per environment, {config.actor.envs_per_group} per env group"
     if padding:
         sizes = ", ".join(f"{path} {as_text(size)}" for path, size in padding.items())
-        yield f"environments of unequal sizes, of which smaller ones are padded: {sizes}"
+        yield f"environments of unequal sizes; the smaller ones are padded: {sizes}"
     chosen = f" was {origins['preset']}" if origins["preset"].startswith("chosen") else ""
     yield f"preset {config.preset}{chosen}; all other settings have their defaults: --help shows them"
 

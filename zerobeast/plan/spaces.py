@@ -72,7 +72,7 @@ def padded(config: RunConfig) -> RunConfig:
             path="actor.envs_per_group",
             value=envs,
             expected=f"a multiple of {agents}, the agents of each environment",
-            cause="with deterministic other settings depend on it",
+            cause="with deterministic, other settings depend on it",
         )
     env = EnvConfig.model_validate({**config.env.model_dump(), **found})
     envs = -(-envs // agents) * agents
@@ -82,7 +82,7 @@ def padded(config: RunConfig) -> RunConfig:
             path="broker.max_batch_rows",
             value=config.broker.max_batch_rows,
             expected=f"at least {envs}",
-            cause=f"actor.envs_per_group is enlarged to a multiple of {agents}, the agents of each environment",
+            cause=f"actor.envs_per_group is rounded up to a multiple of {agents}, the agents of each environment",
         )
     return config.model_copy(update={"env": env, "actor": config.actor.model_copy(update={"envs_per_group": envs})})
 
@@ -154,7 +154,7 @@ def _values(given: Mapping[str, Given]) -> dict[str, Any]:
     """By path, the settings that the environments depend on, unless they have their default."""
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError(
-            path="preset", expected="a name", cause="with local.placement serve nothing here makes environments"
+            path="preset", expected="a name", cause="with local.placement serve no environment is made here"
         )
     mistakes: list[BeastError] = []
     own = table_for({path: one.value for path, one in given.items()}, "")  # none of another backend, as in a preset

@@ -104,7 +104,7 @@ def checked(state: Any, blank: State) -> State:
     if form == (blank.core.shape, blank.frames is None):
         return cast("State", state)
     found = f"that of {len(state.core)}" if form else short(state)
-    expected = f"what predict of this policy returned for {len(blank.core)}, or None"
+    expected = f"the state that predict of this policy returned for {len(blank.core)}, or None"
     raise ConfigError(f"state is {found}, expected {expected}", path="state", value=found, expected=expected)
 
 

@@ -163,7 +163,7 @@ def chosen(
     elsewhere = [run for run in runs if run not in there and any(of in row for row in run.evaluations)]
     if there and elsewhere and of not in curves.RETURNS:
         raise ConfigError(
-            f"of {of}: of {there[0].name} it is in metrics.csv, of {elsewhere[0].name} in evaluations.csv alone, and "
+            f"of {of}: {there[0].name} has it in metrics.csv, {elsewhere[0].name} only in evaluations.csv, and "
             f"these are not the same; expected runs of one kind"
         )
     return runs, of

@@ -44,8 +44,8 @@ def _observations(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) 
     shapes = " and ".join("x".join(map(str, array.shape)) or "a number" for array in arrays)
     sent = f"observations of {env.env_id} are {shapes}"
     if (least := torso_of(net.torso).smallest_image) and not sides:
-        why = f"{sent}, no pictures"
+        why = f"{sent}, which are not images"
         yield ConfigError(path="net.torso", value=net.torso, expected="auto or mlp", cause=why)
     elif least and min(sides) < least:
-        why = f"{sent}, below {least} a side"
+        why = f"{sent}, smaller than {least} pixels a side"
         yield ConfigError(path="net.torso", value=net.torso, expected="minatar or deep", cause=why)

@@ -15,24 +15,28 @@ ReplayMinSize = Annotated[
     int, setting(None, "agent steps in the replay before the first update", share=0.1, ge=1, le=10**10)
 ]
 SamplesPerInsert = Annotated[
-    float, Field(description="transitions drawn for each agent step stored: how often each is learned from", gt=0)
+    float, Field(description="transitions sampled per agent step inserted: mean number of uses of each", gt=0)
 ]
-BatchSize = Annotated[int, Field(description="transitions (R2D2: sequences) drawn for an update", ge=1, le=65_536)]
+BatchSize = Annotated[int, Field(description="transitions (R2D2: sequences) per update", ge=1, le=65_536)]
 PriorityExponent = Annotated[
-    float, Field(description="alpha: draw in proportion to |TD error|^alpha; 0: uniformly", ge=0, le=1)
+    float, Field(description="alpha: sample in proportion to |TD error|^alpha; 0: uniformly", ge=0, le=1)
 ]
 ImportanceExponent = Annotated[float, Field(description="initial beta of the importance weights", ge=0, le=1)]
 ImportanceSchedule = Annotated[
-    Literal["linear", "constant"], Field(description="schedule of beta; linear: to 1 at total_steps")
+    Literal["linear", "constant"], Field(description="schedule of beta; linear: increases to 1 at total_steps")
 ]
-TargetPeriod = Annotated[int, Field(description="updates between updates of the target network", ge=1)]
-TargetRate = Annotated[float, Field(description="tau: step size of target network updates; 1: a copy", gt=0, le=1)]
-Steps = Annotated[int, Field(description="n of the n-step return: rewards before the bootstrap value", ge=1, le=1000)]
+TargetPeriod = Annotated[int, Field(description="updates between two updates of the target network", ge=1)]
+TargetRate = Annotated[
+    float, Field(description="tau: step size of target network updates; 1: copy the network", gt=0, le=1)
+]
+Steps = Annotated[
+    int, Field(description="n of the n-step return: number of rewards before the bootstrap value", ge=1, le=1000)
+]
 
 # action values
 Double = Annotated[
     bool,
-    Field(description="the target network values the action that the network chooses (van Hasselt et al. 2016)"),
+    Field(description="the network selects the next action, the target network values it (van Hasselt et al. 2016)"),
 ]
 Dueling = Annotated[bool, Field(description="dueling head: state value plus action advantages (Wang et al. 2016)")]
 HeadSize = Annotated[
@@ -40,11 +44,13 @@ HeadSize = Annotated[
 ]
 Exploration = Annotated[
     Literal["annealed", "ladder"],
-    Field(description="epsilon-greedy: annealed for all environments, or a ladder of fixed epsilons (Ape-X)"),
+    Field(description="epsilon-greedy; annealed: one epsilon for all environments; ladder: fixed epsilons (Ape-X)"),
 ]
 
 # continuous actions
-PolicyRate = Annotated[float, Field(description="learning rate of the policy as a multiple of the critics'", gt=0)]
+PolicyRate = Annotated[
+    float, Field(description="learning rate of the policy, as a multiple of the critics' learning rate", gt=0)
+]
 
 
 class ReplaySettings(LearnerSettings):
@@ -52,13 +58,13 @@ class ReplaySettings(LearnerSettings):
 
     replay_size: ReplaySize = 100_000
     replay_compression: Literal["none", "zstd"] = setting(
-        "none", "compression of frames of bytes or bits; zstd needs a tenth of the disk and cache or less"
+        "none", "compression of byte or bit observations; zstd: a tenth of the disk space and page cache, or less"
     )
     replay_min_size: ReplayMinSize = 1_000
     samples_per_insert: SamplesPerInsert = 1.0
     batch_size: BatchSize = 32
     updates_per_step: int = setting(
-        1, "updates in a row before messages are handled and the policy is published", ge=1, le=1000
+        1, "consecutive updates before messages are handled and the weights are published", ge=1, le=1000
     )
     priority_exponent: PriorityExponent = 0.0
     importance_exponent: ImportanceExponent = 0.4
@@ -85,21 +91,21 @@ class ReplaySettings(LearnerSettings):
         steps = run.learner.unroll_length
         if self.n_step > steps and self.per_item == 1:  # returns of sequences end with them
             given = {f"{name}.n_step": self.n_step, "learner.unroll_length": steps}
-            yield Relation.of(given, "at most as many, as a return ends in its rollout or in the next one")
+            yield Relation.of(given, "at most that many, because a return ends in its rollout or in the next one")
         if run.deterministic:
-            why = "which learns from every rollout before the next is acted"
-            yield Relation.of({"algo": name, "deterministic": True}, f"one without a replay, {why}")
+            why = "because every rollout has to be learned from before the next one starts"
+            yield Relation.of({"algo": name, "deterministic": True}, f"an algorithm without a replay, {why}")
         least = {"replay_min_size": self.replay_min_size, "batch_size": self.batch_size}
         if self.per_item > 1:
             least["sequence_length"] = self.per_item
         for path, value in least.items():
             if value > self.replay_size:
                 given = {f"{name}.{path}": value, f"{name}.replay_size": self.replay_size}
-                yield Relation.of(given, "at most what it holds")
+                yield Relation.of(given, "at most that capacity")
         step = self.batch_size * self.updates_per_step * self.per_item
         if (run.total_steps - self.replay_min_size) * self.samples_per_insert < step:
             own = {f"{name}.{each}": getattr(self, each) for each in ("replay_min_size", "samples_per_insert")}
-            expected = f"more, as it ends before the first step, which draws {step} samples"
+            expected = f"more, because the run ends before the first update, which needs {step} samples"
             yield Relation.of({"total_steps": run.total_steps, **own}, expected)
 
 
@@ -117,12 +123,12 @@ class QSettings(ReplaySettings):
     target_period: TargetPeriod
     target_rate: TargetRate = 1.0
     exploration: Exploration = "annealed"
-    exploration_final: float = setting(0.01, "annealed: final epsilon, from 1 at the start", ge=0, le=1)
+    exploration_final: float = setting(0.01, "annealed: final epsilon, starting from 1", ge=0, le=1)
     exploration_steps: int = setting(
-        250_000, "annealed: agent steps until the final epsilon is reached", share=0.25, ge=1, le=10**10
+        250_000, "annealed: agent steps until the final epsilon", share=0.25, ge=1, le=10**10
     )
     exploration_places: int = setting(
-        32, "ladder: number of epsilons, 0.4 to 0.4^8 (Horgan et al. 2018), one for each environment", ge=1, le=65_536
+        32, "ladder: number of epsilons, from 0.4 to 0.4^8, one per environment (Horgan et al. 2018)", ge=1, le=65_536
     )
 
     acts_by_values: ClassVar[bool] = True  #: whether first priorities come from the values computed when acting
@@ -141,12 +147,12 @@ class QSettings(ReplaySettings):
 class BoxSettings(ReplaySettings):
     """Settings of algorithms that learn Q(s, a) of continuous actions; see `zerobeast.rl.algos.control`."""
 
-    actions: ClassVar[str] = "one array of real actions with bounds"
+    actions: ClassVar[str] = "one array of bounded continuous actions"
     memory: ClassVar[bool] = False
     sees_last_step: ClassVar[bool] = False
 
     target_rate: TargetRate
-    random_steps: int = setting(10_000, "initial agent steps with uniformly random actions", share=0.1, ge=0)
+    random_steps: int = setting(10_000, "agent steps with uniformly random actions at the start", share=0.1, ge=0)
     replay_size: ReplaySize = 1_000_000
     policy_rate: PolicyRate = 1.0
     schedule: Schedule = "constant"

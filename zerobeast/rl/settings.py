@@ -12,43 +12,44 @@ from pydantic import Field
 from zerobeast.common.settings import SCHEDULED, AlgorithmSettings, Linear, Run
 
 # rewards and returns
-Discount = Annotated[float, Field(description="gamma", ge=0, le=1)]
+Discount = Annotated[float, Field(description="gamma: discount factor", ge=0, le=1)]
 TraceDecay = Annotated[float, Field(description="lambda: decay of the trace coefficients", ge=0, le=1)]
 RewardClipping = Annotated[
     Literal["abs_one", "soft_asymmetric", "none"],
     Field(
-        description="in the learner only; abs_one: to [-1, 1]; soft_asymmetric: to (-1.5, 5), losses at 0.3 of gains"
+        description="in the learner only; abs_one: to [-1, 1]; soft_asymmetric: to (-1.5, 5), with negative rewards "
+        "times 0.3"
     ),
 ]
-RewardScale = Annotated[
-    float, Field(description="factor on rewards, in the learner only, applied before clipping", gt=0)
-]
+RewardScale = Annotated[float, Field(description="factor on rewards in the learner only, before clipping", gt=0)]
 
 # the loss
 EntropyCost = Annotated[float, Field(description="weight of the entropy bonus", ge=0), *SCHEDULED]
 BaselineCost = Annotated[float, Field(description="weight of the value loss", ge=0), *SCHEDULED]
 Clip = Annotated[float, Field(description="epsilon: clip range of the probability ratio", gt=0), *SCHEDULED]
-PopArt = Annotated[bool, Field(description="PopArt: learn values normalised for each task (Hessel et al. 2018)")]
+PopArt = Annotated[bool, Field(description="PopArt: learn values normalised per task (Hessel et al. 2018)")]
 Reduction = Annotated[
-    Literal["sum", "mean"], Field(description="reduction of the loss over time and batch; the paper and TorchBeast sum")
+    Literal["sum", "mean"],
+    Field(description="reduction of the loss over time and batch; sum: as in the IMPALA paper and TorchBeast"),
 ]
 NormalizeAdvantages = Annotated[
-    bool, Field(description="normalise advantages to mean 0 and standard deviation 1 over a (mini)batch")
+    bool, Field(description="normalise advantages to mean 0 and standard deviation 1 per (mini)batch")
 ]
-RhoBar = Annotated[float, Field(description="V-trace clip on importance ratios, equation 1", gt=0)]
-CBar = Annotated[float, Field(description="V-trace clip on trace coefficients, equation 1", gt=0)]
+RhoBar = Annotated[float, Field(description="V-trace: clip on importance ratios (rho-bar, equation 1)", gt=0)]
+CBar = Annotated[float, Field(description="V-trace: clip on trace coefficients (c-bar, equation 1)", gt=0)]
 
 # batches that are kept
-Batches = Annotated[int, Field(description="N: batches in the circular buffer", ge=1, le=1000)]
-Uses = Annotated[int, Field(description="K: how often each batch is used", ge=1, le=1000)]
+Batches = Annotated[int, Field(description="N: size of the circular buffer, in batches", ge=1, le=1000)]
+Uses = Annotated[int, Field(description="K: number of times that each batch is used", ge=1, le=1000)]
 
 # the optimiser
 Optimizer = Annotated[
-    Literal["rmsprop", "rmsprop_tf", "adam"], Field(description="rmsprop_tf: RMSProp with TensorFlow 1's semantics")
+    Literal["rmsprop", "rmsprop_tf", "adam"],
+    Field(description="optimiser; rmsprop_tf: RMSProp with TensorFlow 1's semantics"),
 ]
 LearningRate = Annotated[float, Field(description="initial learning rate", gt=0), *SCHEDULED]
 Schedule = Annotated[
-    Literal["linear", "constant"], Field(description="learning rate schedule; linear: to 0 at total_steps")
+    Literal["linear", "constant"], Field(description="learning rate schedule; linear: decay to 0 at total_steps")
 ]
 Alpha = Annotated[float, Field(description="decay of RMSProp's running average", ge=0, lt=1)]
 Momentum = Annotated[float, Field(description="RMSProp's momentum", ge=0, lt=1)]
@@ -87,7 +88,7 @@ class LearnerSettings(AlgorithmSettings):
 
     def unused(self) -> dict[str, tuple[str, str]]:
         names = ("alpha", "momentum") if self.optimizer == "adam" else ()
-        return {name: ("optimizer", f"which has no {name}; rmsprop has") for name in names}
+        return {name: ("optimizer", f"which does not use {name}; rmsprop does") for name in names}
 
     def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
         return (".optimizer",)

@@ -44,7 +44,9 @@ def share(by_core: list[Place], most: int, parallel: int | None, cores_each: int
     if not size or not count or count * size > len(cpus):
         wanted = f"{count or 1} at a time" + (f" with {cores_each} cores each" if cores_each else "")
         has = f"{len(cpus)} CPUs" + (f" in cores of {threads}" if threads > 1 else "")
-        raise ConfigError(f"{wanted}: this process may use {has}; expected fewer runs at a time or fewer cores each")
+        raise ConfigError(
+            f"{wanted}: this process may only use {has}; expected fewer runs at a time or fewer cores per run"
+        )
     return [tuple(cpus[first : first + size]) for first in range(0, count * size, size)]
 
 

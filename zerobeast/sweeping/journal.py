@@ -57,7 +57,7 @@ class SweepJournal:
         for trial in trials:
             folder, past, flags = self._path.with_name(trial.name), self._flags.get(trial.name), {*trial.flags}
             if past is None and folder.exists():
-                raise ConfigError(f"{folder} exists, and the sweep has not made it: move it away, or use another name")
+                raise ConfigError(f"{folder} exists, but not as a run of this sweep: move it away, or use another name")
             if past is not None and past != flags:
                 before = f"was started with {' '.join(sorted(past - flags)) or 'its defaults'}"
                 now = f"the file now has {' '.join(sorted(flags - past)) or 'no value for that'}"
@@ -113,7 +113,7 @@ def opened(folder: Path) -> Iterator[SweepJournal]:
     with contextlib.ExitStack() as stack:
         with explained(f"sweep folder {folder} cannot be written"):
             if folder.exists() and not path.exists() and any(folder.iterdir()):
-                raise ConfigError(f"{folder} is not the folder of a sweep: expected none of that name, or an empty one")
+                raise ConfigError(f"{folder} is not the folder of a sweep: expected a new or an empty folder")
             folder.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(opened_file(path, "a+b"))
             lock(file.fileno(), folder, refusal=f"sweep {folder.name!r} is already running here; expected another name")

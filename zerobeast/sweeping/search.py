@@ -109,7 +109,7 @@ def samples(dimensions: Sequence[Dimension], count: int, seed: int, where: str =
                 path="samples",
                 value=count,
                 expected=f"at most {index}",
-                cause="these values give no more",
+                cause="these values have no more combinations",
                 layer=where,
             )
         seen.append(values)

@@ -1,16 +1,16 @@
 """The file of a sweep.
 
-name: lr                         # of the sweep, whose folder is <root>/<name>; by default that of the file
-seeds: [1, 2, 3]                 # every combination is trained with each of them
-from: base:50000                 # a run that all begin from, as with `beast train --from`; by default none
-settings:                        # of all runs, as in a file for `beast train --config`
+name: lr                         # of the sweep and its folder, <root>/<name>; default: the name of the file
+seeds: [1, 2, 3]                 # train every combination with each seed
+from: base:50000                 # start all runs from this one, as `beast train --from` does; default: none
+settings:                        # for all runs, as in a file for `beast train --config`
   algo: ppo
   net.hidden_size: 64
 vary:
   ppo.learning_rate: [3e-4, 1e-3]
-  env, total_steps: [[CartPole-v1, 50000], [LunarLander-v3, 400000]]    # values that belong together
-# With `samples: 20`, so many combinations are drawn, the same ones for the same `seed` (by default 1). Then there are
-# also {uniform: [0, 0.02]}, {log_uniform: [1e-5, 1e-2]} and {integers: [1, 10]}.
+  env, total_steps: [[CartPole-v1, 50000], [LunarLander-v3, 400000]]    # vary together
+# `samples: 20` draws 20 random combinations, the same ones for the same `seed` (default 1). Values may then also be
+# {uniform: [0, 0.02]}, {log_uniform: [1e-5, 1e-2]} or {integers: [1, 10]}.
 """
 
 import itertools
@@ -37,13 +37,13 @@ PARTS = ("from", "seeds", "settings", "vary")  #: entries that are no `SweepSett
 class SweepSettings(Section):
     """What a sweep is, apart from the settings of its runs. Flags of the command override the file."""
 
-    name: str = setting("", "name of the sweep and its folder; empty: that of its file", decides=PLAIN)
-    root: str = setting("runs", "folder of the sweep's folder", decides=PLACE)
-    samples: int | None = setting(None, "random draws of what varies; empty: every combination", ge=1, le=MAX_RUNS)
-    seed: int = setting(1, "of the draws", ge=0, le=2**31 - 1)
-    parallel: int | None = setting(None, "runs at a time; empty: as many as there is room for", ge=1, le=4096)
-    dry_run: bool = setting(default=False, meaning="list the runs and start none")
-    cores: int | None = setting(None, "cores of each run; empty: one, or an equal share for `parallel` runs", ge=1)
+    name: str = setting("", "name of the sweep and of its folder; empty: that of its file", decides=PLAIN)
+    root: str = setting("runs", "folder that contains the sweep's folder", decides=PLACE)
+    samples: int | None = setting(None, "number of random combinations; empty: every combination", ge=1, le=MAX_RUNS)
+    seed: int = setting(1, "seed of the random combinations", ge=0, le=2**31 - 1)
+    parallel: int | None = setting(None, "runs at a time; empty: as many as the cores allow", ge=1, le=4096)
+    dry_run: bool = setting(default=False, meaning="list the runs without starting them")
+    cores: int | None = setting(None, "cores per run; empty: 1, or an equal share for `parallel` runs", ge=1)
 
 
 class Sweep(NamedTuple):
@@ -102,10 +102,10 @@ def read(file: Path, flags: Sequence[Given], mistakes: Sequence[BeastError] = ()
     good = {path: one.value for path, one in check([*given, *flags], mistakes, SweepSettings)[0].items()}
     own = SweepSettings.model_validate(good)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name := own.name or file.stem):
-        sentence = f"{file}: name {name!r}: expected letters, digits, '.', '_' and '-', at most 100"
+        sentence = f"{file}: name {name!r}: expected at most 100 letters, digits, '.', '_' and '-'"
         mistakes.append(ConfigError(sentence, path="name", value=name))
     if "seed" in good and not own.samples:
-        sentence = f"{file}: seed: only draws have it (`samples`); for the seeds of runs there is `seeds`"
+        sentence = f"{file}: seed: only used with `samples`; `seeds` has the seeds of the runs"
         mistakes.append(ConfigError(sentence, path="seed", value=good["seed"]))
     dimensions = tuple(_dimensions(_mapping(tree, "vary", file, mistakes), f"{file}: vary", mistakes))
     seeds = tuple(_seeds(tree.get("seeds"), f"{file}: seeds", mistakes))
@@ -130,7 +130,7 @@ def without_kind(error: BeastError) -> ConfigError:
 def _hint(key: str) -> str:
     """What an unknown entry may have meant."""
     if SHORT.get(key, key) in TREE or is_section(key):
-        return "; settings of runs stand below `settings`"
+        return "; settings of the runs belong in `settings`"
     return did_you_mean(key, [*settings_of(SweepSettings), *PARTS])
 
 
@@ -165,6 +165,6 @@ def _refuse_twice(dimensions: tuple[Dimension, ...], seeds: tuple[int, ...], mis
     for each in dimensions:
         for path in each.paths:
             if path in at:
-                sentence = f"{each.where}: {path} varies in {at[path]} as well; expected it once"
+                sentence = f"{each.where}: {path} also varies in {at[path]}; expected it once"
                 mistakes.append(ConfigError(sentence, path=path, layer=each.where))
             at[path] = each.where

@@ -50,7 +50,7 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
     """
     refuse_imported("starts a sweep")
     if not isinstance(file, str | os.PathLike):
-        raise ConfigError(argument="file", value=file, expected="that of a sweep")
+        raise ConfigError(argument="file", value=file, expected="the file of a sweep")
     read, trials, free = planned(Path(file), Request.of_values(flags, own=spec.SweepSettings))
     number, outcomes = trained(read, trials, free)
     if number:
@@ -65,7 +65,7 @@ def planned(file: Path, request: Request) -> tuple[spec.Sweep, list[Trial], list
     mistakes = [*request.mistakes, *request.refused("")]
     mistakes += [
         ConfigError(
-            f"{one.where}: settings of runs stand in the file; expected a flag of the command",
+            f"{one.where}: settings of the runs belong in the file; expected a flag of the command",
             path=one.path,
             value=one.value,
             layer=one.where,
@@ -90,7 +90,7 @@ def trained(read: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) ->
         each = f"{len(free[0])} CPU{'s' * (len(free[0]) > 1)} each"
         say(f"{len(trials)} runs in {read.folder}, {min(len(free), len(trials))} at a time with {each}")
         for name in [each for each in journal.done if not run_files.is_run(read.folder / each)]:
-            say(f"{name} was done, but its folder is gone: it is trained again")
+            say(f"{name} was finished, but its folder is gone: it is trained again")
             journal.done.remove(name)
         runner = Runner(read.folder, free, journal, lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))
         number = runner.run(trials)

@@ -105,7 +105,7 @@ def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
         trees = {f"file {parent.file}": parent.settings(section_named(algo)), **trees}
     config = described(request.with_trees(trees)).config
     if config.local.placement == "serve":
-        raise ConfigError(path="local.placement", value="serve", expected="one with environments, for a sweep")
+        raise ConfigError(path="local.placement", value="serve", expected="a placement with environments")
     return config
 
 

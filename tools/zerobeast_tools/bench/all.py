@@ -1,6 +1,6 @@
-"""Every benchmark one after the other, and one table of what each found beside its goal.
+"""Run all benchmarks one after the other, and print their results and goals in one table.
 
-Nothing else should run meanwhile. Each benchmark is a process of its own, so that none disturbs the next.
+Nothing else should run at the same time. Each benchmark runs in a separate process, so that none disturbs the next.
 """
 
 import argparse
@@ -30,8 +30,8 @@ COMMANDS = (
 def main(argv: list[str]) -> int:
     """`beast bench all`; exit code 1 if a benchmark failed."""
     parser = argparse.ArgumentParser(prog="beast bench all", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--short", action="store_true", help="leave out peers and memory, which take half an hour")
-    parser.add_argument("--json", type=Path, help="write all figures here as well")
+    parser.add_argument("--short", action="store_true", help="skip peers and memory, which take half an hour")
+    parser.add_argument("--json", type=Path, help="also write all figures to this file")
     options = parser.parse_args(argv)
     figures: list[Figure] = []
     failed = []

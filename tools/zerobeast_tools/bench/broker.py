@@ -1,8 +1,9 @@
-"""The inference plane: agent steps a second that a broker serves if the policy costs nothing.
+"""Inference plane: agent steps per second that a broker can serve with a policy that costs nothing.
 
-The broker is the real service in a process of its own: sockets, sessions, batches, frame stacks, weights. Only
-`Algorithm.act` is replaced, by constant answers. Two processes with two env groups of 32 environments each ask in
-lock step. The rate counts the broker's answers; the CPU time is that of its loop, without libzmq's thread.
+The broker is the real service in its own process, with sockets, sessions, batches, frame stacks and weights. Only
+`Algorithm.act` is replaced, by constant answers. Two client processes, each with two env groups of 32 environments,
+send requests in lock step. The rate counts the broker's answers; the CPU time is that of its loop, without libzmq's
+thread.
 """
 
 import threading

@@ -1,7 +1,8 @@
-"""Which settings, or which of two commits, train faster on this machine: runs that take turns, one at a time.
+"""Compare the training speed of different settings, or of two commits, on this machine.
 
-A shared machine changes its speed by more than most settings do, so two runs one after the other cannot be compared.
-Turns go back and forth (A B B A), so that a machine that becomes slower is slower for all.
+The speed of a shared machine varies by more than the effect of most settings, so two consecutive runs cannot be
+compared. Here the runs take turns, one at a time and back and forth (A B B A), so that a slowdown of the machine
+affects all of them.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
     """
     parser = numeric("compare", __doc__, seconds=40.0, warmup=5.0)
     other = parser.add_mutually_exclusive_group(required=True)
-    meaning = "settings to add, as in --against='--actor.env_groups 3'; may be given repeatedly"
+    meaning = "settings to add, such as --against='--actor.env_groups 3'; may be repeated"
     other.add_argument("--against", action="append", metavar="'FLAGS'", help=meaning)
     gate = f"fail if the median ratio of at least {PAIRS} pairs is below {GATE}"
     other.add_argument("--checkout", metavar="COMMIT", help=f"another commit of this repository; {gate}")

@@ -1,7 +1,7 @@
-"""Whether this tree and another commit learn the same, to the last digit.
+"""Check that this tree and another commit learn bit-identical weights.
 
 Both train in float32 on one thread. Algorithms without a replay train deterministically with all services, and all
-arrays of the last checkpoint are compared, whatever they are called there. The others learn in one process, as with
+arrays of the last checkpoint are compared, regardless of their names. The others learn in one process, as in
 `beast bench stale`, and the last weights are compared.
 """
 
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     parser = commands.parser("beast bench digits", __doc__)
     parser.add_argument("--checkout", metavar="COMMIT", required=True, help="another commit of this repository")
     known = {spec.name: spec.settings for spec in usable()}
-    parser.add_argument("--algos", default=",".join(known), help="with commas between; default %(default)s")
+    parser.add_argument("--algos", default=",".join(known), help="algorithms, with commas; default %(default)s")
     options = parser.parse_args(argv)
     algos = options.algos.split(",")
     if unknown := set(algos) - known.keys():

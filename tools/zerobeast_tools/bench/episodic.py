@@ -1,6 +1,6 @@
-"""An episodic memory: how well each signal of rarity ranks what is rare, and what the memory costs as it grows.
+"""Episodic memory: how well each rarity signal ranks rare observations, and the cost of the memory as it grows.
 
-Observations of random play are labelled with a number in the info of their episode's end, such as the map of Zipf's
+Observations of random play are labelled by a number in the final info of their episode, such as the map of Zipf's
 Gridworld. A good signal has its largest means for the labels with the fewest observations: a rank correlation of -1.
 """
 

@@ -1,6 +1,6 @@
-"""What encryption costs: two runs of the same training over tcp, one without keys and one with them, in turns.
+"""Cost of encryption: the same training twice over tcp, without keys and with keys, in turns.
 
-One is suspended while the other trains, since the speed of a shared machine changes from minute to minute.
+One run is suspended while the other trains, because the speed of a shared machine changes from minute to minute.
 """
 
 from statistics import fmean

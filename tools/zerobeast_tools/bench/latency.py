@@ -1,4 +1,4 @@
-"""How much of the training rate is left when actor and broker are far from each other."""
+"""Measure the training rate with added network latency between actor and broker."""
 
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast_tools.bench.figures import STEPS_S, Goal, figure

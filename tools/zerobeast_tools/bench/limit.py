@@ -1,12 +1,12 @@
-"""The machine's own limit: each part of training alone, on one core, in each precision that the core does not emulate.
+"""The limit of this machine: each part of training alone, on one core, in each native precision of the core.
 
-One agent step costs one environment step, one row of inference and one row of training, or as many rows as an algorithm
-with a replay draws per step. With every core always busy and nothing else to do, that gives cores / (1/env +
-1/inference + 1/training) agent steps a second. Each part is pinned to its core, since emulators have threads of their
-own and would use the other cores as well.
+One agent step costs one environment step, one row of inference and one row of training, or as many training rows as an
+algorithm with a replay samples per step. If all cores are always busy with that work alone, the machine reaches
+cores / (1/env + 1/inference + 1/training) agent steps per second. Each part is pinned to its core, because emulators
+have their own threads and would also use the other cores.
 
-That formula assumes that a core is as fast beside busy cores as beside idle ones. But cores share memory, caches and
-power, so the parts are measured again with all cores doing the same work: the limit of the machine at work.
+The formula assumes that a core is as fast next to busy cores as next to idle ones. But cores share memory, caches and
+power, so the parts are measured again with all cores doing the same work: the limit of the loaded machine.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Whether every process keeps its size over a long run: resident memory over time, as figures and as a picture."""
+"""Measure the memory of every process over a long run: resident memory over time, as figures and as a picture."""
 
 import time
 from pathlib import Path

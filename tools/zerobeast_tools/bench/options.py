@@ -15,12 +15,12 @@ from zerobeast_tools.throwaway_run import settings
 
 SETTINGS = "Every setting of `beast train` is a flag here too, such as --env CartPole-v1."
 MEANINGS = {
-    "seconds": "how long to measure",
+    "seconds": "seconds to measure",
     "warmup": "seconds of training before measuring begins",
     "part": "seconds for each part of the limit",
-    "minutes": "how long to train",
-    "observations": "of random play that are ranked",
-    "epochs": "of the contrastive loss",
+    "minutes": "minutes to train",
+    "observations": "number of random-play observations to rank",
+    "epochs": "epochs of the contrastive loss",
 }
 
 
@@ -47,7 +47,7 @@ def numeric(command: str, description: str | None, /, **numbers: float) -> argpa
     parser = commands.parser(f"beast bench {command}", description, SETTINGS)
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=float, default=default, help=f"{MEANINGS[name]}; default {default:g}")
-    parser.add_argument("--json", type=Path, help="write the result here as well")
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
     return parser
 
 

@@ -1,7 +1,6 @@
-"""Where a training run spends its CPU time, sampled by Linux's `perf`.
+"""CPU time of a training run by kind of code, sampled with Linux's `perf`.
 
-The three parts that a step cannot do without show as `emulator` and `tensors`; the rest is the cost of the system
-itself.
+The three necessary parts of a step appear as `emulator` and `tensors`; the rest is the overhead of the system.
 """
 
 import re

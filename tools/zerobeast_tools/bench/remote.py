@@ -1,8 +1,8 @@
-"""Environments in an env-server, stepped by RemoteVectorEnv over ipc and tcp, beside gymnasium's AsyncVectorEnv.
+"""Environments in an env-server, stepped by RemoteVectorEnv over ipc and tcp, compared with gymnasium's AsyncVectorEnv.
 
-AsyncVectorEnv has a process for each environment and passes observations through shared memory. An env-server steps
-CartPole by gymnasium's vectorised implementation in one process; one by one in a process for each core, the default for
-other environments; and in a process for each environment. It steps Pong in a C++ thread for each core.
+AsyncVectorEnv has one process per environment and passes observations through shared memory. An env-server steps
+CartPole in three ways: by gymnasium's vectorised implementation in one process; one by one in one process per core, the
+default for other environments; and in one process per environment. It steps Pong in one C++ thread per core.
 """
 
 import os

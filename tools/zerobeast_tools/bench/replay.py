@@ -1,8 +1,8 @@
-"""A replay on disk: inserts and draws a second beside memory bandwidth, and bytes per stored step, raw and compressed.
+"""Replay on disk: inserts and samples per second compared with memory bandwidth, and bytes per step, with compression.
 
-Rollouts of random play are stored again and again. The yardstick copies as many bytes from memory to memory: whole
-rollouts, and the two stacks of each drawn transition from random places. Of the run's settings, `env`,
-`learner.unroll_length` and `actor.envs_per_group` matter: the rollouts of a group are stored together.
+Rollouts of random play are stored repeatedly. The baseline copies the same number of bytes from memory to memory: whole
+rollouts, and the two frame stacks of each sampled transition from random places. The relevant settings are `env`,
+`learner.unroll_length` and `actor.envs_per_group`: the rollouts of an env group are stored together.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""The rollouts plane over tcp: bytes a second from an actor's outboxes to a learner that uses them at once.
+"""Rollouts plane over tcp: bytes per second from an actor's outboxes to a learner that uses them immediately.
 
 The learner's port, intake and queue are real, and so are the actor's port and the outboxes of its env groups, with
-credit and acknowledgements; there are no updates and no environments. The yardstick is a bare tcp stream in writes of
+credit and acknowledgements. There are no updates and no environments. The baseline is a plain tcp stream with writes of
 the same size.
 """
 

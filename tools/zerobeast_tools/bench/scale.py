@@ -1,4 +1,4 @@
-"""Whether more actors ever make a run slower: 1, 2, 4, ... of them on environments that cost no CPU."""
+"""Check that more actors never slow a run down: 1, 2, 4, ... actors with environments that cost no CPU."""
 
 from functools import partial
 

@@ -1,8 +1,8 @@
-"""How algorithms stand old policies and old batches: learning curves under both, in exact doses.
+"""Robustness of algorithms to policy_lag and batch reuse: learning curves with exact amounts of both.
 
-The policy that acts is always the same number of updates behind the one that learns, and every batch is learned from
-the same number of times. With a replay, which has a pace of its own, it is the same number of batches behind. Each run
-is one process with one thread and repeats bit for bit; runs go side by side.
+The acting policy is always the same number of updates behind the learning policy, and every batch is used the same
+number of times. With a replay, which has its own pace, the acting policy is the same number of batches behind. Each run
+is one process with one thread and is bit-reproducible; runs are trained in parallel.
 """
 
 import argparse
@@ -57,11 +57,11 @@ def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = numeric("stale", __doc__)
     parser.epilog = f"{SETTINGS} --seed is the first one."
     add = parser.add_argument
-    add("--algos", type=_names, default=["impala", "impact"], help="with commas between; default impala,impact")
+    add("--algos", type=_names, default=["impala", "impact"], help="algorithms, with commas; default impala,impact")
     add("--seeds", type=int, default=5, help="runs of each algorithm; default 5")
-    add("--lag", type=int, default=8, help="updates between the policy that acts and the one that learns; default 8")
-    add("--uses", type=int, default=4, help="of each batch, by algorithms that keep batches; default 4")
-    add("--goal", type=float, default=math.inf, help="a mean return, to see when it is reached")
+    add("--lag", type=int, default=8, help="updates between the acting and the learning policy; default 8")
+    add("--uses", type=int, default=4, help="uses of each batch, for algorithms that keep batches; default 4")
+    add("--goal", type=float, default=math.inf, help="mean return; report when it is reached")
     options, flags = parser.parse_known_args(argv)
     for name, least in (("seeds", 1), ("lag", 0), ("uses", 1)):
         if getattr(options, name) < least:

@@ -1,7 +1,7 @@
-"""The steps plane: a round trip to an env-server in lock step, with environments that cost nothing.
+"""Steps plane: round trip to an env-server in lock step, with environments that cost nothing.
 
-The env-server is the real service in a process of its own, the client is `zerobeast.clients.env_client`. Only the
-environments are replaced, by ones that never change. The yardstick moves as many bytes there and back between two C
+The env-server is the real service in its own process; the client is `zerobeast.clients.env_client`. Only the
+environments are replaced, by constant ones. The baseline sends the same number of bytes back and forth between two C
 processes.
 """
 

@@ -1,7 +1,7 @@
-"""The steady training rate of the real system, beside the limit measured in the same run.
+"""Steady training rate of the real system, compared with the limit measured in the same run.
 
-The speed of a shared machine changes from minute to minute, so the two take turns: a slice of training, then the
-services are suspended while the parts are measured, then they go on.
+The speed of a shared machine changes from minute to minute, so the two measurements take turns: the system trains for a
+while, then its services are suspended while the parts are measured, and so on.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""The weights plane: milliseconds from publishing a version until eight processes on this machine have it.
+"""Weights plane: milliseconds from publishing a version until eight processes on this machine have received it.
 
-The publisher is the learner's, the subscribers receive as a broker does and check the checksum. A version goes out
-when the one before has arrived everywhere.
+The publisher is the learner's; the subscribers receive like brokers and verify the checksum. A version is published
+once all subscribers have the previous one.
 """
 
 import statistics

@@ -1,8 +1,8 @@
-"""Hostile peers on every plane and on the health ports, while a small run trains.
+"""Attack every plane and the health ports while a small run trains.
 
-Messages that are garbage, mutated, forged, late or absurd, from a seed; and between them silent, greedy and endless
-connections. Nothing may end, hang, grow, unpickle, fill the disk or harm the honest actor, and what is refused has to
-be counted by reason, exactly.
+Sends garbage, mutated, forged, late and absurd messages, drawn from a seed, and opens silent, greedy and endless
+connections between them. No service may end, hang, grow, unpickle data, fill the disk or harm the honest actor, and
+refused messages have to be counted exactly, by reason.
 """
 
 import json
@@ -34,9 +34,9 @@ PLANES |= {"broker 1": "weights", "broker 2": "news of weights"}
 def main(argv: list[str]) -> int:
     """Run the attack; exit code 0 if everything held, 1 if something did not."""
     parser = commands.parser("beast chaos fuzz", __doc__)
-    parser.add_argument("--messages", type=int, default=20_000, help="hostile messages; default 20000")
-    parser.add_argument("--seed", type=int, default=1, help="of all of them; default 1")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    parser.add_argument("--messages", type=int, default=20_000, help="number of hostile messages; default 20000")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the messages; default 1")
+    parser.add_argument("--out", type=Path, help="write the result to this file as JSON")
     options = parser.parse_args(argv)
     if options.messages < 1000:
         parser.error(f"--messages {options.messages}: expected at least 1000")

@@ -1,4 +1,4 @@
-"""`beast chaos network`: breaks the network under a run, one fault on one plane at a time, and overloads it."""
+"""Break the network of a run, one fault on one plane at a time, and overload it."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from zerobeast_tools.chaos import network_faults, network_load, network_loss, ne
 from zerobeast_tools.chaos.network_faults import NetworkFault, NetworkTrial
 from zerobeast_tools.chaos.network_run import PLANES, ProxiedRun
 
-EXPLANATION = """Faults, as --only finds them: {faults}.
+EXPLANATION = """Faults, for --only: {faults}.
 Exit code 0: every guarantee held; 1: one did not."""
 
 #: tries something on one run in a folder of its own
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     if not options.inside:
         if not (why := network_loss.missing()):
             network_loss.enter([sys.executable, "-P", "-m", "zerobeast", "chaos", "network", *argv])
-        write(f"no packets are lost, since that cannot be done here: {why}")
+        write(f"packet loss is skipped: {why}")
     trials = []
     for fault, experiment in experiments(options.only, options.times, options.seed, lose_packets=options.inside):
         for trial in _tried(fault, experiment):
@@ -90,9 +90,11 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXPLANATION.format(faults=", ".join(map(repr, [*faults, "names", *network_load.TRIALS]))),
         allow_abbrev=False,
     )
-    parser.add_argument("--times", type=int, default=3, help="how often to try each fault; default %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments at which they happen; default %(default)s")
+    parser.add_argument("--times", type=int, default=3, help="number of trials of each fault; default %(default)s")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the times at which faults happen; default %(default)s"
+    )
     parser.add_argument("--only", default="", help="faults whose name holds this, after that of the plane: 'weights: '")
-    parser.add_argument("--json", type=Path, help="write the rows here as well")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument(network_loss.INSIDE, action="store_true", help=argparse.SUPPRESS)
     return parser

@@ -1,11 +1,11 @@
-"""`beast chaos search`: draw small configurations and faults at random, and look for a run that stands still.
+"""Try random small configurations and faults, and look for a run that makes no progress.
 
     beast chaos search --minutes 60
-    beast chaos search --seed 4711 --trials 1       # one of them again
+    beast chaos search --seed 4711 --trials 1       # repeat one trial
 
-All services of a trial are the real ones with real sockets, turned one after the other in this process, so that a trial
-takes seconds and what stands still does so because of the messages and not because of the machine. Replies are late,
-lost or malformed, and rollouts are spoiled on their way, as each trial draws it.
+A trial runs the real services with real sockets, one after the other in this process. So it takes seconds, and a run
+that makes no progress does so because of its messages and not because of the machine. Each trial draws its faults:
+replies are late, lost or malformed, and rollouts are corrupted in transit.
 """
 
 from __future__ import annotations
@@ -173,9 +173,14 @@ def _turned(learner: Learner, services: Sequence[Service], seconds: float, stand
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = commands.parser("beast chaos search", __doc__)
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long; default %(default)g")
-    parser.add_argument("--trials", type=int, default=10**9, help="how many at most")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each trial, at least; default %(default)g")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the first trial")
-    parser.add_argument("--verbose", action="store_true", help="a line for each trial")
+    parser.add_argument("--minutes", type=float, default=5.0, help="minutes to search; default %(default)g")
+    parser.add_argument("--trials", type=int, default=10**9, help="maximum number of trials")
+    parser.add_argument("--seconds", type=float, default=2.0, help="minimum seconds per trial; default %(default)g")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=random.SystemRandom().randrange(10**6),
+        help="seed of the first trial; default: random",
+    )
+    parser.add_argument("--verbose", action="store_true", help="print a line for each trial")
     return parser.parse_args(argv)

@@ -2,9 +2,9 @@
 
     beast chaos --minutes 60 --json soak.json --plot soak.png
 
-Every setting of `beast train` is a flag here too; --seed decides the faults as well. Without --env and --algo it trains
-the witness: an environment and a policy that notice when a message reaches a process that it was not meant for. With
---algo alone it trains that on the same environment, which takes any action then.
+Every setting of `beast train` is a flag here too; --seed also determines the faults. Without --env and --algo it trains
+the witness: an environment and a policy that detect messages delivered to the wrong process. With --algo alone, that
+algorithm is trained on the same environment, which then accepts any action.
 """
 
 import argparse
@@ -71,13 +71,15 @@ def main(argv: list[str]) -> int:
 
 def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = commands.parser("beast chaos", __doc__)
-    parser.add_argument("--minutes", type=float, default=5.0, help="how long; default %(default)g")
-    parser.add_argument("--every", type=float, default=20.0, help="seconds from a fault to the next, mean; default 20")
-    parser.add_argument("--brokers", type=int, default=2, help="brokers; default 2")
-    parser.add_argument("--store", action="store_true", help="the witness acknowledges what it has stored, as a replay")
-    parser.add_argument("--json", type=Path, help="write the summary here")
-    parser.add_argument("--plot", type=Path, help="draw rate, memory and faults over time into this picture")
-    parser.add_argument("--log", type=Path, help="write the log here as well")
+    parser.add_argument("--minutes", type=float, default=5.0, help="minutes to run; default %(default)g")
+    parser.add_argument("--every", type=float, default=20.0, help="mean seconds between faults; default 20")
+    parser.add_argument("--brokers", type=int, default=2, help="number of brokers; default 2")
+    parser.add_argument(
+        "--store", action="store_true", help="the witness acknowledges rollouts when stored, as a replay does"
+    )
+    parser.add_argument("--json", type=Path, help="write the summary to this file")
+    parser.add_argument("--plot", type=Path, help="plot rate, memory and faults over time to this picture")
+    parser.add_argument("--log", type=Path, help="also write the log to this file")
     parser.add_argument("--keep", type=Path, help="copy run folder and service logs into this new folder")
     return parser.parse_known_args(argv)
 

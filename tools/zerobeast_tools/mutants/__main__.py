@@ -43,10 +43,10 @@ Lines = Mapping[tuple[str, int], Sequence[str]]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=150, help="how many faults")
-    parser.add_argument("--seed", type=int, default=1, help="of the draw")
-    parser.add_argument("--room", default="", help="draw from this folder alone, such as zerobeast/rl/ops")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many at a time")
+    parser.add_argument("--count", type=int, default=150, help="number of faults")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the draw")
+    parser.add_argument("--room", default="", help="draw only from this folder, such as zerobeast/rl/ops")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="number of parallel workers")
     parser.add_argument("--cache", type=Path, default=TOP / "build/mutants", help="folder of what the tests cover")
     parser.add_argument("tests", nargs="*", default=TESTS, help="files or folders of tests (%(default)s)")
     given = parser.parse_args(argv)

@@ -122,7 +122,9 @@ class ClusterFleet:
         self.spec = self._parts[0].session.spec
         for part in self._parts:
             if part.spec != self.spec:
-                raise ConfigError(f"the {part.session.server} has {part.spec}, expected {self.spec} as elsewhere")
+                raise ConfigError(
+                    f"the {part.session.server} has {part.spec}, expected {self.spec} as on the other env-servers"
+                )
 
     def _begin(self, limit_s: float) -> None:
         self._began = time.monotonic()

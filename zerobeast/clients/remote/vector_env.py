@@ -187,7 +187,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
     def render(self) -> NoReturn:
         """Refuse: frames stay where the environments are."""
-        raise ConfigError("render: an env-server sends no frames, expected observations to suffice")
+        raise ConfigError("render is not supported: an env-server sends no frames")
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """An attribute of each environment, of the few whose names are known here.

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 MOST_PAST = 4  #: versions that games are played against at a time
 RENEW_S = 10.0  #: between two versions that take the place of others
 LOOK_S = 0.5  #: between two looks for new ones
-OTHER = "the opponent has to be of the same environment, algorithm and network"
+OTHER = "the opponent needs the same environment, algorithm and network"
 
 
 def read(run: str, root: str, env: EnvSpec) -> tuple[Path, dict[str, Any]]:

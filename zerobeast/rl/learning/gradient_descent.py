@@ -108,8 +108,8 @@ class GradientDescent:
         pairs = list(zip(self.optimizer.param_groups, saved["state"]["param_groups"], strict=True))
         now, before = (sum(len(pair[side]["params"]) for pair in pairs) for side in (0, 1))
         if now != before:
-            why = f"was made with {before} trained parameters, and this run trains {now}: other layers are frozen"
-            sentence = f"the checkpoint {why}; a new run may begin --from it"
+            why = f"was made with {before} trained parameters, but this run trains {now}: other layers are frozen"
+            sentence = f"the checkpoint {why}; a new run can start --from it"
             raise CheckpointError(sentence, value=before, expected=str(now))
         groups = [{**own, "params": theirs["params"]} for own, theirs in pairs]
         self.optimizer.load_state_dict({**saved["state"], "param_groups": groups})

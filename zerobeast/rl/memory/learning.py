@@ -56,7 +56,7 @@ class MemoryLearning:
         extras = {field.name for field in algorithm.policy.extras}
         self._values = next((name for name in VALUES if name in extras), "")
         if config.net.memory == "td_error" and not self._values:
-            raise ConfigError(path=self._what, expected="another", cause=f"{config.section} sends no values")
+            raise ConfigError(path=self._what, expected="another signal", cause=f"{config.section} sends no values")
         self._signal = signal_of(config.net.memory)
         self._familiar = deque[Entry]()
         self._remembered = Memory(self._memory.contents, config.memory.decay)

@@ -78,7 +78,7 @@ def load_model(path: Path, net: nn.Module, saved: dict[str, Any], way_out: str =
     for name in [*expected, *(name for name in shapes if name not in expected)]:
         theirs, ours = shapes.get(name), expected.get(name)
         if theirs != ours:
-            what = f"parameter {name!r} is {_shown(theirs)} in it, {_shown(ours)} in this run"
+            what = f"parameter {name!r} is {_shown(theirs)} there, but {_shown(ours)} in this run"
             raise CheckpointError(f"{path}: the checkpoint is of another architecture: {what}; {way_out}")
     net.load_state_dict(saved)
 

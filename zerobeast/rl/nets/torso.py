@@ -123,9 +123,11 @@ def _try(torso: Torso, env: EnvSpec, what: str) -> None:
     n = len(arrays[0])
     if not isinstance(features, Tensor) or features.shape != (n, size):
         found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise ConfigError(f"{what}: returned {found} for {n} observations, expected [{n}, {size}], by its out_size")
+        raise ConfigError(
+            f"{what}: returned {found} for {n} observations, expected [{n}, {size}] according to its out_size"
+        )
     if not (features.is_floating_point() and features.isfinite().all()):
-        raise ConfigError(f"{what}: features of {env.env_id} are not finite real numbers, expected such")
+        raise ConfigError(f"{what}: features of {env.env_id} are not all finite, expected finite real numbers")
 
 
 def _samples(space: ArraySpace, stack: tuple[int, ...]) -> Tensor:

@@ -20,7 +20,7 @@ def demand(folder: Path, size: int) -> None:
       StoreError: it is in memory, on another machine, or its disk is too full.
     """
     if why := unfit(folder):
-        raise StoreError(f"{folder} {why}, and a replay needs a disk of this one: name one with --learner.store")
+        raise StoreError(f"{folder} {why}, but a replay needs a local disk: name a folder by --learner.store")
     if (room := free(folder)) < size:
         raise StoreError(f"{folder}: the replay takes {size_of(size)}, the disk has {size_of(room)}: lower replay_size")
 

@@ -90,7 +90,7 @@ class Compressed:
         except self._error:
             size = 0
         if size != self._row.size:
-            raise StoreError(f"{self._path} has frames that are damaged, perhaps with the disk: --fresh begins anew")
+            raise StoreError(f"{self._path} has damaged frames, perhaps because of the disk: --fresh starts over")
         return self._row
 
 

@@ -1,8 +1,8 @@
-"""Public packages on the same work on this machine, one after the other, beside ours.
+"""Compare public packages with this one on the same task and machine, one after the other.
 
-The work is Pong (84x84 grey, 4 frames stacked, 4 skipped) with the network of Nature DQN, on policy or by DQN, or
-HalfCheetah-v5 by SAC. Each package is in a virtual environment of its own that is made when it is first needed. Nothing
-else should run meanwhile. Every setting of `beast train` is a flag here too, for our row.
+The task is Pong (84x84 grey, 4 stacked frames, frame skip 4) with the Nature DQN network, on-policy or by DQN, or
+HalfCheetah-v5 by SAC. Each package has its own virtual environment, which is created when it is first needed. Nothing
+else should run at the same time. Every setting of `beast train` is a flag here too, for the row of this package.
 """
 
 import contextlib
@@ -47,7 +47,9 @@ def main(argv: list[str]) -> int:
     parser = numeric("peers", __doc__, seconds=60.0, warmup=20.0)
     works = "; ".join(f"{work.name}: {work.what}" for work in WORKS.values())
     parser.add_argument("--work", choices=list(WORKS), default="pong", help=f"{works}; default pong")
-    parser.add_argument("--only", help=f"some of {','.join(choose(None, WORKS['pong']))}; all of the work without it")
+    parser.add_argument(
+        "--only", help=f"some of {','.join(choose(None, WORKS['pong']))}; default: all packages for the task"
+    )
     meaning = "folder of the virtual environments and the peers' logs"
     parser.add_argument("--venvs", type=Path, default=Path.home() / ".cache" / "zerobeast-peers", help=meaning)
     options, flags = parser.parse_known_args(argv)

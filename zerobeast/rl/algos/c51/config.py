@@ -12,9 +12,9 @@ class C51Config(r.QSettings):
     """Categorical DQN. Sources: Bellemare et al. 2017, section 5, unless noted."""
 
     double: r.Double = False
-    atoms: int = setting(51, "atoms of a return distribution", ge=2, le=1_000)
-    v_min: float = setting(-10.0, "lowest atom, for rewards after scaling and clipping")
-    v_max: float = setting(10.0, "highest atom")
+    atoms: int = setting(51, "number of atoms of the return distribution", ge=2, le=1_000)
+    v_min: float = setting(-10.0, "value of the lowest atom, with rewards after scaling and clipping")
+    v_max: float = setting(10.0, "value of the highest atom")
     batch_size: r.BatchSize = 32
     samples_per_insert: r.SamplesPerInsert = 8.0  # an update every 4 steps
     target_period: r.TargetPeriod = 2_500  # in updates; DQN's 10,000 are agent steps
@@ -30,7 +30,7 @@ class C51Config(r.QSettings):
         if self.v_min >= self.v_max:
             low, high = f"{name}.v_min", f"{name}.v_max"
             yield Relation(
-                (low, high), f"{low} {self.v_min:g} with {high} {self.v_max:g}: expected a lower one", self.v_min
+                (low, high), f"{low} {self.v_min:g} with {high} {self.v_max:g}: expected v_min below v_max", self.v_min
             )
 
 

@@ -21,8 +21,12 @@ class ImpactConfig(s.ActorCriticSettings):
     c_bar: s.CBar = 1.0
     entropy_cost: s.EntropyCost = 0.01
     baseline_cost: s.BaselineCost = 1.0
-    kl_cost: float = setting(0.0, "initial weight of KL(target || policy), adapted later; 0: none", ge=0)
-    kl_target: float = setting(0.04, "mean KL over a target's lifetime at which the adapted weight aims", gt=0)
+    kl_cost: float = setting(
+        0.0, "initial weight of the KL(target || policy) penalty, adapted later; 0: no penalty", ge=0
+    )
+    kl_target: float = setting(
+        0.04, "target of the adaptive KL weight: mean KL over the lifetime of a target network", gt=0
+    )
     normalize_advantages: s.NormalizeAdvantages = False
     learning_rate: s.LearningRate = 5e-4
     epsilon: s.Epsilon = 1e-5  # as for PPO here

@@ -18,7 +18,7 @@ class ImpalaConfig(s.VTraceSettings):
 
     corrects_age: ClassVar[bool] = True
     entropy_target: float = setting(
-        0.0, "mean entropy in nats to hold by adapting entropy_cost (SEED RL); 0: entropy_cost is fixed"
+        0.0, "mean entropy in nats, held by adapting entropy_cost (SEED RL); 0: entropy_cost is fixed"
     )
     baseline_cost: s.BaselineCost = 0.5
     popart: s.PopArt = False
@@ -26,17 +26,15 @@ class ImpalaConfig(s.VTraceSettings):
     reduction: s.Reduction = "sum"
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
-    pg_rho_bar: float = setting(1.0, "clip on the ratio in the policy gradient", gt=0)
+    pg_rho_bar: float = setting(1.0, "V-trace: clip on importance ratios in the policy gradient", gt=0)
     trace_decay: s.TraceDecay = 1.0  # remark 2
     replay_share: float = setting(
         0.0,
-        "share of a batch that is old rollouts drawn at random, beside the new ones; section 5.2.2: 0.5",
+        "share of each batch that is old rollouts, drawn at random and added to the new ones; section 5.2.2: 0.5",
         ge=0,
         le=0.9,
     )
-    replay_rollouts: int = setting(
-        1000, "old rollouts held, first in, first out; section 5.2.2: 10,000", ge=1, le=100_000
-    )
+    replay_rollouts: int = setting(1000, "capacity for old rollouts (FIFO); section 5.2.2: 10,000", ge=1, le=100_000)
     batches: s.Batches = 4  # as for IMPACT here; no effect if uses is 1
     uses: s.Uses = 1
     optimizer: s.Optimizer = "rmsprop"  # monobeast.py

@@ -11,11 +11,15 @@ class PPOConfig(s.ActorCriticSettings):
 
     trace_decay: s.TraceDecay = 0.95
     epochs: int = setting(10, "passes over each batch", ge=1, le=1000)
-    minibatches: int = setting(32, "optimiser steps per epoch of a full batch", ge=1, le=65_536)
+    minibatches: int = setting(32, "minibatches (optimiser steps) per epoch of a full batch", ge=1, le=65_536)
     clip: s.Clip = 0.2
-    value_clip: float = setting(0.0, "clip range of the value update (OpenAI Baselines: as clip); 0: no clipping", ge=0)
-    target_kl: float = setting(0.0, "KL divergence at which the rest of a batch is skipped; 0: never", ge=0)
-    vtrace: bool = setting(True, "correct advantages for policy lag with V-trace (APPO); false: plain GAE")
+    value_clip: float = setting(
+        0.0, "clip range of value updates (OpenAI Baselines: same as clip); 0: no clipping", ge=0
+    )
+    target_kl: float = setting(
+        0.0, "KL divergence at which the remaining updates on a batch are skipped; 0: never", ge=0
+    )
+    vtrace: bool = setting(True, "correct advantages for policy_lag by V-trace (APPO); false: plain GAE")
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
     entropy_cost: s.EntropyCost = 0.0
@@ -38,9 +42,11 @@ class PPOConfig(s.ActorCriticSettings):
         parts, rows, steps = self.minibatches, run.learner.batch_size, run.learner.unroll_length
         given = {f"{name}.minibatches": parts, "learner.batch_size": rows}
         if run.net.recurrent and parts > rows:
-            yield Relation.of({**given, "net.core": run.net.core}, f"at most {rows}, because rollouts stay whole")
+            yield Relation.of({**given, "net.core": run.net.core}, f"at most {rows}, because rollouts are not split")
         elif parts > rows * steps:
-            yield Relation.of({**given, "learner.unroll_length": steps}, f"at most {rows * steps}, a batch's steps")
+            yield Relation.of(
+                {**given, "learner.unroll_length": steps}, f"at most {rows * steps}, the number of steps in a batch"
+            )
 
 
 SPEC = AlgorithmSpec("ppo", PPOConfig, "zerobeast.rl.algos.ppo.algorithm:PPO")

@@ -20,14 +20,14 @@ class R2D2Config(r.QSettings):
 
     memory: ClassVar[bool] = True
     burn_in: int = setting(
-        40, "steps that only refresh the stored recurrent state, before those to learn from", ge=0, le=10_000
+        40, "burn-in: steps before a sequence that only refresh the stored recurrent state", ge=0, le=10_000
     )
-    sequence_length: int = setting(80, "steps of a sequence to learn from, after the burn-in", ge=2, le=10_000)
+    sequence_length: int = setting(80, "steps of a sequence that are learned from, after the burn-in", ge=2, le=10_000)
     value_rescaling: bool = setting(
-        True, "learn values rescaled by h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018)"
+        True, "rescale values by h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018)"
     )
     priority_mix: float = setting(
-        0.9, "eta: weight of a sequence's largest |TD error| relative to its mean", ge=0, le=1
+        0.9, "eta: weight of the largest |TD error| in a sequence's priority; 1 - eta: of the mean", ge=0, le=1
     )
     n_step: r.Steps = 5
     discount: s.Discount = 0.997
@@ -59,10 +59,12 @@ class R2D2Config(r.QSettings):
         steps = run.learner.unroll_length
         if self.burn_in % steps:
             given = {f"{name}.burn_in": self.burn_in, "learner.unroll_length": steps}
-            yield Relation.of(given, "a multiple, as it begins with a rollout, where the recurrent state was stored")
+            yield Relation.of(given, "a multiple, because recurrent states are stored only at the start of a rollout")
         if self.sequence_length < steps:
             given = {f"{name}.sequence_length": self.sequence_length, "learner.unroll_length": steps}
-            yield Relation.of(given, "at least as many, or steps at the end of rollouts would never be learned from")
+            yield Relation.of(
+                given, "at least that many, otherwise steps at the end of rollouts are never learned from"
+            )
         yield from super().relations(name, run)
 
 

@@ -9,9 +9,9 @@ class SACConfig(r.BoxSettings):
     """Soft actor-critic. Sources: Haarnoja et al. 2018b, appendix D, unless noted."""
 
     temperature: float = setting(1.0, "initial alpha: weight of the entropy relative to rewards", gt=0)  # authors' code
-    learn_temperature: bool = setting(True, "adapt the temperature so that the policy has the target entropy")
+    learn_temperature: bool = setting(True, "adapt the temperature to reach the target entropy")
     target_entropy: float | None = setting(
-        None, "in nats, of actions in units of half their range; by default minus the number of action components"
+        None, "target entropy in nats, with actions scaled to [-1, 1]; empty: minus the number of action components"
     )
     learning_rate: s.LearningRate = 3e-4
     batch_size: r.BatchSize = 256
